@@ -17,7 +17,8 @@ from accel_testing.conformance.groups import LEVELS
 HERE = Path(__file__).parent
 
 project = "accel"
-author = "the accel developers"
+author = "The accel-core developers"
+project_copyright = author
 release = __version__
 
 extensions = [
@@ -31,6 +32,8 @@ smartquotes = False
 html_theme = "furo"
 html_title = "accel"
 html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_show_sourcelink = False
 html_copy_source = False
 exclude_patterns = ["backends/notes"]
@@ -85,15 +88,25 @@ def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
-def declared() -> list[tuple[str, str, str]]:
-    """The fields of `Backend` with what its docstring says of each, and the default."""
-    said = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")[2]
-    told = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", said, re.MULTILINE)
+def declared() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
+    """`Backend` and its records: each class, its first line, and its fields with their defaults."""
     defaults = {field.name: field.default for field in fields(Backend)}
-    return [
-        (name, " ".join(text.split()), "" if defaults[name] is MISSING else f"`{defaults[name]!r}`")
-        for name, text in told
-    ]
+    records = [default for default in defaults.values() if hasattr(default, "_asdict")]
+    return [_declared(Backend, defaults), *(_declared(type(each), each._asdict()) for each in records)]
+
+
+def _declared(kind: type, defaults: dict[str, Any]) -> tuple[str, str, list[tuple[str, str, str]]]:
+    head, _, said = inspect.cleandoc(kind.__doc__ or "").partition("Fields:\n")
+    told = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", said, re.MULTILINE)
+    rows = [(name, " ".join(text.split()), _default(defaults[name])) for name, text in told]
+    return kind.__name__, head.partition("\n")[0], rows
+
+
+def _default(value: Any) -> str:
+    """Show a field's default; empty for a required one."""
+    if hasattr(value, "_asdict"):
+        return f"`{type(value).__name__}()`"
+    return "" if value is MISSING else f"`{value!r}`"
 
 
 def fill_in(_app: object, _name: str, source: list[str]) -> None:
@@ -101,8 +114,8 @@ def fill_in(_app: object, _name: str, source: list[str]) -> None:
     if source[0].startswith("{%"):
         environment = jinja2.Environment(
             trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False,
-            extensions=["jinja2.ext.do"], loader=jinja2.FileSystemLoader(HERE / "tables"),
-        )  # fmt: skip
+            extensions=["jinja2.ext.do"], loader=jinja2.FileSystemLoader(HERE / "tables")
+    )  # fmt: skip
         tools = {"read": read, "folder": folder, "rows": rows, "by_kind": by_kind}
         environment.globals.update(**tools, declared=declared, checks=checks, levels=LEVELS)
         source[0] = environment.from_string(source[0]).render()

@@ -267,8 +267,9 @@ def main() -> None:
     console = Console(stderr=arguments.json)
     acc = accel_core.get_accelerator()
     precision = choose_precision(acc, arguments.precision)
-    name = acc.device_properties().name
-    console.print(f"[bold]{acc.name}[/] ({name}), {acc.device_count()} device(s), computing in {precision}")
+    name, devices = acc.device_properties().name, acc.device_count()
+    of_devices = f"{devices} device{'' if devices == 1 else 's'}"
+    console.print(f"[bold]{acc.name}[/] ({name}), {of_devices}, computing in {precision}")
 
     trainer = Trainer(acc, precision, arguments.seed)
     if arguments.resume:

@@ -136,7 +136,7 @@ def test_a_candidate_passes_through_few_functions_while_it_is_probed(torch_world
     code = """
 import json, sys
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Candidate
+from accel_core.detection import Candidate
 from accel_core import discover
 from accel_core.settings import Settings
 candidates = discover()

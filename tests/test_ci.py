@@ -15,6 +15,8 @@ RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
 #: What the half hour of `.ci/run` has no room for.
 ONLY_IN_JOBS = ("tpu_real", "docs", "site", "deepspeed_oldest", "multinode", "trainers", "doors")
 
+MARK = "pytest.mark.nightly"
+
 pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-core has no CI")
 
 
@@ -31,9 +33,35 @@ def test_both_run_the_same_sessions() -> None:
 
 def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides() -> None:
     source = (ROOT / "noxfile.py").read_text()
-    (said,) = re.findall(r'apart = "(.+)"', source)
+    (said,) = re.findall(r'(?m)^APART = "(.+)"', source)
     (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", WORKFLOW.read_text())
-    assert sorted([*said.split(", "), "docs"]) == sorted(re.findall(r"\w+", in_jobs))
+    assert sorted([*said.split(), "docs"]) == sorted(re.findall(r"\w+", in_jobs))
+
+
+def marked_nightly() -> dict[str, str]:
+    """The test modules with tests for the night, and their text."""
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for pattern in ("tests/**/test_*.py", "p*/*/tests/**/test_*.py")
+        for path in ROOT.glob(pattern)
+        if path != Path(__file__)
+    }
+    return {name: text for name, text in texts.items() if MARK in text}
+
+
+def test_each_nightly_mark_has_its_reason() -> None:
+    with_reason = re.compile(re.escape(MARK) + r'\(\s*reason="[^"]{10,}",?\s*\)')
+    texts = marked_nightly()
+    assert [name for name in texts if texts[name].count(MARK) != len(with_reason.findall(texts[name]))] == []
+
+
+def test_the_night_runs_each_test_that_is_marked_for_it() -> None:
+    """By a folder or a file that nightly.yml names; session tpu_real runs all of its tests by day."""
+    night = (ROOT / ".github/workflows/nightly.yml").read_text()
+    named = re.findall(r"\b(?:tests|packages|plugins)(?:/[\w.]+)+", night)
+    named += ["tests/wheels", "plugins/accel_tpu/tests/real"]
+    missed = [name for name in marked_nightly() if not name.startswith(tuple(named))]
+    assert missed == []
 
 
 def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:

@@ -9,7 +9,7 @@ import pytest
 from accel_tests import surfaces
 from accel_tests.tools import load
 
-from accel_core.accelerators._binding import ROWS
+from accel_core.accelerators.torch_device import ROWS
 
 _TOOL = load("member_page")
 

@@ -28,6 +28,7 @@ LIKE_PIP = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         ("global.constraint='/etc/constraints.txt'", {"UV_CONSTRAINT": "/etc/constraints.txt"}),
         (":env:.default-timeout='180'", {"UV_HTTP_TIMEOUT": "180"}),
         ("global.disable-pip-version-check='1'\ndownload.no-deps='true'", {}),
+        (":env:.config-file='/mine/pip.conf'", {}),
     ],
 )
 def test_what_pip_is_configured_with_is_told(listed: str, variables: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ def tool() -> ModuleType:
 def tree(tmp_path: Path) -> Path:
     """A tree that may be released as 1.2.0, with one plugin and one distribution beside the core."""
     for path, text in {
-        "src/accel_core/_version.py": '__version__ = "1.2.0"\n',
+        "src/accel_core/__init__.py": '__version__ = "1.2.0"\n',
         "pyproject.toml": _CORE,
         "plugins/accel_acme/pyproject.toml": _PLUGIN,
         "packages/accel_train/pyproject.toml": "",
@@ -90,6 +90,11 @@ def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tre
         "https://accel.invalid/a/b is no address: set Repository in pyproject.toml",
     ):
         assert words in told
+
+
+def test_a_section_without_a_date_stands_against_it(tool: ModuleType, tree: Path) -> None:
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (unreleased)\n")
+    assert "CHANGELOG.md calls 1.2.0 unreleased: write the date into that heading" in tool.faults(tree)
 
 
 def test_version_pins_and_addresses_are_copied_from_one_place(tree: Path) -> None:

@@ -58,8 +58,8 @@ def section(text: str, header: str) -> str:
 def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+    from accel_core.detection import Candidate
     from accel_core.detection.discovery import builtin_candidates, rank
-    from accel_core.detection.records import Candidate
 
     found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
@@ -106,7 +106,7 @@ def bus(pci_id: str) -> str:
 def grammar(backend: Backend) -> str:
     from accel_core.machine import visible_devices
 
-    return visible_devices._TABLE[backend.visible_devices_grammar].expected
+    return visible_devices._TABLE[backend.visibility.grammar].expected
 
 
 def path_to(backend: Backend) -> str:
@@ -117,13 +117,19 @@ def path_to(backend: Backend) -> str:
 def rows(backend: Backend) -> dict[str, str]:
     """Everything declared that a user can meet."""
     seen = ""
-    if backend.visible_devices:
-        first = "the first that is set of " if len(backend.visible_devices) > 1 else ""
-        seen = f"{first}{code(backend.visible_devices)}: {grammar(backend)}"
-    filters = code(backend.visible_devices_filters) if backend.visible_devices_filters else ""
-    slot = ", torch's PrivateUse1, of which a process has one" if backend.private_use1 else ""
-    stolen = f"`torch.{backend.impersonates}`, so it ranks before it" if backend.impersonates else ""
-    aside = f"while {code(backend.taken_over_by)} is imported" if backend.taken_over_by else ""
+    if backend.visibility.variables:
+        first = "the first that is set of " if len(backend.visibility.variables) > 1 else ""
+        seen = f"{first}{code(backend.visibility.variables)}: {grammar(backend)}"
+    filters = code(backend.visibility.filters) if backend.visibility.filters else ""
+    slot = ", torch's PrivateUse1, of which a process has one" if backend.in_torch.private_use1 else ""
+    stolen = (
+        f"`torch.{backend.in_torch.impersonates}`, so it ranks before it"
+        if backend.in_torch.impersonates
+        else ""
+    )
+    aside = (
+        f"while {code(backend.in_torch.taken_over_by)} is imported" if backend.in_torch.taken_over_by else ""
+    )
     return {
         "`DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
@@ -133,27 +139,31 @@ def rows(backend: Backend) -> dict[str, str]:
         "takes over": stolen,
         "stands aside": aside,
         "needs": code(backend.requires) if backend.requires else "",
-        "made for one torch": code(backend.follows_torch) if backend.follows_torch else "",
-        "torch built with": " or ".join(BUILDS[name] for name in backend.torch_builds),
-        "platforms": code(backend.platforms) if backend.platforms else "any",
-        "hardware": backend.hardware,
-        "device nodes": code(backend.device_nodes),
-        "nodes that others have too": code(backend.shared_nodes) if backend.shared_nodes else "",
-        "PCI ids": ", ".join(map(bus, backend.pci_ids)) or NONE,
-        "there when the driver is loaded": code([backend.driver_file]) if backend.driver_file else "",
-        "without its driver": backend.driver_hint,
-        "in a container without it": backend.container_hint,
-        "called by schedulers and containers": ", ".join(f"{by} `{word}`" for by, word in backend.granted_by),
+        "made for one torch": code(backend.in_torch.same_version) if backend.in_torch.same_version else "",
+        "torch built with": " or ".join(BUILDS[name] for name in backend.in_torch.builds),
+        "platforms": code(backend.hardware.platforms) if backend.hardware.platforms else "any",
+        "hardware": backend.hardware.name,
+        "device nodes": code(backend.hardware.nodes),
+        "nodes that others have too": code(backend.hardware.shared_nodes)
+        if backend.hardware.shared_nodes
+        else "",
+        "PCI ids": ", ".join(map(bus, backend.hardware.pci_ids)) or NONE,
+        "there when the driver is loaded": code([backend.hardware.driver_file])
+        if backend.hardware.driver_file
+        else "",
+        "without its driver": backend.hardware.driver_step,
+        "granted by": ", ".join(f"{by} `{word}`" for by, word in backend.granted._asdict().items() if word),
         "visible devices": seen or NONE,
         "filtered before by": filters,
-        "forwarded to other nodes": code(backend.export_envs, "*"),
-        "set by `activate()` and `accel run`": code(backend.environment) if backend.environment else "",
+        "forwarded to other nodes": code(backend.environment.forward, "*"),
+        "set by `activate()` and `accel run`": code(backend.environment.set)
+        if backend.environment.set
+        else "",
         "communication": communication(backend),
         "compilation": f"`{backend.compile_backend}`"
         if backend.compile_backend
         else "`inductor` where it generates code for the device, else `aot_eager`",
-        "tried in a child process first": "yes" if backend.isolated_probe else "",
-        "counted in a child process": "yes" if backend.count_starts_device else "",
+        "done in a child process first": backend.in_torch.in_child,
         "class": f"`{backend.accelerator}`",
         "read on": f"<{backend.url}>" if backend.url else "",
     }
@@ -227,23 +237,28 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 
 
 def all_of_them(all_shipped: list[Shipped]) -> str:
-    head = (
-        "backend", "plugin", "priority", "vendor import", "device type", "communication",
-        "visible devices",
-    )  # fmt: skip
-    lines = [
-        [
-            f"[`{s.backend.name}`](../backends/{s.page}.md)",
-            f"`{s.distribution}`",
-            str(s.backend.priority),
-            code(s.backend.vendor_imports),
-            device_type(s.backend),
-            communication(s.backend),
-            code(s.backend.visible_devices),
-        ]
-        for s in all_shipped
+    """Two tables of every backend: one would be wider than the page."""
+    links = [f"[`{s.backend.name}`](../backends/{s.page}.md)" for s in all_shipped]
+    asked = [
+        [link, str(s.backend.priority), s.backend.description, f"`{s.distribution}`"]
+        for link, s in zip(links, all_shipped, strict=True)
     ]
-    return table(head, lines)
+    names = [
+        [
+            link,
+            ", ".join(dict.fromkeys((device_type(s.backend), communication(s.backend)))),
+            code(s.backend.vendor_imports),
+            code(s.backend.visibility.variables),
+        ]
+        for link, s in zip(links, all_shipped, strict=True)
+    ]
+    return f"""\
+{table(("backend", "priority", "drives", "plugin"), asked)}
+
+The names that torch has for each (device type, communication backend), the vendor's module, and the
+variables that select devices:
+
+{table(("backend", "in torch", "imports", "visible devices"), names)}"""
 
 
 def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:
@@ -276,7 +291,7 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     check = wants_check(__doc__, arguments)
     wanted, faults = texts(shipped(), root)
-    said = f"{len(wanted)} files tell of the backends as they are declared"
+    said = f"checked {len(wanted)} files against the backends' declarations"
     return settled(wanted, faults, root, said, check=check)
 
 

@@ -19,30 +19,43 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-DEV = ROOT / ".dev"
-DEV_PYTHON = DEV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+from running import (
+    DEV,
+    DEV_PYTHON,
+    NOX,
+    ROOT,
+    CommandFailedError,
+    Step,
+    quietly,
+    reason,
+    run_steps,
+    unwritable,
+)
+
 STAMP = DEV / "stamp"
 BOOTSTRAP = ("nox", "virtualenv", "uv", "hatchling", "editables", "filelock")
 OLDEST_TORCH = (2, 6)
+_FOR_PYTEST = "\n\nArguments go to pytest: ./dev {} PATH -k WORD"
 
 
 def sessions() -> dict[str, str]:
-    """Read the sessions' names and docstrings from noxfile.py, without nox."""
+    """Read what the sessions do, by name, from sessions.toml and noxfile.py: without nox or a TOML parser."""
     tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
     found = {}
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef):
             continue
         if any(ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list):
-            found[node.name] = ast.get_docstring(node) or ""
-            code = ast.unparse(node)
-            if ("posargs" in code and "*PYTEST" in code) or "of_part(" in code:
-                found[node.name] += f"\n\nArguments go to pytest: ./dev {node.name} PATH -k WORD"
+            takes = "posargs" in (code := ast.unparse(node)) and "pytest(" in code
+            found[node.name] = (ast.get_docstring(node) or "") + (
+                _FOR_PYTEST.format(node.name) if takes else ""
+            )
+    rows = (ROOT / "sessions.toml").read_text(encoding="utf-8")
+    for name, about, more in re.findall(r'(?ms)^\[(\w+)\]\nabout = "(.+?)"$(.*?)(?=^\[|\Z)', rows):
+        found[name] = about + ("" if "\ntool" in more else _FOR_PYTEST.format(name))
     return found
 
 
@@ -61,37 +74,33 @@ def requirements() -> list[str]:
     return [line for line in lines if re.split(r"[\s=<>!~;]", line)[0] in BOOTSTRAP]
 
 
-def run(*command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a command quietly; its output is shown when it fails."""
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    if check and done.returncode:
-        raise SystemExit(f"dev: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done
-
-
 def make_environment() -> list[object]:
     """Make the empty environment `.dev/` and give the command that is its pip."""
-    shutil.rmtree(DEV, ignore_errors=True)
-    # Debian parts ensurepip from Python (package python3-venv): then `-m venv` fails half way.
-    refusal = run(sys.executable, "-m", "venv", DEV, check=False)
-    if refusal.returncode == 0:
-        return [DEV_PYTHON, "-m", "pip"]
-    shutil.rmtree(DEV, ignore_errors=True)
-    if importlib.util.find_spec("virtualenv"):
-        run(sys.executable, "-m", "virtualenv", "--quiet", DEV)
-        return [DEV_PYTHON, "-m", "pip"]
+    python = [sys.executable, "-m"]
     # An environment without pip is always possible, and the system's pip (22.3 or newer) can fill it:
     # nothing is written outside `.dev/`, so PEP 668 has nothing to refuse.
-    host_pip = [sys.executable, "-m", "pip", "--python", DEV_PYTHON]
-    bare = run(sys.executable, "-m", "venv", "--without-pip", DEV, check=False)
-    if bare.returncode == 0 and run(*host_pip, "--version", check=False).returncode == 0:
-        return host_pip
+    host_pip: list[object] = [*python, "pip", "--python", DEV_PYTHON]
+    ways: list[tuple[list[object], list[object]]] = [
+        # Debian parts ensurepip from Python (package python3-venv): then `-m venv` fails half way.
+        ([*python, "venv", DEV], [DEV_PYTHON, "-m", "pip"]),
+        ([*python, "virtualenv", "--quiet", DEV], [DEV_PYTHON, "-m", "pip"]),
+        ([*python, "venv", "--without-pip", DEV], host_pip),
+    ]
+    for make, pip in ways:
+        shutil.rmtree(DEV, ignore_errors=True)
+        try:
+            quietly("making .dev", make)
+            quietly("asking for pip", [*pip, "--version"])
+        except CommandFailedError as error:
+            if reason(str(error)):
+                raise
+            continue
+        return pip
     shutil.rmtree(DEV, ignore_errors=True)
     version = "{}.{}".format(*sys.version_info)
-    raise SystemExit(
-        f"dev: {sys.executable} cannot make a virtual environment:\n{refusal.stdout}{refusal.stderr}\n"
-        f"On Debian or Ubuntu: apt install python3-venv (or python{version}-venv).\n"
-        "Elsewhere: install a Python that has ensurepip, or name another: PYTHON=/path/to/python3 ./dev"
+    raise CommandFailedError(
+        f"dev: {sys.executable} has no venv, which makes environments. Install it (Debian and Ubuntu: "
+        f"apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev"
     )
 
 
@@ -103,8 +112,18 @@ def ensure_environment() -> None:
         return
     print(f"dev: making {DEV} with {', '.join(wanted)} (once)", flush=True)
     pip = make_environment()
-    run(*pip, "install", "--quiet", "--disable-pip-version-check", *wanted)
+    quietly("installing nox and uv", [*pip, "install", "--disable-pip-version-check", *wanted])
     STAMP.write_text(key)  # last, so that an interrupted run starts again
+
+
+def packages_cache() -> dict[str, str]:
+    """Return the variable that has uv's cache in the clone where its own folder may not be written."""
+    folder = quietly("asking uv", [DEV_PYTHON.with_name("uv"), "cache", "dir"]).strip()
+    trouble = unwritable(Path(folder))
+    if not trouble:
+        return {}
+    print(f"dev: {folder} may not be written ({trouble}): packages are kept in {NOX / 'cache'}", flush=True)
+    return {"UV_CACHE_DIR": str(NOX / "cache")}
 
 
 def own_torch() -> dict[str, object] | None:
@@ -143,13 +162,23 @@ def main(arguments: list[str]) -> int:
     if not names:
         print(f"dev: no session {arguments[0]!r}.\n\n{help_text(known)}", file=sys.stderr)
         return 2
-    ensure_environment()
-    environment = dict(os.environ, VIRTUALENV_OVERRIDE_APP_DATA=str(DEV / "virtualenv"))
-    environment.update(VIRTUALENV_NO_PERIODIC_UPDATE="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    environment["DEV_TORCH_FOUND"] = json.dumps(own_torch())
-    command = [str(DEV_PYTHON), "-m", "nox", "-f", str(ROOT / "noxfile.py"), "-s", *names, "--", *rest]
+    if trouble := unwritable(ROOT):
+        print(
+            f"dev: {ROOT} may not be written ({trouble}), and everything is installed there. "
+            f"Copy it to a folder of yours: cp -r {ROOT} ~/accel && cd ~/accel",
+            file=sys.stderr,
+        )
+        return 1
     try:
-        return subprocess.call(command, env=environment, cwd=ROOT)
+        ensure_environment()
+        os.environ.update(packages_cache())
+    except CommandFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    os.environ.update(VIRTUALENV_OVERRIDE_APP_DATA=str(DEV / "virtualenv"), VIRTUALENV_NO_PERIODIC_UPDATE="1")
+    os.environ.update(PIP_DISABLE_PIP_VERSION_CHECK="1", DEV_TORCH_FOUND=json.dumps(own_torch()))
+    try:
+        return run_steps([Step(name, tuple(rest)) for name in names])
     except KeyboardInterrupt:
         return 130
 

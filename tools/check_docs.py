@@ -25,6 +25,8 @@ PUBLIC = (
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__", "accel_testing.AcceleratorTests"),
+    # Parts of a declaration: reference/declaration.md is made from their docstrings.
+    *(f"accel_core.{name}" for name in ("Environment", "Granted", "Hardware", "InTorch", "Visibility")),
     *(f"accel_train.lightning.{name}" for name in ("STRATEGY", "STRATEGY_DDP", "STRATEGY_FSDP")),
 }
 SKIPPED = {"dist", "changelog.d", "site"}

@@ -7,6 +7,7 @@ uv installs where it has a word for everything that pip is configured with, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -16,7 +17,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import nox
@@ -24,8 +28,8 @@ import nox.project
 import nox.virtualenv
 from filelock import FileLock
 from pip_settings import in_uvs_words
+from running import NOX, ROOT, CommandFailedError, quietly
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [ROOT / "packages" / f"accel_{name}" for name in ("train", "tools", "testing", "simulated")]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 PROJECTS = [ROOT, *PACKAGES, *PLUGINS]
@@ -35,9 +39,6 @@ WINDOWS = os.name == "nt"
 
 # What tools/bootstrap.py found in the Python that ran it.
 OWN_TORCH = json.loads(os.environ.get("DEV_TORCH_FOUND", "null"))
-
-# The index that has the build of torch that is wanted, such as https://download.pytorch.org/whl/cpu.
-TORCH_INDEX = os.environ.get("DEV_TORCH_INDEX", "")
 
 # DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -55,7 +56,7 @@ class TorchHome(NamedTuple):
 
 def backend() -> str:
     """Choose what makes and fills environments; tell uv, if it does, what pip is configured with."""
-    if os.environ.get("DEV_INSTALLER") == "pip" or not nox.virtualenv.find_uv()[0]:
+    if os.environ.get("DEV_INSTALLER") == "pip" or not UV:
         return "virtualenv"
     ask = [sys.executable, "-m", "pip", "config", "list"]
     answer = subprocess.run(ask, capture_output=True, text=True, check=False)
@@ -67,7 +68,10 @@ def backend() -> str:
     return "uv"
 
 
+UV = nox.virtualenv.find_uv()[1]
 BACKEND = backend()
+# What sessions share is made once, though two run at once.
+FILLING = FileLock(NOX / "filling.lock")
 
 
 def shared(homes: dict[str, str]) -> None:
@@ -88,7 +92,6 @@ CLEAN: dict[str, str | None] = {
 if OWN_TORCH:
     # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
     CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-PYTEST = ["-m", "pytest", "-p", "xdist"]
 
 
 # ---------------------------------------------------------------------------- what is installed
@@ -112,33 +115,84 @@ def filled(environment: Path, key: str) -> None:
     (environment / "content.sha256").write_text(key)
 
 
+def installing(session: nox.Session, what: str, *words: str, python: str = "", **variables: str) -> None:
+    """Install into the session's environment, or that of another Python, with uv or with pip."""
+    python = python or str(Path(session.bin) / "python")
+    command = [python, "-m", "pip", "install", *words]
+    if BACKEND == "uv":
+        command = [UV, "pip", "install", "--python", python, *words]
+    session.log(f"installing {what}")
+    try:
+        quietly(f"installing {what}", command, env={**os.environ, **variables})
+    except CommandFailedError as error:
+        session.error(str(error))
+
+
+def watched(
+    session: nox.Session, *command: str, env: Mapping[str, str | None] = MappingProxyType({})
+) -> None:
+    """Run a command that may be silent for long: every ten seconds a line says that it runs."""
+    session.log(" ".join(command))
+    path = os.pathsep.join([session.bin, os.environ["PATH"]])
+    given = {**os.environ, **session.env, **env, "PATH": path}
+    what = " ".join(word for word in command[:2] if not word.startswith("-"))
+    words = [shutil.which(command[0], path=path) or command[0], *command[1:]]
+    try:
+        output = quietly(what, words, env={name: value for name, value in given.items() if value is not None})
+    except CommandFailedError as error:
+        session.error(str(error))
+    print(output, end="", flush=True)
+
+
+def compiled(session: nox.Session, *devices: str) -> None:
+    """Compile simulated devices, as many at once as there are cores: tests would wait for one of them.
+
+    Where none can be compiled the tests skip, and say why.
+    """
+
+    def compile_one(device: str) -> None:
+        with contextlib.suppress(CommandFailedError):
+            quietly(f"compiling {device}", [Path(session.bin) / "accel", "simulate", "--build", device])
+
+    session.log(f"compiling, unless it is done: {', '.join(devices)}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, devices))
+
+
 def torch_home(session: nox.Session) -> TorchHome:
     """Take the torch that the user has, or install the pinned one once for all sessions."""
     if OWN_TORCH:
         session.log(f"using your own torch {OWN_TORCH['version']} (DEV_TORCH=pinned: the pinned one)")
         return TorchHome(OWN_TORCH["version"], tuple(OWN_TORCH["paths"]))
-    home = ROOT / ".nox" / "torch-py{}.{}".format(*sys.version_info)
+    home = NOX / "torch-py{}.{}".format(*sys.version_info)
     python = home / ("Scripts/python.exe" if WINDOWS else "bin/python")
     # Only the lines that matter: editing pyproject.toml must not bring half a minute of torch.
     lines = re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())
-    if key := fresh(home, group("torch"), lines, *filter(None, [TORCH_INDEX])):
-        session.log("installing torch for all sessions (once)")
-        shutil.rmtree(home, ignore_errors=True)
-        nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND).create()
-        pip = [str(python), "-m", "pip", "install"]
-        if BACKEND == "uv":
-            pip = [nox.virtualenv.find_uv()[1], "pip", "install", "--python", str(python)]
-        pip += ["-c", str(CONSTRAINTS)]
-        # From that index torch alone: beside PyPI's it could bring any other name in a higher version.
-        if TORCH_INDEX:
-            only = "--default-index" if BACKEND == "uv" else "--index-url"
-            session.run_install(*pip, "--no-deps", only, TORCH_INDEX, "torch", external=True, silent=True)
-        session.run_install(*pip, *group("torch"), external=True, silent=True)
-        filled(home, key)
+    with FILLING:
+        if key := fresh(home, group("torch"), lines, *filter(None, [os.environ.get("DEV_TORCH_INDEX")])):
+            shutil.rmtree(home, ignore_errors=True)
+            nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND).create()
+            install_torch(session, python)
+            filled(home, key)
     ask = "import importlib.metadata as m, sysconfig as s; print(m.version('torch'), s.get_path('purelib'))"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
     version, path = answer.split(" ", 1)
     return TorchHome(version, (path,))
+
+
+def install_torch(session: nox.Session, python: Path) -> None:
+    """Install the pinned torch into that Python, from where tools/torch_build.py says."""
+    import torch_build  # here: it imports accel_core, which a session without torch can do without
+
+    (version,) = re.findall(r"(?m)^torch==(.+)$", CONSTRAINTS.read_text())
+    source = torch_build.source(version, torch_build.on_disk(UV, version))
+    session.log(f"torch {version}: {source.why}")
+    if source.is_second_best:
+        session.log(torch_build.weight(UV, group("torch"), CONSTRAINTS))
+    words = ["-c", str(CONSTRAINTS)]
+    if only := torch_build.options(source, with_uv=BACKEND == "uv"):
+        installing(session, "torch", *words, *only, f"torch=={version}", python=str(python))
+    installing(session, "torch and numpy", *words, *group("torch"), python=str(python))
 
 
 # Builds the editable wheels of all projects in one process.
@@ -153,7 +207,7 @@ for project in sys.argv[2:]:
 
 def editables(content: list[bytes]) -> list[Path]:
     """Give wheels that install our distributions editable, core's first: built once for all environments."""
-    folder = ROOT / ".nox" / "editables"
+    folder = NOX / "editables"
     if key := fresh(folder, content):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -172,7 +226,7 @@ def prepare(
     extra: tuple[str, ...] = (),
 ) -> None:
     """Fill the session's environment: dependency groups, torch if wanted, our distributions editable."""
-    with FileLock(ROOT / ".nox" / "filling.lock"):  # what sessions share is made once, though two run at once
+    with FILLING:
         fill(session, groups, torch, project, plugins, extra)
 
 
@@ -205,13 +259,15 @@ def fill(
     wheels = editables(content) if project else []
     ours = [str(wheel) for wheel in wheels[: None if plugins else 1 + len(PACKAGES)]]
     if wanted or ours:
-        session.install("-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
+        what = f"what session {session.name} needs"
+        installing(session, what, "-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
     if ours:
         # Of an environment that had the same versions the first command has left the old ones.
-        session.install("--force-reinstall", "--no-deps", *ours)
+        installing(session, f"our {len(ours)} packages, editable", "--force-reinstall", "--no-deps", *ours)
     if extra:
         # Exact versions already, and two sessions may take two of one package.
-        session.install("--no-build-isolation", "--no-deps", *extra, env=QUIET_BUILDS | built_with(home))
+        build = QUIET_BUILDS | built_with(home)
+        installing(session, ", ".join(extra), "--no-build-isolation", "--no-deps", *extra, **build)
     filled(environment, key)
 
 
@@ -226,7 +282,7 @@ def without_torch(environment: Path, home: TorchHome | None) -> list[str]:
 
 def built_with(home: TorchHome | None) -> dict[str, str]:
     """Keep what uv builds apart by torch: DeepSpeed's build notes which one it saw."""
-    kept = ROOT / ".nox" / f"built-with-torch-{home.version if home else 'none'}"
+    kept = NOX / f"built-with-torch-{home.version if home else 'none'}"
     return {"UV_CACHE_DIR": str(kept)} if BACKEND == "uv" else {}
 
 
@@ -289,15 +345,34 @@ def changed(root: Path, folders: list[str]) -> bool:
     return found is None or any(name.startswith(f"{folder}/") for name in found for folder in folders)
 
 
-def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
+def without(found: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Give pytest's options that leave out these folders, where they lie in those that it looks through."""
+    inside = tuple(f"{name}/" for name in found)
+    return [f"--ignore={folder}" for folder in others if folder.startswith(inside) and folder not in found]
+
+
+def pytest(session: nox.Session, *arguments: str, env: Mapping[str, str | None]) -> None:
+    """Run pytest."""
+    session.run("python", "-m", "pytest", "-p", "xdist", *in_short(session, arguments), env=env)
+
+
+def in_short(session: nox.Session, arguments: Sequence[str]) -> Sequence[str]:
+    """Write a long list of arguments into a file for pytest, so that people can read its command line."""
+    if len(" ".join(arguments)) < 150:
+        return arguments
+    file = NOX / "pytest" / f"{re.sub('[^a-z_]', '', session.name)}.txt"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("\n".join(arguments) + "\n", encoding="utf-8")
+    return [f"@{os.path.relpath(file)}"]
+
+
+def measured(session: nox.Session, found: Sequence[str], env: Mapping[str, str | None], *parts: str) -> None:
     """Run pytest; under `DEV_COVERAGE=1`, as by night, with branch coverage, which fails below its bound."""
-    if (
-        os.environ.get("DEV_COVERAGE") != "1"
-    ):  # it costs a third more, mostly in the processes that tests start
-        session.run("python", *PYTEST, *found, env=env)
+    if os.environ.get("DEV_COVERAGE") != "1":  # it costs a third more, mostly in processes that tests start
+        pytest(session, *found, env=env)
         return
     session.run("coverage", "erase")
-    session.run("coverage", "run", *PYTEST, *found, env=env)
+    session.run("coverage", "run", "-m", "pytest", "-p", "xdist", *in_short(session, found), env=env)
     session.run("coverage", "combine", "--quiet")
     session.run("coverage", "report", *parts)
 
@@ -306,7 +381,15 @@ def in_own_folder(session: nox.Session, name: str, *packages: str) -> Path:
     """Install packages, without what they depend on, where only who is told finds them."""
     home = Path(session.virtualenv.location) / name
     if key := fresh(home, packages):
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
+        installing(
+            session,
+            f"{name}, beside the others",
+            "--no-deps",
+            "--target",
+            str(home),
+            *packages,
+            **QUIET_BUILDS,
+        )
         filled(home, key)
     return home
 

@@ -14,14 +14,18 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators._binding import ROWS, Needs
-from accel_core.detection.plugins import declarations
+from accel_core.accelerators.torch_device import ROWS, Needs
+from accel_core.detection.discovery import declarations
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 from accel_tests import surfaces  # noqa: E402
 
 PAGE = "docs/reference/members-by-backend.md"
+#: Members of which a method of `TorchAccelerator` asks the vendor, under that name.
+ASKED = dict.fromkeys(("Event", "Stream", "stream", "set_stream", "set_per_process_memory_fraction"), "")
+ASKED |= dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), "")
+ASKED["memory_stats"] = "memory_stats"
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
 HEAD = """# Members by backend
 
@@ -49,8 +53,7 @@ def serving(backend: Backend) -> dict[str, str]:
     vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
     # torch.accelerator's streams are no use beside a device without them.
     lacking = () if "Stream" in vendors else (Needs.STREAMS,)
-    bound = {row.name: "" if row.needs in lacking else row.in_torch for row in ROWS}
-    bound |= {"Stream": "", "Event": ""}
+    bound = ASKED | {row.name: "" if row.needs in lacking else row.in_torch for row in ROWS}
 
     def who(member: str) -> str:
         if member in own:

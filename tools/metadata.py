@@ -1,6 +1,6 @@
 """Copy what all distributions share into each: the version, the pins between them, the project's addresses.
 
-A person writes the version in src/accel_core/_version.py, and the repository's address in the root's
+A person writes the version in src/accel_core/__init__.py, and the repository's address in the root's
 pyproject.toml (`Repository`). `./dev fix` copies both to the other files; `./dev lint` checks the copies.
 """
 
@@ -24,10 +24,10 @@ _VERSION = re.compile(r'^((?:__version__|version) = )"[^"]*"$', re.MULTILINE)
 
 def version(root: Path = ROOT) -> str:
     """Return the version of the core, which every distribution has."""
-    text = (root / "src/accel_core/_version.py").read_text(encoding="utf-8")
+    text = (root / "src/accel_core/__init__.py").read_text(encoding="utf-8")
     found = re.search(r'__version__ = "([^"]+)"', text)
     if found is None:
-        raise SystemExit('src/accel_core/_version.py: expected a line __version__ = "X.Y.Z"')
+        raise SystemExit('src/accel_core/__init__.py: expected a line __version__ = "X.Y.Z"')
     return found[1]
 
 

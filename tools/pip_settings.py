@@ -16,9 +16,9 @@ _VARIABLES = {
 }
 # These change nothing of what is installed.
 _NO_MATTER = {
-    "break-system-packages", "cache-dir", "disable-pip-version-check", "no-color", "no-compile", "no-input",
-    "no-python-version-warning", "no-warn-script-location", "progress-bar", "quiet", "require-virtualenv",
-    "retries", "root-user-action", "verbose",
+    "break-system-packages", "cache-dir", "config-file", "disable-pip-version-check", "no-color",
+    "no-compile", "no-input", "no-python-version-warning", "no-warn-script-location", "progress-bar",
+    "quiet", "require-virtualenv", "retries", "root-user-action", "verbose",
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Write the stubs of the modules whose names are resolved at their first use, from the list that each has.
 
-`_HOMES` in src/accel_core/__init__.py and src/accel_core/probing.py. `./dev lint` checks, `./dev fix` writes.
+`_HOMES` in src/accel_core/__init__.py and src/accel_core/toolkit.py. `./dev lint` checks, `./dev fix` writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
-STUBS = {"src/accel_core/__init__.pyi": "accel_core", "src/accel_core/probing.pyi": "accel_core.probing"}
+STUBS = {"src/accel_core/__init__.pyi": "accel_core", "src/accel_core/toolkit.pyi": "accel_core.toolkit"}
 
 
 def stub(module: str) -> str:
@@ -24,8 +24,11 @@ def stub(module: str) -> str:
     for home, names in lazy._HOMES.items():
         for entry in names:
             name, _, shown = entry.partition(" as ")
-            imports.append((f"accel_core.{home}", _order(name), f"{name} as {shown or name}"))
+            imports.append((f"accel_core.{home}".rstrip("."), _order(name), f"{name} as {shown or name}"))
     lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
+    given = [name for name in lazy.__all__ if name not in lazy._HOME]
+    if given:
+        lines += ["", *(f"{name}: {type(getattr(lazy, name)).__name__}" for name in given)]
     lines += [
         "",
         "__all__ = [",

@@ -44,7 +44,7 @@ def faults(root: Path = ROOT) -> Iterator[str]:
     built = sorted(path.name for path in (root / "dist").iterdir())
     for name in built:
         if f"-{wanted}" not in name:
-            yield f"dist/{name} is not of version {wanted}, as _version.py says: ./dev fix copies it"
+            yield f"dist/{name} is not of version {wanted}, accel_core.__version__: ./dev fix copies it"
     count = len(projects(root))
     for kind in (".whl", ".tar.gz"):
         found = sum(name.endswith(kind) for name in built)
@@ -52,15 +52,23 @@ def faults(root: Path = ROOT) -> Iterator[str]:
             yield f"dist/ has {found} files {kind} for {count} distributions: ./dev release"
     if repository(root).endswith(UNKNOWN) or f"{UNKNOWN}/" in repository(root):
         yield f"{repository(root)} is no address: set Repository in pyproject.toml, then ./dev fix"
-    left = sorted(path.name for path in (root / "changelog.d").glob("*.md"))
+    left = fragments(root)
     if left:
         yield f"changelog.d has {len(left)} fragments ({left[0]}, …): towncrier build --version {wanted}"
-    if not re.search(rf"^## .*{re.escape(wanted)}", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE):
+    changes = (root / "CHANGELOG.md").read_text("utf-8")
+    if not re.search(rf"^## .*{re.escape(wanted)}", changes, re.MULTILINE):
         yield f"CHANGELOG.md has no heading for {wanted}: towncrier build --version {wanted}"
+    if re.search(rf"^## .*{re.escape(wanted)} \(unreleased\)", changes, re.MULTILINE):
+        yield f"CHANGELOG.md calls {wanted} unreleased: write the date into that heading"
     if git(root, "status", "--porcelain"):
         yield "the working tree has changes: commit them, and run ./dev release again"
     if git(root, "tag", "--list", f"v{wanted}"):
-        yield f"the tag v{wanted} exists: raise __version__ in src/accel_core/_version.py, then ./dev fix"
+        yield f"the tag v{wanted} exists: raise __version__ in src/accel_core/__init__.py, then ./dev fix"
+
+
+def fragments(root: Path) -> list[str]:
+    """Return the names of the changes that are not in CHANGELOG.md yet."""
+    return sorted(path.name for path in (root / "changelog.d").glob("*.md"))
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -186,7 +194,8 @@ def main(arguments: list[str] | None = None) -> int:
         home = Path(folder, "accel")
         copied(ROOT, home)
         if wanted.dry_run:
-            run("towncrier", "build", "--yes", "--version", version(), cwd=home)
+            if fragments(home):  # without any it would write an empty section
+                run("towncrier", "build", "--yes", "--version", version(), cwd=home)
             lines = (home / "CHANGELOG.md").read_text("utf-8").splitlines()
             first = next(line for line in lines if line.startswith("## "))
             step(

@@ -10,10 +10,13 @@ when it is first used.
 
 from __future__ import annotations
 
+#: The version of every distribution of this release; hatchling reads it from here.
+__version__ = "0.1.0"
+
 #: The public names, by the module that each comes from; tools/public_names.py writes `__init__.pyi` from it.
 _HOMES = {
-    "accelerators._streams": ("HostEvent", "HostStream"),
-    "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
+    "accelerators": ("Accelerator",),
+    "accelerators.operators": ("NotImplementedBuilder",),
     "accelerators.records": (
         "Capabilities",
         "DeviceCapability",
@@ -22,10 +25,19 @@ _HOMES = {
         "Graph",
         "OpBuilderLike",
     ),
+    "accelerators.streams": ("HostEvent", "HostStream"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("Backend", "ProbeResult", "Provenance"),
+    "backend": (
+        "Backend",
+        "Environment",
+        "Granted",
+        "Hardware",
+        "InTorch",
+        "ProbeResult",
+        "Provenance",
+        "Visibility",
+    ),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
-    "detection.discovery": ("discover",),
     "errors": (
         "AccelError",
         "AcceleratorFallbackWarning",
@@ -51,21 +63,20 @@ _HOMES = {
         "SettingError",
         "SettingWarning",
         "UnsupportedError",
+        "hint_for",
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),
-    "ops.catalogue": ("OpCandidate", "Operator"),
-    "ops.providers": ("OpProvider",),
-    "_support.hints": ("hint_for",),
-    "_support.installed": ("is_installed", "package_folders"),
-    "_version": ("__version__",),
+    "ops": ("OpCandidate", "Operator", "OpProvider"),
+    "_support.packages": ("is_installed", "package_folders"),
     "_support.torch_import": ("TorchBuild", "torch_build"),
-    "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
+    "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
+    "detection.select": ("discover",),
     "machine.visible_devices": ("hidden_by",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the public names, not two
+__all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
 
 
 def __getattr__(name: str) -> object:

@@ -1,36 +1,39 @@
 """The names of accel_core, for type checkers; tools/public_names.py writes them."""
 
-from accel_core._support.hints import hint_for as hint_for
-from accel_core._support.installed import is_installed as is_installed
-from accel_core._support.installed import package_folders as package_folders
+from accel_core._support.packages import is_installed as is_installed
+from accel_core._support.packages import package_folders as package_folders
 from accel_core._support.torch_import import TorchBuild as TorchBuild
 from accel_core._support.torch_import import torch_build as torch_build
-from accel_core._version import __version__ as __version__
-from accel_core.accelerators._streams import HostEvent as HostEvent
-from accel_core.accelerators._streams import HostStream as HostStream
-from accel_core.accelerators.interface import Accelerator as Accelerator
-from accel_core.accelerators.interface import NotImplementedBuilder as NotImplementedBuilder
+from accel_core.accelerators import Accelerator as Accelerator
+from accel_core.accelerators.operators import NotImplementedBuilder as NotImplementedBuilder
 from accel_core.accelerators.records import Capabilities as Capabilities
 from accel_core.accelerators.records import DeviceCapability as DeviceCapability
 from accel_core.accelerators.records import DeviceProperties as DeviceProperties
 from accel_core.accelerators.records import GradScalerOptions as GradScalerOptions
 from accel_core.accelerators.records import Graph as Graph
 from accel_core.accelerators.records import OpBuilderLike as OpBuilderLike
+from accel_core.accelerators.streams import HostEvent as HostEvent
+from accel_core.accelerators.streams import HostStream as HostStream
 from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
 from accel_core.backend import Backend as Backend
+from accel_core.backend import Environment as Environment
+from accel_core.backend import Granted as Granted
+from accel_core.backend import Hardware as Hardware
+from accel_core.backend import InTorch as InTorch
 from accel_core.backend import ProbeResult as ProbeResult
 from accel_core.backend import Provenance as Provenance
+from accel_core.backend import Visibility as Visibility
 from accel_core.current import accelerator as accelerator
 from accel_core.current import get_accelerator as get_accelerator
 from accel_core.current import selection as selection
 from accel_core.current import set_accelerator as set_accelerator
 from accel_core.current import use_accelerator as use_accelerator
-from accel_core.detection.discovery import discover as discover
-from accel_core.detection.records import Candidate as Candidate
-from accel_core.detection.records import Selection as Selection
-from accel_core.detection.records import Status as Status
-from accel_core.detection.records import Unloaded as Unloaded
-from accel_core.detection.records import Verdict as Verdict
+from accel_core.detection import Candidate as Candidate
+from accel_core.detection import Selection as Selection
+from accel_core.detection import Status as Status
+from accel_core.detection import Unloaded as Unloaded
+from accel_core.detection import Verdict as Verdict
+from accel_core.detection.select import discover as discover
 from accel_core.errors import AcceleratorFallbackWarning as AcceleratorFallbackWarning
 from accel_core.errors import AccelError as AccelError
 from accel_core.errors import BackendConflictError as BackendConflictError
@@ -55,6 +58,7 @@ from accel_core.errors import RecursiveChoiceError as RecursiveChoiceError
 from accel_core.errors import SettingError as SettingError
 from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
+from accel_core.errors import hint_for as hint_for
 from accel_core.hookspecs import Check as Check
 from accel_core.hookspecs import CheckResult as CheckResult
 from accel_core.hookspecs import Fix as Fix
@@ -62,9 +66,11 @@ from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import Evidence as Evidence
 from accel_core.machine.devices import evidence as evidence
 from accel_core.machine.visible_devices import hidden_by as hidden_by
-from accel_core.ops.catalogue import OpCandidate as OpCandidate
-from accel_core.ops.catalogue import Operator as Operator
-from accel_core.ops.providers import OpProvider as OpProvider
+from accel_core.ops import OpCandidate as OpCandidate
+from accel_core.ops import Operator as Operator
+from accel_core.ops import OpProvider as OpProvider
+
+__version__: str
 
 __all__ = [
     "AccelError",
@@ -83,12 +89,16 @@ __all__ = [
     "DeclinedError",
     "DeviceCapability",
     "DeviceProperties",
+    "Environment",
     "Evidence",
     "Fix",
     "GradScalerOptions",
+    "Granted",
     "Graph",
+    "Hardware",
     "HostEvent",
     "HostStream",
+    "InTorch",
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
@@ -118,6 +128,7 @@ __all__ = [
     "Unloaded",
     "UnsupportedError",
     "Verdict",
+    "Visibility",
     "__version__",
     "accelerator",
     "discover",

@@ -1,28 +1,17 @@
 """`Backend`: a plugin's frozen declaration of one backend.
 
 It holds strings and numbers only, so that listing, ranking and diagnosing need neither torch nor the
-vendor's package.
+vendor's package. What belongs together stands in a record: `Hardware`, `Visibility`, `Granted`, `InTorch`,
+`Environment`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import InitVar, dataclass, fields
-from inspect import Signature, signature
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from accel_core._text import clean, shown
-from accel_core._version import __version__
-from accel_core.errors import InvalidBackendError
-
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "PROJECT",
-    "Backend",
-    "ProbeResult",
-    "Provenance",
-    "shown",
-]
+from accel_core.errors import InvalidBackendError, clean, shown
 
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
@@ -31,10 +20,10 @@ PROJECT = "accel"
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
-#: Who besides Docker gives a process devices: `machine.placement`, and the doors of accel-train.
-GRANTORS = ("kubernetes", "slurm", "apptainer", "podman", "ray", "ray_noset")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
+#: Steps that a child process can take first.
+IN_CHILD = ("import", "count")
 
 #: What `is_variable_prefix` wants, in words.
 EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_'"
@@ -69,11 +58,110 @@ class ProbeResult(NamedTuple):
     stands_aside: bool = False
 
 
+class Hardware(NamedTuple):
+    """How the device is recognised without torch and without the vendor's package.
+
+    Fields:
+        name: What people call the device, in the singular: `"NVIDIA GPU"`.
+        nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
+        shared_nodes: Set it when it has nodes that other makers' devices have too, `"/dev/dri/renderD*"`:
+            they are no sign of the device; their absence is one of a container without its devices.
+        pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
+            in lower-case hexadecimal, `"10de/03"`.
+        driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
+        driver_step: What to do where the device is on the bus and the driver is not loaded.
+        platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
+    """
+
+    name: str = ""
+    nodes: tuple[str, ...] = ()
+    shared_nodes: tuple[str, ...] = ()
+    pci_ids: tuple[str, ...] = ()
+    driver_file: str = ""
+    driver_step: str = ""
+    platforms: tuple[str, ...] = ()
+
+
+class Visibility(NamedTuple):
+    """The variables that say which devices a process sees.
+
+    Fields:
+        variables: Set it when there are such variables, the one that wins first: `("ACME_VISIBLE_DEVICES",)`.
+        filters: Set it when variables filter before those, each by itself: `("ROCR_VISIBLE_DEVICES",)`.
+        grammar: How their value is written: one of `GRAMMARS`.
+    """
+
+    variables: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    grammar: str = "indices"
+
+
+class Granted(NamedTuple):
+    """How containers and schedulers give a process the device.
+
+    Fields:
+        docker: Options of `docker run`: `"--gpus all"`, `"--device /dev/acme0"`.
+        kubernetes: The resource's name: `"nvidia.com/gpu"`.
+        slurm: The name in `--gres`: `"gpu"`.
+        apptainer: Options of `apptainer exec`: `"--nv"`.
+        podman: Options of `podman run`, where Docker's do not serve: `"--device nvidia.com/gpu=all"`.
+        ray: The resource's name: `"NPU"`.
+        ray_noset: The variable that keeps Ray from setting the visible-devices variable.
+    """
+
+    docker: str = ""
+    kubernetes: str = ""
+    slurm: str = ""
+    apptainer: str = ""
+    podman: str = ""
+    ray: str = ""
+    ray_noset: str = ""
+
+
+class InTorch(NamedTuple):
+    """How the device stands in torch, and beside other vendors' packages.
+
+    Fields:
+        builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
+        same_version: Set it when a distribution must have torch's major and minor version: `("torch-npu",)`.
+        private_use1: The device is torch's renamed PrivateUse1, of which a process has one.
+        impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
+        wrapped_by: Set it when packages put functions around torch's own with the same device still behind
+            them. Whatever else replaces functions of `torch.<device_type>`, where torch itself brings it,
+            has taken it over.
+        taken_over_by: Set it when packages put another device behind torch's own functions.
+        in_child: Set it to `"import"` when importing the vendor may crash or hang: a child process imports
+            it first. Set it to `"count"` when `device_count()` starts the runtime, after which a process
+            cannot fork: a child process counts, and the choice goes by that answer.
+    """
+
+    builds: tuple[str, ...] = ()
+    same_version: tuple[str, ...] = ()
+    private_use1: bool = False
+    impersonates: str = ""
+    wrapped_by: tuple[str, ...] = ()
+    taken_over_by: tuple[str, ...] = ()
+    in_child: str = ""
+
+
+class Environment(NamedTuple):
+    """Environment variables of a job's processes.
+
+    Fields:
+        forward: Prefixes of the variables that a launcher forwards to other nodes, three characters or
+            more: `"HCCL_"`. All that begin so go, whatever they hold.
+        set: Set it when the vendor wants variables set, `"NAME=value"`: for ranks, and `activate()`.
+    """
+
+    forward: tuple[str, ...] = ()
+    set: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """One kind of accelerator, as its plugin declares it.
 
-    Raises `InvalidBackendError`, naming every fault at once, when a field is unknown or malformed.
+    Raises `InvalidBackendError`, naming every fault at once, when a field is malformed.
 
     Fields:
         name: What users write in `DS_ACCELERATOR`, in lower case: `"npu"`, `"xpu.external"`.
@@ -86,99 +174,42 @@ class Backend:
         url: Where users of this backend read on.
         install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`.
         requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
-        follows_torch: Set it when a distribution must have torch's major and minor version: `"torch-npu"`.
-        torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
-        wrapped_by: Set it when packages put functions around torch's own with the same device still behind
-            them. Whatever else replaces functions of `torch.<device_type>`, where torch itself brings it,
-            has taken it over.
-        taken_over_by: Set it when packages put another device behind torch's own functions.
-        platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
-        hardware: What people call the device, in the singular: `"NVIDIA GPU"`.
-        device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when it has nodes that other makers' devices have too, `"/dev/dri/renderD*"`:
-            they are no sign of the device; their absence is one of a container without its devices.
-        pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
-            in lower-case hexadecimal, `"10de/03"`.
-        driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
-        driver_hint: What to do where the device is on the bus and the driver is not loaded.
-        container_hint: How to start a container with its devices: `"docker run --gpus all"`.
-        granted_by: Set it when others than Docker have their own word for the device: pairs of
-            `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
-            `"apptainer"` or `"podman"` and flags (`"--nv"`), `"ray"` and its resource (`"NPU"`),
-            `"ray_noset"` and the variable that keeps Ray from setting the visible-devices variable.
+        communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
+        compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
+        hardware: How the device is recognised without its package: `Hardware`.
+        visibility: Which variables hide it: `Visibility`.
+        granted: How containers and schedulers give it: `Granted`.
+        in_torch: How it stands in torch, and beside other packages: `InTorch`.
+        environment: What is forwarded to ranks, or set for them: `Environment`.
         hints: Set it when known errors have a known next step: pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.
-        visible_devices: Set it when variables say which devices a process sees, the one that wins first.
-        visible_devices_filters: Set it when variables filter before those, each by itself:
-            `("ROCR_VISIBLE_DEVICES",)`.
-        visible_devices_grammar: How their value is written: one of `GRAMMARS`.
-        export_envs: Prefixes of the variables that a launcher forwards to other nodes, three characters or
-            more: `"HCCL_"`. All that begin so go, whatever they hold.
-        environment: Set it when the vendor wants variables set, `"NAME=value"`: for ranks, and `activate()`.
-        communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
-        compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
-        private_use1: Set it when the device is torch's renamed PrivateUse1, of which a process has one.
-        impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
-        isolated_probe: Set it when importing the vendor may crash or hang: a child process imports it first.
-        count_starts_device: Set it when `device_count()` starts the runtime, after which a process cannot
-            fork: devices are counted in a child process, and the choice goes by that answer.
         provenance: Where the declaration comes from. Filled in by discovery.
     """
 
     name: str
     priority: int
     device_type: str
-    vendor_import: str | tuple[str, ...] = "torch"
+    vendor_import: str | tuple[str, ...] = ("torch",)
     accelerator: str = ""
     description: str = ""
     url: str = ""
     install_hint: str = ""
     requires: tuple[str, ...] = ()
-    follows_torch: tuple[str, ...] = ()
-    torch_builds: tuple[str, ...] = ()
-    wrapped_by: tuple[str, ...] = ()
-    taken_over_by: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    hardware: str = ""
-    device_nodes: tuple[str, ...] = ()
-    shared_nodes: tuple[str, ...] = ()
-    pci_ids: tuple[str, ...] = ()
-    driver_file: str = ""
-    driver_hint: str = ""
-    container_hint: str = ""
-    granted_by: tuple[tuple[str, str], ...] = ()
-    hints: tuple[tuple[str, str], ...] = ()
-    visible_devices: tuple[str, ...] = ()
-    visible_devices_filters: tuple[str, ...] = ()
-    visible_devices_grammar: str = "indices"
-    export_envs: tuple[str, ...] = ()
-    environment: tuple[str, ...] = ()
     communication_backend: str = ""
     compile_backend: str = ""
-    private_use1: bool = False
-    impersonates: str = ""
-    isolated_probe: bool = False
-    count_starts_device: bool = False
+    hardware: Hardware = Hardware()
+    visibility: Visibility = Visibility()
+    granted: Granted = Granted()
+    in_torch: InTorch = InTorch()
+    environment: Environment = Environment()
+    hints: tuple[tuple[str, str], ...] = ()
     provenance: Provenance | None = None
-    #: Ignored: what plugins that were built before there was a release may still state.
-    api_level: InitVar[int] = 0
 
-    def __new__(cls, *_: object, **given: object) -> Backend:
-        """Refuse fields that do not exist, all at once: `__init__` would name the first."""
-        unknown = [repr(name) for name in sorted(given.keys() - cls.__dataclass_fields__.keys())]
-        if unknown:
-            raise InvalidBackendError(
-                f"backend {shown(given.get('name', '?'))}: Backend() got an unknown field "
-                f"{', '.join(unknown)}: accel-core {__version__} does not know it; upgrade accel-core, "
-                f"or remove the field; known fields: {', '.join(field.name for field in fields(cls))}"
-            )
-        return object.__new__(cls)
-
-    def __post_init__(self, api_level: int) -> None:
+    def __post_init__(self) -> None:
         if isinstance(self.vendor_import, str):
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
-        faults = _faults(self)
+        faults = list(_faults(self))
         if faults:
             raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
@@ -199,49 +230,64 @@ class Backend:
         return self.provenance.distribution if self.provenance else ""
 
 
-#: The fields by name, for `help()` and editors, which would read `__new__`.
-Backend.__signature__ = Signature(  # type: ignore[attr-defined]
-    [p for p in signature(Backend.__init__).parameters.values() if p.name not in ("self", "api_level")]
-)
+#: The records of a declaration, by their fields' names.
+RECORDS: dict[str, Any] = {
+    field.name: field.default for field in fields(Backend) if hasattr(field.default, "_fields")
+}
 
 
-def _faults(backend: Backend) -> list[str]:
-    """Every fault of the declaration, in the order of its fields."""
-    faults = []
-    for field in fields(backend):
-        name, value = field.name, getattr(backend, field.name)
-        has_type, kind = _TYPES[str(field.type)]
-        if not has_type(value):
-            faults.append(f"{name} {shown(value)} is {type(value).__name__}, expected {kind}")
-        elif name in _FORMS and value != field.default:
-            fits, expected = _FORMS[name]
-            items = value if isinstance(value, tuple) else (value,)
-            faults += [
-                f"{name} {shown(item)} is malformed, expected {expected}" for item in items if not fits(item)
-            ]
-    if backend.vendor_import == ():
-        faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
-    return faults
+def is_unknown_field(error: BaseException) -> bool:
+    """Whether a declaration stated a field that this accel-core does not have."""
+    if not isinstance(error, TypeError) or "unexpected keyword argument" not in str(error):
+        return False
+    makers = ("Backend.__init__()", *(f"{type(record).__name__}.__new__()" for record in RECORDS.values()))
+    return str(error).startswith(makers)
 
 
+# --- Faults of a declaration ---------------------------------------------------------------------------
+
+#: Valid values of the fields whose default does not show their type.
+_EXAMPLES: dict[str, Any] = {
+    "name": "npu", "priority": 0, "device_type": "npu", "provenance": Provenance("", ""),
+}  # fmt: skip
 #: Beyond it a number means nothing, and may have more digits than Python prints.
 _LARGEST = 10**9
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+def _faults(backend: Backend) -> Iterator[str]:
+    """Every fault of the declaration, in the order of its fields."""
+    for field in fields(backend):
+        value: Any = getattr(backend, field.name)
+        if value is field.default:
+            continue
+        usual = _EXAMPLES.get(field.name, field.default)
+        if field.name in RECORDS and type(value) is type(usual):
+            for name, item, one in zip(value._fields, value, usual, strict=True):
+                yield from _faults_of(f"{field.name}.{name}", item, one)
+        else:
+            yield from _faults_of(field.name, value, usual)
+    if backend.vendor_import == ():
+        yield "vendor_import names no module, expected e.g. 'torch_npu'"
 
 
-#: What a value of each annotation is, and that in words. `type is`, as True is an int to isinstance.
-_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "str": (lambda v: type(v) is str, "str"),
-    "bool": (lambda v: type(v) is bool, "bool"),
-    "int": (lambda v: type(v) is int and abs(v) <= _LARGEST, f"int from -{_LARGEST} to {_LARGEST}"),
-    "tuple[str, ...]": (_is_texts, "a tuple of str"),
-    "str | tuple[str, ...]": (_is_texts, "a tuple of str"),
-    "tuple[tuple[str, str], ...]": (lambda v: isinstance(v, tuple), "a tuple of pairs of str"),
-    "Provenance | None": (lambda v: v is None or isinstance(v, Provenance), "Provenance"),
-}
+def _faults_of(name: str, value: Any, usual: Any) -> Iterator[str]:
+    """Faults of one field: another type than that of its usual value, or another form."""
+    # Not isinstance, to which True is an int.
+    if type(value) is not type(usual) or not (name == "hints" or _holds_text(value)):
+        kind = "a tuple of str" if type(usual) is tuple else type(usual).__name__
+        expected = "a tuple of pairs of str" if name == "hints" else kind
+        yield f"{name} {shown(value)} is {type(value).__name__}, expected {expected}"
+    elif name in _FORMS and value != usual:
+        fits, expected = _FORMS[name]
+        for item in value if isinstance(value, tuple) else (value,):
+            if not fits(item):
+                yield f"{name} {shown(item)} is malformed, expected {expected}"
+
+
+def _holds_text(value: object) -> bool:
+    """Whether a tuple holds nothing but texts."""
+    return not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
+
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,
 # and compiling patterns would cost more than all the rest of it.
@@ -291,32 +337,31 @@ def _is_assignment(text: str) -> bool:
 
 
 def _is_pair(row: object) -> bool:
-    return isinstance(row, tuple) and len(row) == 2 and _is_texts(row)
+    return isinstance(row, tuple) and len(row) == 2 and _holds_text(row)
 
 
-#: What each value, or each item of it, must look like, and that in words; an empty default fits too.
+#: What each value, or each item of it, must look like, and that in words; the default fits too.
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "name": (_is_name, "e.g. 'npu'"),
+    "priority": (lambda number: abs(number) <= _LARGEST, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": (_is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),
     "accelerator": (_is_object, "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
-    "torch_builds": (TORCH_BUILDS.__contains__, f"one of {', '.join(TORCH_BUILDS)}"),
-    "wrapped_by": (_is_word, "e.g. 'spaces'"),
-    "taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),
-    "device_nodes": (_is_node, "e.g. '/dev/davinci[0-9]*'"),
-    "shared_nodes": (_is_node, "e.g. '/dev/dri/renderD*'"),
-    "pci_ids": (_is_pci, "e.g. '10de/03'"),
-    "driver_file": (_is_node, "e.g. '/proc/driver/nvidia/version'"),
-    "granted_by": (
-        lambda row: _is_pair(row) and row[0] in GRANTORS,
-        "e.g. ('kubernetes', 'nvidia.com/gpu')",
-    ),
+    "hardware.nodes": (_is_node, "e.g. '/dev/davinci[0-9]*'"),
+    "hardware.shared_nodes": (_is_node, "e.g. '/dev/dri/renderD*'"),
+    "hardware.pci_ids": (_is_pci, "e.g. '10de/03'"),
+    "hardware.driver_file": (_is_node, "e.g. '/proc/driver/nvidia/version'"),
+    "visibility.variables": (_is_word, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
+    "visibility.filters": (_is_word, "e.g. 'ROCR_VISIBLE_DEVICES'"),
+    "visibility.grammar": (GRAMMARS.__contains__, f"one of {', '.join(GRAMMARS)}"),
+    "granted.ray_noset": (_is_word, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"),
+    "in_torch.builds": (TORCH_BUILDS.__contains__, f"one of {', '.join(TORCH_BUILDS)}"),
+    "in_torch.impersonates": (_is_device_type, "e.g. 'cuda'"),
+    "in_torch.wrapped_by": (_is_word, "e.g. 'spaces'"),
+    "in_torch.taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),
+    "in_torch.in_child": (IN_CHILD.__contains__, "'import' or 'count'"),
+    "environment.forward": (is_variable_prefix, EXPECTED_PREFIX.removeprefix("expected ")),
+    "environment.set": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
     # Their patterns are compiled when an error is there to be explained.
     "hints": (_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
-    "visible_devices": (_is_word, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
-    "visible_devices_filters": (_is_word, "e.g. 'ROCR_VISIBLE_DEVICES'"),
-    "visible_devices_grammar": (GRAMMARS.__contains__, f"one of {', '.join(GRAMMARS)}"),
-    "export_envs": (is_variable_prefix, EXPECTED_PREFIX.removeprefix("expected ")),
-    "environment": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
-    "impersonates": (_is_device_type, "e.g. 'cuda'"),
 }

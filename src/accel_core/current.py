@@ -11,34 +11,20 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from accel_core._support.forks import ForkSafeLock, after_fork_in_child
-from accel_core._support.guarded import preserved
+from accel_core import errors
+from accel_core._support import fork_safe_lock
 from accel_core._support.torch_import import failed_before, import_torch
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import creation
-from accel_core.detection.device import Group
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate, Choice, How, Selection
-from accel_core.detection.select import select
-from accel_core.errors import (
-    OURS,
-    AcceleratorFallbackWarning,
-    AccelError,
-    BackendNotFoundError,
-    BackendUnavailableError,
-    InvalidAcceleratorError,
-    RecursiveChoiceError,
-    SettingWarning,
-    raise_if_users,
-    root_cause,
-)
+from accel_core.detection import Candidate, Choice, How, Selection, autoload
+from accel_core.detection.device import Group, create
+from accel_core.detection.guard import restoring
+from accel_core.detection.select import discover, select
 from accel_core.settings import Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
@@ -46,14 +32,12 @@ if TYPE_CHECKING:
 
     import torch
 
-    from accel_core.ops.providers import OpProvider
+    from accel_core.ops import OpProvider
 
     #: What a choice leaves here: the accelerator, its record, what is built, and whether there was a warning.
     Made = tuple[
         Accelerator | None, Selection | None, dict[Backend, Accelerator], dict[Pin, Accelerator], bool
     ]
-
-__all__ = ["accelerator", "get_accelerator", "overriding", "selection", "set_accelerator", "use_accelerator"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +50,7 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _choosing = False
 _warned = False
 
@@ -113,15 +97,17 @@ def selection() -> Selection:
 def set_accelerator(new: object) -> None:
     """Use `new`, an accelerator or a backend's name, from now on; `None` forgets the choice.
 
-    An object or a class of DeepSpeed's interface, `DeepSpeedAccelerator`, is adapted.
+    A class is called without arguments. An object or a class of DeepSpeed's interface is adapted.
 
     Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
     """
-    resolved = None if new is None else _resolve(new)
-    if resolved is not None:
-        resolved._by_name = accelerator
-    with _lock:
-        _settle(resolved, None if resolved is None else _set_record(resolved))
+    if new is None:
+        _settle(None, None)
+        return
+    resolved = _resolve(new)
+    resolved._by_name = accelerator
+    source = resolved.backend.provenance
+    _settle(resolved, Selection(resolved.name, How.SET, (), provenance=source, pid=os.getpid()))
 
 
 @contextlib.contextmanager
@@ -134,9 +120,9 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     resolved = _resolve(new)
     override = _Override(resolved, _override.get())
-    _count_override(+1)
-    _override.set(override)
     try:
+        _count_override(+1)
+        _override.set(override)
         yield resolved
     finally:
         override.ended = True
@@ -166,7 +152,7 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
-        raise InvalidAcceleratorError(
+        raise errors.InvalidAcceleratorError(
             f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a device ('npu:0', "
             "a torch.device) or a tensor"
         ) from None
@@ -204,7 +190,7 @@ def _generic(kind: str, asked: str) -> str:
     device = import_torch().accelerator.current_accelerator()
     if device is not None and device.type == kind:
         return "generic"
-    raise BackendNotFoundError(
+    raise errors.BackendNotFoundError(
         f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own accelerator is "
         f"{device and device.type}. `accel list` shows the plugins that are installed."
     )
@@ -229,7 +215,7 @@ def _choose() -> Accelerator:
         built, record = _make(read())
         _settle(built, record)
         for note in record.notes:
-            warnings.warn(note, SettingWarning, stacklevel=_levels_to_caller())
+            warnings.warn(note, errors.SettingWarning, stacklevel=_levels_to_caller())
         _warn_of_fallback(record)
         return built
 
@@ -238,7 +224,7 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection]:
     """Choose and build; raises where either fails."""
     global _choosing
     if _choosing:
-        raise RecursiveChoiceError(
+        raise errors.RecursiveChoiceError(
             "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
             "vendor package it imports. A plugin must not ask for the current accelerator at import or in a "
             "hook."
@@ -257,23 +243,22 @@ def _build(choice: Choice) -> Accelerator:
     """The chosen backend's one object; the object made for a name serves the choice too."""
     candidate = choice.candidate
     assert candidate is not None
-    known = _built.get(candidate.backend)
-    if known is not None:
-        return known
+    if candidate.backend in _built:
+        return _built[candidate.backend]
     try:
-        with preserved(candidate.provenance) as kept:
-            built = creation.create(candidate, Group(choice.considered).beside(candidate))
+        with restoring(candidate.provenance) as kept:
+            built = create(candidate, Group(choice.considered).beside(candidate))
             kept.stays = True
-    except AccelError as error:
+    except errors.AccelError as error:
         if not failed_before():
             raise
-        from accel_core.detection.autoload import spoilers  # here, as hardly any process comes here
-
-        why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
-        raise BackendUnavailableError(f"{error}{why}") from error
-    except (Exception, SystemExit) as error:
-        raise_if_users(error)
-        raise BackendUnavailableError(f"{candidate} cannot be built: {root_cause(error)}") from error
+        why = "".join(f". {spoiler}" for spoiler in autoload.spoilers(None, read().probe_timeout))
+        raise errors.BackendUnavailableError(f"{error}{why}") from error
+    except errors.CAUGHT as error:
+        errors.raise_if_users(error)
+        raise errors.BackendUnavailableError(
+            f"{candidate} cannot be built: {errors.root_cause(error)}"
+        ) from error
     built._op_providers = _op_providers
     built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)
@@ -315,6 +300,8 @@ def _count_override(step: int) -> None:
 
 
 def _resolve(new: object) -> Accelerator:
+    if isinstance(new, type) and issubclass(new, Accelerator):
+        new = new()
     if isinstance(new, Accelerator):
         new._op_providers = new._op_providers or _op_providers
         return new
@@ -324,15 +311,9 @@ def _resolve(new: object) -> Accelerator:
 
     if (made := adapted(new)) is not None:
         return _resolve(made)
-    raise InvalidAcceleratorError(
+    raise errors.InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
         "expected an accel_core.Accelerator or a backend's name"
-    )
-
-
-def _set_record(chosen: Accelerator) -> Selection:
-    return Selection(
-        chosen=chosen.name, how=How.SET, verdicts=(), provenance=chosen.backend.provenance, pid=os.getpid()
     )
 
 
@@ -353,7 +334,7 @@ def _warn_of_fallback(record: Selection) -> None:
     serious = bool(more) or any(v.needs_mending for v in news)
     if not _speaks_for_others(on_this_host=serious):
         return
-    warning = AcceleratorFallbackWarning(
+    warning = errors.AcceleratorFallbackWarning(
         messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
     )
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
@@ -377,7 +358,7 @@ def _levels_to_caller() -> int:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in errors.OURS:
             nearest = nearest or level
             if not (file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES)):
                 return level
@@ -391,15 +372,10 @@ def _levels_to_caller() -> int:
 # parent's accelerator or chooses for itself. The wait is bounded, for the thread that chooses may itself
 # wait for the one that forks.
 _FORK_WAIT = 10.0
-_held_for_fork = threading.local()
-
-
-def _before_fork() -> None:
-    _held_for_fork.lock = _lock.acquire(timeout=_FORK_WAIT)
 
 
 def _after_fork_in_parent() -> None:
-    if _held_for_fork.lock:
+    with contextlib.suppress(RuntimeError):  # it is another thread's: the wait was in vain
         _lock.release()
 
 
@@ -408,6 +384,9 @@ def _after_fork_in_child() -> None:
     _choosing = False
 
 
-after_fork_in_child(_after_fork_in_child)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+    os.register_at_fork(
+        before=lambda: _lock.acquire(timeout=_FORK_WAIT),
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

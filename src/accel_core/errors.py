@@ -1,4 +1,4 @@
-"""Every error that accel_core raises, and what lies behind those of others.
+"""Every error that accel_core raises, the cause behind those of others, and their texts made safe to print.
 
 Each of ours is an `AccelError` and also the built-in class a caller would expect, so that code written
 against the built-in keeps working.
@@ -6,24 +6,48 @@ against the built-in keeps working.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
-
-from accel_core._text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-__all__ = [
-    "AccelError", "AcceleratorFallbackWarning", "BackendConflictError", "BackendNotFoundError",
-    "BackendUnavailableError", "ChildError", "CommunicationError", "DeclinedError", "IntegrationError",
-    "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
-    "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
-    "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-]  # fmt: skip
-
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
+
+# --- Texts of others -----------------------------------------------------------------------------------
+# A plugin's metadata or a vendor's exception may hold anything. An escape character would let them move the
+# cursor, rename the window or overwrite what we print; a line end, write lines in our name.
+
+#: Characters of a wrong value that an error repeats.
+_LONGEST = 200
+
+
+def clean(text: str) -> str:
+    """`text` on one line, with escapes in the place of what a terminal would obey."""
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """The same of a text of several lines, which are ours to have; tabs stay too."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def shown(value: object) -> str:
+    """A plugin's answer as text for an error: shortened, and safe for objects without a `repr`."""
+    try:
+        text = repr(value)
+    except Exception:  # `10**5000` has none
+        return f"of {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+# --- Errors of ours ------------------------------------------------------------------------------------
 
 
 class _Printable(Exception):  # noqa: N818 - no error of its own
@@ -247,3 +271,25 @@ def message(error: BaseException) -> str:
         return str(error)
     except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
         return "(its message cannot be read)"
+
+
+def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
+    """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
+
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
+    next step for a user; upper and lower case are one. An invalid pattern is skipped.
+    """
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and not any(link is known for known in chain):  # a chain may be a ring
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    text = "\n".join(map(message, chain))
+    return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
+
+
+def _is_in(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text, re.IGNORECASE) is not None
+    except (re.error, OverflowError, RecursionError):  # the vendor's error matters more than the pattern
+        return False

@@ -15,8 +15,6 @@ import pluggy
 
 from accel_core.backend import PROJECT, Backend, ProbeResult
 
-__all__ = ["LEVELS", "Check", "CheckResult", "Fix", "hookimpl", "hookspec"]
-
 #: What a result can be: as it should be; it works, and not as somebody would expect; it does not work.
 LEVELS = ("ok", "warning", "error")
 

@@ -7,19 +7,19 @@ declare no backend (a framework's builders, a package of kernels), through the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
-from accel_core._support.guarded import preserved, stdout_to_stderr
+from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import plugins
-from accel_core.detection.discovery import discover
-from accel_core.detection.plugins import EntryPoint, find_entry_points
-from accel_core.detection.records import Candidate
+from accel_core.detection import Candidate, discovery
+from accel_core.detection.guard import quiet, restoring
+from accel_core.detection.select import discover
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
-from accel_core.ops.providers import OpProvider
-from accel_core.settings import normalize_distribution, read
+from accel_core.ops import OpProvider
+from accel_core.settings import entry_points
 
 __all__ = ["GROUP", "providers"]
 
@@ -45,46 +45,35 @@ def _plugins(backend: Backend) -> Iterator[OpProvider]:
     of_plugin = {id(c.plugin): c for c in reversed(candidates)}  # the highest-ranking of each
     in_order = [c for c in candidates if of_plugin[id(c.plugin)] is c]
     for candidate in sorted(in_order, key=lambda c: c.distribution != backend.distribution):
-        yield from _ask(candidate.plugin, backend, candidate.provenance, "plugin")
+        yield from _ask(partial(getattr, candidate, "plugin"), backend, candidate.provenance, "plugin")
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
-    settings = read()
-    entry_points = [e for e in find_entry_points(GROUP) if not settings.bars(e.distribution)]
-    for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
-        yield from _load_and_ask(entry_point, backend)
+    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
+        provenance = Provenance(entry_point.distribution, entry_point.version)
+        yield from _ask(partial(_loaded, entry_point), backend, provenance, entry_point.name)
 
 
-def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
-    provenance = Provenance(entry_point.distribution, entry_point.version)
-    try:
-        with stdout_to_stderr(), preserved(provenance):
-            plugin = entry_point.load()
-        if not plugins.implements(plugin, _HOOK):
-            raise AttributeError(
-                f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
-            )
-    except CAUGHT as error:
-        raise_if_users(error)
-        return [_unanswered(provenance, entry_point.name, error)]
-    return _ask(plugin, backend, provenance, entry_point.name)
+def _loaded(entry_point: EntryPoint) -> object:
+    plugin = entry_point.load()
+    if not discovery.caller(plugin, _HOOK).get_hookimpls():
+        raise AttributeError(
+            f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
+        )
+    return plugin
 
 
-def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
+def _ask(load: Callable[[], object], backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
     """Give one distribution's answer, named after it; its output goes to stderr."""
     try:
-        with stdout_to_stderr(), preserved(provenance):
-            answers = plugins.ask(plugin, _HOOK, backend=backend)
+        with quiet(), restoring(provenance):
+            answers = discovery.ask(load(), _HOOK, backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
         raise_if_users(error)
-        return [_unanswered(provenance, kind, error)]
-
-
-def _unanswered(provenance: Provenance, kind: str, error: BaseException) -> OpProvider:
-    advice = f"{provenance} cannot be asked for operators: {root_cause(error)}"
-    return OpProvider({}, name=str(provenance), kind=kind, advice=advice)
+        advice = f"{provenance} cannot be asked for operators: {root_cause(error)}"
+        return [OpProvider({}, name=str(provenance), kind=kind, advice=advice)]
 
 
 def _whole(answer: object, name: str, kind: str) -> OpProvider:

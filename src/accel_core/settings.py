@@ -10,14 +10,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from accel_core.errors import SettingError
 
-__all__ = [
-    "VARIABLES", "Pin", "Settings", "Variable", "flag", "normalize_distribution", "parse_pin", "read",
-    "whole_number",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from accel_core._support.packages import EntryPoint
 
 T = TypeVar("T")
 
@@ -157,7 +155,7 @@ ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT",
     _seconds,
     60.0,
-    "Seconds without output or CPU time, after which a probe is stopped.",
+    "Seconds after which a probe is stopped.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
@@ -189,7 +187,7 @@ class Settings(NamedTuple):
     #: When the CPU is refused as the fall-back: `""` never, `"1"` over what is broken or present, `"always"`.
     strict: str = ""
     isolated: bool = False
-    #: Seconds that a child process may sleep; one that uses CPU time has `child.LONGEST` times as many.
+    #: Seconds after which a child process that probes is stopped.
     probe_timeout: float = 60.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
@@ -199,10 +197,6 @@ class Settings(NamedTuple):
         blocked = any(pin.matches(name, distribution) for pin in self.block)
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
         return allowed and not blocked
-
-    def bars(self, distribution: str) -> bool:
-        """Whether `block` names the distribution as a whole, whose code is then not to be imported at all."""
-        return any(not rule.name and rule.matches("", distribution) for rule in self.block)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
@@ -218,6 +212,46 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
         misspelt=_misspelt(env),
     )
+
+
+#: Our own distributions.
+OURS = frozenset(
+    f"accel-{name}"
+    for name in (
+        *("core", "train", "tools", "testing", "simulated"),
+        *("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "rbln", "sdaa", "supa", "tpu", "xpu"),
+    )
+)
+
+
+def entry_points(group: str) -> list[EntryPoint]:
+    """The entry points of `group` whose code the policy lets run, those of our own distributions first.
+
+    `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not
+    ours, unless it names one, or a backend of it; it says nothing of what torch loads by itself.
+    """
+    from accel_core._support import packages
+
+    found = packages.entry_points(group)
+    if not found:
+        return []
+    block, allow = ACCEL_BLOCK.read(os.environ), ACCEL_ALLOW.read(os.environ)
+
+    def is_permitted(distribution: str) -> bool:
+        if any(not rule.name and rule.matches("", distribution) for rule in block):
+            return False
+        if not allow or not group.startswith("accel.") or normalize_distribution(distribution) in OURS:
+            return True
+        backends = packages.entry_points("accel.backends")
+        names = [e.name.lower() for e in backends if e.distribution == distribution]
+        return any(
+            rule.matches(name, distribution)
+            for rule in allow
+            for name in (*names, *([rule.name] if rule.distribution else ()))
+        )
+
+    permitted = [entry_point for entry_point in found if is_permitted(entry_point.distribution)]
+    return sorted(permitted, key=lambda e: normalize_distribution(e.distribution) not in OURS)
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core import Backend
+from accel_core import Backend, Environment, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
-from accel_core.detection.builtin import CPU
+from accel_core.detection.discovery import CPU
 
 SIMULATED = "maia"
 
@@ -39,8 +39,8 @@ def declare(**fields: Any) -> Backend:
             "name": "simulated",
             "priority": 1,
             "device_type": SIMULATED,
-            "visible_devices": ("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-            "export_envs": ("SIM", "LD_LIBRARY"),
+            "visibility": Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
+            "environment": Environment(("SIM", "LD_LIBRARY")),
             "communication_backend": "simccl",
             **fields,
         }

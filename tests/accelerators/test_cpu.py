@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core import SettingError, UnsupportedError
+from accel_core import SettingError, UnsupportedError, machine
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.machine import host
 
 # Devices
 
@@ -39,7 +38,7 @@ def test_a_launcher_variable_that_is_no_number_is_refused(
 
 
 def test_without_a_launcher_a_device_is_a_numa_node_with_cores(cpu: CPUAccelerator) -> None:
-    assert cpu.device_count() == host.numa_node_count() >= 1
+    assert cpu.device_count() == machine.numa_node_count() >= 1
 
 
 def test_properties_are_the_processors(cpu: CPUAccelerator) -> None:

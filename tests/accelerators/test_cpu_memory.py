@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import torch
 
-from accel_core.accelerators import _host
+from accel_core import machine as machine_host
+from accel_core.accelerators import cpu as ours
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.machine import host as machine_host
 
 MIB = 1 << 20
 #: What the allocator and the interpreter may do beside us.
@@ -53,10 +55,10 @@ def test_where_the_mark_stays_a_peak_is_seen_when_asked(
     cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     touch(200)
-    monkeypatch.setattr(_host, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    monkeypatch.setattr(ours, "_CLEAR", tmp_path / "missing" / "clear_refs")
     cpu.reset_peak_memory_stats()
     start = cpu.max_memory_allocated()
-    assert start < _host.high_water() + MIB
+    assert start < ours.high_water() + MIB
     block = torch.ones(100 * MIB, dtype=torch.uint8)
     assert cpu.memory_allocated() - start > 60 * MIB
     del block
@@ -66,24 +68,21 @@ def test_where_the_mark_stays_a_peak_is_seen_when_asked(
 
 
 def test_without_proc_the_process_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with_proc = _host.high_water()
-    monkeypatch.setattr(_host, "_STATUS", tmp_path / "status")
-    assert _host.high_water() > with_proc // 2
+    with_proc = ours.high_water()
+    monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
+    assert ours.high_water() > with_proc // 2
     (tmp_path / "status").write_text("Name:\tpython\n")
-    assert _host.high_water() > with_proc // 2
+    assert ours.high_water() > with_proc // 2
 
 
-def test_windows_has_its_own_mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    info = type("Info", (), {"peak_wset": 123})
-    process = type("Process", (), {"memory_info": staticmethod(lambda: info)})
-    monkeypatch.setattr(_host, "_STATUS", tmp_path / "status")
-    monkeypatch.setattr(_host, "_process", lambda pid: process)
-    assert _host.high_water() == 123
-
-
-def test_a_system_without_resource_keeps_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "resource", None)
-    assert _host._maximum_resident() == 0
+@pytest.mark.parametrize(("counted", "mark"), [({"peak_wset": 123}, 123), ({}, 0)])
+def test_windows_has_its_own_mark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counted: dict[str, int], mark: int
+) -> None:
+    monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted))
+    assert ours.high_water() == mark
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)])

@@ -15,7 +15,7 @@ import torch
 
 from accel_core import BackendUnavailableError, TorchAccelerator
 from accel_core.accelerators.torch_device import GenericAccelerator
-from accel_core.detection.builtin import GENERIC
+from accel_core.detection.discovery import GENERIC
 
 START = """
 import sys, warnings
@@ -23,10 +23,10 @@ warnings.simplefilter("error")
 import torch
 from torch.utils import backend_registration
 from accel_core import BackendUnavailableError, UnsupportedError
-from accel_core.accelerators._streams import HostEvent
+from accel_core.accelerators.streams import HostEvent
 from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
-from accel_core.detection.builtin import GENERIC
+from accel_core.detection.discovery import GENERIC
 """
 
 

@@ -20,7 +20,8 @@ from accel_core import (
     TorchAccelerator,
     UnsupportedError,
 )
-from accel_core.accelerators._streams import HostEvent, HostStream
+from accel_core.accelerators.streams import HostEvent, HostStream
+from accel_core.accelerators.torch_device import ROWS
 
 Build = Callable[..., TorchAccelerator]
 
@@ -73,7 +74,9 @@ def test_torchs_accelerator_comes_first_where_torch_brings_the_device(
     known(kind)
     made = TorchAccelerator(backend(name=kind, device_type=kind))
     assert made.current_device is torch.accelerator.current_device_index
-    assert made._vendor["set_device"] is torch.accelerator.set_device_index
+    assert [made._functions(row)[0] for row in ROWS if row.name == "set_device"] == [
+        torch.accelerator.set_device_index
+    ]
     # Which tells more, or is what torch's calls.
     assert made.device_count is getattr(torch, kind).device_count
 
@@ -117,6 +120,47 @@ def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(
     made = TorchAccelerator(backend(name="mps", device_type="mps"))
     assert [made.memory_allocated(), made.memory_allocated()] == [17, 17]
     assert made.refused == {"memory_allocated": "Allocator for mps is not a DeviceAllocator"}
+
+
+@pytest.mark.parametrize(
+    ("words", "served"), [("kept for torch: use torch.accelerator", True), ("the device is lost", False)]
+)
+def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not(
+    vendor: Any,
+    backend: Callable[..., Backend],
+    known: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    served: bool,
+) -> None:
+    def refuses() -> int:
+        raise RuntimeError(words)
+
+    known("maia")
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "maia")
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
+    vendor.current_device = refuses
+    made = TorchAccelerator(backend())
+    if served:
+        assert (made.current_device(), made.current_device()) == (1, 1)
+        assert made.current_device is torch.accelerator.current_device_index
+        assert made.refused == {"current_device": words}
+    else:
+        with pytest.raises(RuntimeError, match=words):
+            made.current_device()
+
+
+def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(
+    without: Build, known: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_none(device: object = None) -> None:
+        raise RuntimeError("no stream of this device")
+
+    known("maia")
+    monkeypatch.setattr(torch.accelerator, "current_stream", has_none)
+    made = without("Stream", "Event", "stream", "current_stream", "default_stream")
+    assert made._stream_class is torch.Stream
+    assert isinstance(made.current_stream(), HostStream)
 
 
 def test_a_parameter_of_another_name_is_put_in_place(simulated: TorchAccelerator, vendor: Any) -> None:
@@ -211,6 +255,24 @@ def test_an_override_may_call_up_to_a_default(without: Build) -> None:
 
     with pytest.raises(UnsupportedError, match="memory_allocated"):
         without("memory_allocated", kind=Vendor).memory_allocated()
+
+
+@pytest.mark.slow
+def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    class Vendor(TorchAccelerator):
+        def device_count(self) -> int:
+            return super().device_count() + 10
+
+    accelerator = Vendor(backend())
+    vendor.current = 1
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def asked(x: torch.Tensor) -> torch.Tensor:
+        return x + accelerator.device_count() + accelerator.current_device()
+
+    assert asked(torch.zeros(1)).item() == 13
 
 
 def test_constructing_has_no_effects(

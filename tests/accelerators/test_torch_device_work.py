@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from accel_core import Backend, TorchAccelerator, UnsupportedError
-from accel_core.accelerators._torch_memory import lacks_page_locks
-from accel_core.accelerators._trial import computes_in
+from accel_core.accelerators.dtypes import computes_in
+from accel_core.accelerators.memory import lacks_page_locks
 
 Build = Callable[..., TorchAccelerator]
 
@@ -57,6 +57,18 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked() -> None:
 )
 def test_a_full_host_is_no_device_without_page_locked_memory(error: RuntimeError, lacks: bool) -> None:
     assert lacks_page_locks(error) is lacks
+
+
+def test_memory_on_the_device_is_not_page_locked(
+    simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch gives it for Metal (pytorch#181374)."""
+    ordinary = torch.ones(2)
+    on_the_device = torch.empty(1, device="meta")
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: on_the_device)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: pytest.fail("it was not tried"))
+    assert simulated.pin_memory(ordinary).tolist() == [1, 1]
+    assert simulated.is_pinned(ordinary) is False
 
 
 def test_old_names_call_the_new_functions(simulated: TorchAccelerator, vendor: Any) -> None:

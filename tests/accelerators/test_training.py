@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from accel_core import Accelerator, Backend, TorchAccelerator, UnsupportedError
-from accel_core.accelerators._trial import scales_losses
 from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.accelerators.dtypes import scales_losses
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators import Accelerator
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.interface import Accelerator
 from accel_core.accelerators.records import read_properties
+from accel_core.accelerators.streams import HostStream
+from accel_core.backend import Environment
 
 
 def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backend, monkeypatch):
     monkeypatch.setenv("SIM_KEPT", "mine")
     monkeypatch.setenv("SIM_NEW", "")
     monkeypatch.delenv("SIM_NEW")  # so that it goes again when the test ends
-    accelerator = CPUAccelerator(backend(device_type="cpu", environment=("SIM_KEPT=1", "SIM_NEW=a=b")))
+    accelerator = CPUAccelerator(
+        backend(device_type="cpu", environment=Environment(set=("SIM_KEPT=1", "SIM_NEW=a=b")))
+    )
     assert "SIM_NEW" not in os.environ
     assert accelerator.apply_vendor_defaults() == ("SIM_NEW=a=b",)
     assert accelerator.apply_vendor_defaults() == ()

@@ -12,7 +12,7 @@ _ASK = """
 import contextlib, io, json, sys, warnings
 warnings.simplefilter("ignore")
 from click.testing import CliRunner
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 
 def run(*arguments):
     result = CliRunner().invoke(accel, list(arguments), catch_exceptions=False)

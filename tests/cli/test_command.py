@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import pkgutil
 import re
 import runpy
 import subprocess
 import sys
 
+import click
 import pytest
 from accel_tests import children
 from accel_tests.children import SIMULATED
 from click.testing import CliRunner
 
-from accel_core import __version__, settings
-from accel_core.cli import commands
-from accel_core.cli.app import accel as command
+from accel_core import __version__, cli, settings
+from accel_core.cli import accel as command
 from accel_core.cli.output import Output
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+
+
+def every_command():
+    """Each command by name, imported."""
+    context = click.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
 
 
 def invoke(*arguments):
@@ -39,7 +44,7 @@ def test_help_fits_a_screen_and_names_every_command():
     assert max(map(len, lines)) <= 80
     listed = lines[lines.index("Commands:") + 1 :]
     # A line each, so that the list is read at a glance.
-    assert [line.split()[0] for line in listed] == list(command.commands)
+    assert [line.split()[0] for line in listed] == list(cli.announced())
     assert "Exit status" in result.output
 
 
@@ -56,7 +61,7 @@ def test_help_of_a_topic():
 def test_an_option_means_the_same_in_every_command():
     with_timeout = ("bench", "doctor", "doors", "env", "facts", "info", "list", "ops", "verify", "why")
     helps = set()
-    for name, each in command.commands.items():
+    for name, each in every_command().items():
         options = {word: parameter for parameter in each.params for word in parameter.opts}
         assert "-v" not in options, name  # accel -v: what is tried, and when
         assert ("--timeout" in options) == (name in with_timeout), name
@@ -71,11 +76,10 @@ def test_every_command_has_help(name):
     assert result.output.startswith(f"Usage: accel {name}")
 
 
-def test_the_table_of_commands_is_the_folder():
-    assert [module.name for module in pkgutil.iter_modules(commands.__path__)] == list(commands.SUMMARIES)
-    for name, summary in commands.SUMMARIES.items():
-        assert command.commands[name].name == name
-        assert command.commands[name].get_short_help_str(1000) == summary
+def test_the_line_of_a_command_is_the_first_sentence_of_its_help():
+    for name, summary in cli.SUMMARIES.items():
+        found = every_command()[name]
+        assert (found.name, found.get_short_help_str(1000)) == (name, summary)
 
 
 def test_a_slip_of_the_finger_gets_a_suggestion():
@@ -84,7 +88,7 @@ def test_a_slip_of_the_finger_gets_a_suggestion():
     assert "Did you mean 'list'?" in result.output
 
 
-MODULES = frozenset(f"accel_core.cli.commands.{name}" for name in commands.SUMMARIES)
+MODULES = frozenset({"accel_core.cli.list", "accel_core.cli.why"})
 
 
 def test_help_and_completion_import_no_command_and_a_command_no_other(accel):
@@ -93,9 +97,7 @@ def test_help_and_completion_import_no_command_and_a_command_no_other(accel):
     done = accel(watched=MODULES, **words)
     assert done.stdout.split() == ["plain,why"]
     assert done.stderr.endswith("loaded: []")
-    assert accel("completion", "bash", watched=MODULES).stderr.endswith(
-        "loaded: ['accel_core.cli.commands.completion']"
-    )
+    assert accel("why", "cpu", watched=MODULES).stderr.endswith("loaded: ['accel_core.cli.why']")
 
 
 def test_the_module_runs_as_the_command(monkeypatch, capsys):
@@ -108,7 +110,7 @@ def test_the_module_runs_as_the_command(monkeypatch, capsys):
 
 def test_importing_the_package_imports_nothing_of_weight(world):
     done = world.child(
-        "import sys, accel_core.cli\nprint(sorted({'click', 'rich', 'pluggy', 'torch'} & set(sys.modules)))"
+        "import sys, accel_core.cli\nprint(sorted({'rich', 'pluggy', 'torch'} & set(sys.modules)))"
     )
     assert done.stdout.strip() == "[]"
 
@@ -116,6 +118,41 @@ def test_importing_the_package_imports_nothing_of_weight(world):
 def test_json_and_help_need_no_rich(accel):
     for arguments in (["list", "--json"], ["--help"]):
         assert accel(*arguments, watched=frozenset({"rich"})).stderr.endswith("loaded: []")
+
+
+# --- exit statuses -------------------------------------------------------------------------------------
+
+#: Where `card` works, `off` has no device, and nothing is called `npx`: 0 it is so, 1 it is not, 2 misuse.
+STATUSES = [
+    *(
+        (name, "card", 0)
+        for name in ("why", "info", "env", "ops", "doors", "facts", "doctor --topic candidates")
+    ),
+    *((name, "off", 1) for name in ("why", "info", "bench", "verify --check interface.answers.identity")),
+    *(
+        (name, "npx", 2)
+        for name in ("why", "info", "env", "ops", "doors", "facts", "doctor", "bench", "verify")
+    ),
+    *(("help", "lits", 2), ("doctor --topic", "chekcs", 2), ("setup", "npx", 2), ("try", "npx", 2)),
+    *(
+        (name, "@", 2)
+        for name in ("why", "info", "env", "ops", "doors", "facts", "doctor", "bench", "verify")
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "name", "status"), STATUSES)
+def test_one_rule_of_exit_statuses(accel, words, name, status):
+    accel.install_card()
+    accel.world.backend("npu", 980)
+    accel.install("off", "ProbeResult(False, 'switched off')")
+    first, *options = words.split()
+    after = ["--", "true"] if first == "try" else []
+    given = [name, *options] if options and options[0] == "--check" else [*options, name]
+    done = accel(first, *given, *after)
+    assert done.returncode == status, done
+    if status == 2 and name != "@" and first != "try":  # nothing that can be tried is installed
+        assert "Did you mean" in done.stderr + done.stdout
 
 
 # --- completion ----------------------------------------------------------------------------------------

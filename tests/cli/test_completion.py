@@ -109,7 +109,7 @@ class Shell:
         return said
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="types into real shells, and waits for their prompts")
 @pytest.mark.parametrize("name", START)
 def test_the_tab_key_completes(shell_home, name):
     if not shutil.which(name):

@@ -91,7 +91,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
         "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
-        "What fails": accel.json("why", "nowhere", status=1),
+        "What fails": accel.json("why", "nowhere", status=2),
     }
     (origin,) = said["accel why NAME"]["backends"]
     assert (origin["distribution"], origin["version"]) == ("accel-early", "1.0")

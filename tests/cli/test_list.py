@@ -181,7 +181,7 @@ print(json.dumps(texts))
 
 def test_what_the_encoding_lacks_is_written_as_escapes(accel, backend):
     accel.install("npu", r"ProbeResult(False, 'driver \u9a71')")
-    assert r"driver \u9a71" in accel("list", PYTHONIOENCODING="ascii").stdout
+    assert r"driver \u9a71" in accel("list", process=True, PYTHONIOENCODING="ascii").stdout
     assert backend(accel.json("list", PYTHONIOENCODING="ascii"), "npu")["reason"] == "driver \u9a71"
 
 

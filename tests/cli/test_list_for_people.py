@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from accel_core.backend import Hardware
+
 HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 
@@ -19,9 +21,12 @@ def machine(accel):
         ("second", GONE, "json", "Other GPU"),
     ):
         accel.world.backend(
-            name, 500, device_nodes=nodes, pci_ids=("fade/03",), vendor_import=package, hardware=hardware,
+            name,
+            500,
+            hardware=Hardware(hardware, nodes, pci_ids=("fade/03",)),
+            vendor_import=package,
             install_hint=f"pip install {package}",
-        )  # fmt: skip
+        )
     accel.world.plugin("bad", "raise ImportError('libbad.so')")
     for name in ("one", "two", "three"):
         accel.world.backend(name, 400, vendor_import=f"torch_{name}", install_hint="pip install it")
@@ -69,7 +74,7 @@ def test_declarations_of_one_backend_share_a_row(accel):
     from accel_tests.plugins import arguments, declaring
 
     ways = [
-        arguments("acme", 9 - n, device_nodes=GONE, pci_ids=(f"fad{n}",), hardware=made)
+        arguments("acme", 9 - n, hardware=Hardware(made, GONE, pci_ids=(f"fad{n}",)))
         for n, made in enumerate(("Acme GPU", "Other GPU", "Acme NPU"))
     ]
     accel.world.plugin("acme", declaring(*ways))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from accel_core.backend import Hardware, InTorch
+
 
 def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     accel.world.module("vendor_of_ours", "print('hello')")
@@ -26,7 +28,7 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
 def test_a_program_that_logs_at_info_hears_what_its_children_try(accel):
     """By its own handlers; the last line before a child's end names who ended it."""
     accel.world.module("vendor_that_dies", "__import__('os')._exit(3)")
-    accel.world.backend("npu", 990, vendor_import="vendor_that_dies", isolated_probe=True)
+    accel.world.backend("npu", 990, vendor_import="vendor_that_dies", in_torch=InTorch(in_child="import"))
     code = """
 import json, logging
 import accel_core
@@ -59,7 +61,7 @@ def test_the_last_line_of_a_program_that_a_vendor_ends_names_that_vendor(accel):
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):
-    accel.world.backend("acme", device_nodes=("/dev/acme[0-9]*",), pci_ids=("fade",), hardware="Acme GPU")
+    accel.world.backend("acme", hardware=Hardware("Acme GPU", ("/dev/acme[0-9]*",), pci_ids=("fade",)))
     assert accel("info").stderr == ""
     told = accel("-v", "info").stderr
     assert "Warning: No accelerator is usable, so the CPU is used:\n" in told
@@ -69,8 +71,8 @@ def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(acc
 
 def test_errors_repeat_the_command_that_was_typed(accel):
     accel.install("npu")
-    for arguments in (["info", "npx"], ["why", "npx"], ["env", "npx"], ["ops", "--backend", "npx"]):
+    for arguments in (["info", "npx"], ["why", "npx"], ["env", "npx"], ["ops", "npx", "FusedAdam"]):
         done = accel(*arguments)
-        assert done.returncode == 1
-        start = f"Error: accel {' '.join(arguments)}: no installed distribution declares npx."
+        assert done.returncode == 2
+        start = f"Error: accel {' '.join(arguments[:2])}: no installed distribution declares npx."
         assert done.stderr.startswith(start), done.stderr

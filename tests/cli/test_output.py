@@ -28,7 +28,7 @@ def started(accel, *arguments, stdout, **variables):
 
 
 @FULL
-@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]], ids=" ".join)
 def test_a_full_disk_is_one_line_and_status_1(accel, arguments):
     done = started(accel, *arguments, stdout="/dev/full")
     assert done.returncode == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 
@@ -10,7 +9,7 @@ import pytest
 from accel_tests import plugins
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
-from accel_core.machine import host
+from accel_core.backend import Environment
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -121,26 +120,10 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(card, s
     )
 
 
-def test_a_vendor_that_works_for_longer_than_the_deadline_is_chosen_by_program_and_commands(accel):
-    """Seen with the real TorchTPU, whose import takes 20 s on a busy machine."""
-    work = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
-    accel.install_card()
-    accel.world.module("torch_slow", work)
-    accel.world.backend("slow", 995, vendor_import="torch_slow")
-    for probe in ("inline", "isolated"):
-        program = accel.world.child(
-            "import json, accel_core; print(json.dumps(accel_core.get_accelerator().name))",
-            variables={"ACCEL_PROBE_TIMEOUT": "1", "ACCEL_PROBE": probe},
-        )
-        assert program.answer == "slow"
-    why = accel("why", ACCEL_PROBE_TIMEOUT="1")
-    assert (why.returncode, why.stdout.startswith("slow (accel-slow 1.0) would be chosen")) == (0, True), why
-
-
 def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     """`env` of a login node, `bench` and a device that is named: nobody has to block the one that dies."""
     dying(accel, "import", CRASH)
-    accel.world.backend("card", 900, vendor_import="torch_card", export_envs=("CARD",))
+    accel.world.backend("card", 900, vendor_import="torch_card", environment=Environment(forward=("CARD",)))
     done = accel("env", "card", CARD_LOG="1")
     assert "export CARD_LOG=1" in done.stdout, done.stderr
     assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")
@@ -157,10 +140,10 @@ def test_a_driver_call_that_takes_info_down_hides_nothing_else(accel):
         "        if device_index: import ctypes; ctypes.string_at(0)\n"
         "    def get_compile_backend(self): import time; time.sleep(60)"
     )
-    done = accel.json("info", status=1, ACCEL_PROBE_TIMEOUT="1.5")
+    done = accel.json("info", status=1, ACCEL_PROBE_TIMEOUT="5")
     assert done["problems"] == {
         "device_properties(1)": "the process that asked died of SIGSEGV",
-        "get_compile_backend()": "the process that asked gave no answer within 1.5 s",
+        "get_compile_backend()": "the process that asked gave no answer within 5 s",
     }
     assert done["devices"][1]["available_memory"] == 60 * 2**30
     assert done["communication_backend_version"] == [2, 27, 3]
@@ -178,27 +161,3 @@ def test_an_operator_whose_process_dies_is_one_error(accel):
     assert done.stderr.startswith(
         "Error: card (accel-card 1.0): the process that asked it exited with status 3 at: SortBuilder"
     )
-
-
-@pytest.mark.nightly
-def test_under_load_what_computes_is_waited_for_and_what_sleeps_is_not(accel):
-    """A vendor that computes for 30 seconds, and one that sleeps for ever, with no core to spare."""
-    burners = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * host.usable_cores())
-    ]
-    try:
-        work = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
-        accel.world.module("torch_slow", work)
-        accel.world.backend("slow", 995, vendor_import="torch_slow")
-        why = accel("why", ACCEL_PROBE_TIMEOUT="10")
-        assert why.stdout.startswith("slow (accel-slow 1.0) would be chosen"), why
-        accel.world.module("torch_asleep", "import time; time.sleep(3600)")
-        accel.world.backend("asleep", 996, vendor_import="torch_asleep")
-        why = accel("why", ACCEL_PROBE_TIMEOUT="10")
-        late = "asleep (accel-asleep 1.0) gave no answer within 10 s"
-        assert why.returncode == 1
-        assert why.stdout.startswith(f"Which backend would be chosen is not known: {late}"), why
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()

@@ -72,11 +72,11 @@ def test_of_several_pins_that_fail_each_is_told(accel):
 def test_a_name_nobody_declares_is_an_error_with_a_suggestion(accel):
     accel.install("npu")
     done = accel("why", "npx")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert "Did you mean 'npu'?" in done.stderr
     assert "Traceback" not in done.stderr
-    error = accel.json("why", "npx", status=1)["error"]
+    error = accel.json("why", "npx", status=2)["error"]
     assert error["type"] == "BackendNotFoundError"
     assert "Did you mean 'npu'?" in error["message"]
 
@@ -155,8 +155,8 @@ def test_bad_usage_ends_with_2(accel, arguments):
 
 def test_a_fault_of_ours_keeps_its_traceback(accel):
     done = accel.world.child(
-        "import sys, accel_core.detection.survey\n"
-        "accel_core.detection.survey.survey = lambda settings, **how: 1 / 0\n"
+        "import sys, accel_core.detection.select\n"
+        "accel_core.detection.select.survey = lambda settings, **how: 1 / 0\n"
         "from accel_core.cli import main\nsys.argv = ['accel', 'list']\nmain()"
     )
     assert done.returncode == 1

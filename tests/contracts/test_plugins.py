@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
+from accel_tests.computers import Computer
 
-from accel_core.detection.plugins import ask
+from accel_core import Backend, Provenance, evidence
+from accel_core.detection import Candidate
+from accel_core.detection.device import Group, explain
 
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
@@ -38,24 +43,120 @@ def test_one_takes_anothers_place_before_it():
     backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
     by_name = {backend.name: backend for backend in backends}
     for backend in backends:
-        assert not backend.impersonates or by_name[backend.impersonates].priority < backend.priority
+        assert (
+            not backend.in_torch.impersonates
+            or by_name[backend.in_torch.impersonates].priority < backend.priority
+        )
 
 
 def test_what_is_behind_anothers_namespace_is_known_to_that_other():
     """Nothing else tells them apart."""
     backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
-    behind = [b for b in backends if b.impersonates == b.device_type]
+    behind = [b for b in backends if b.in_torch.impersonates == b.device_type]
     assert [b.name for b in behind] == ["klxpu"]
     for backend in behind:
         for other in backends:
             if other.device_type == backend.device_type and other is not backend:
-                assert set(backend.vendor_imports) <= set(other.taken_over_by)
+                assert set(backend.vendor_imports) <= set(other.in_torch.taken_over_by)
+
+
+#: Errors of no vendor's.
+NOBODYS = [
+    "", "list index out of range", "expected scalar type Half but found Float", "exit 1277",
+    "libssl.so.1.1: cannot open", "libc10.so: cannot open shared object file",
+]  # fmt: skip
+CUDAS = "libcudart.so.12: cannot open"
+SEEN = [
+    (plugin, message, words)
+    for plugin in PLUGINS
+    for message, words in runpy.run_path(str(plugin / "tests/seen.py"))["SEEN"]
+]
+
+
+def explained(plugin: Path, message: str, *backends: Backend) -> set[str]:
+    """The next steps that a user gets beside this plugin, for its own backends or for others."""
+    error = ImportError("wrapped")
+    error.__cause__ = RuntimeError(message)
+    found = set()
+    for backend in backends or declared(plugin):
+        named = backend._declared_by(Provenance("accel-acme", "1", backend.name, "accel_acme"))
+        candidate = Candidate(named, import_plugin(plugin))
+        found.add(explain(candidate, error, Group((candidate,))).hint)
+    return found
+
+
+def test_every_plugin_has_met_errors():
+    assert {plugin for plugin, *_ in SEEN} == set(PLUGINS)
+
+
+@pytest.mark.parametrize(
+    ("seen", "message", "words"), SEEN, ids=[f"{plugin.name} {message[:40]}" for plugin, message, _ in SEEN]
+)
+def test_the_next_step_after_an_error_that_users_met(seen, message, words):
+    assert all(words in step for step in explained(seen, message))
+    # It is asked about others' errors too, and theirs have undefined symbols as well.
+    acme = Backend(name="acme", priority=1, device_type="acme", vendor_import="torch_acme")
+    assert explained(seen, message, acme) == {""}
 
 
 def test_it_explains_only_what_it_knows(plugin):
-    module = import_plugin(plugin)
-    for backend in declared(plugin):
-        assert ask(module, "accel_explain", backend=backend, error=ValueError("nothing known")) == []
+    assert {step for message in NOBODYS for step in explained(plugin, message)} == {""}
+
+
+def test_who_has_a_library_of_cudas_name():
+    known = {plugin.name for plugin in PLUGINS if explained(plugin, CUDAS) != {""}}
+    assert known == {"accel_cuda", "accel_klxpu", "accel_supa"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "forwarded"),
+    [
+        ("cuda", "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "NCCL_DEBUG RCCL_MSCCL"),
+        ("hpu", "HABANA_VISIBLE_MODULES HABANA_VISIBLE_DEVICES HLS_MODULE_ID",
+         "PT_HPU_LAZY_MODE HCCL_OVER_OFI HABANA_LOGS HABANA_PROFILE"),
+        ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM LD_LIBRARY_PATH PATH"),
+        ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP LD_LIBRARY_PATH PATH"),
+        ("rbln", "RBLN_LOCAL_IP RBLN_RDMA_IP RBLN_DEVICES",
+         "RBLN_ROOT_IP RBLN_NPUS_PER_DEVICE TORCH_RBLN_LOG_LEVEL"),
+        ("xpu", "ZE_AFFINITY_MASK ONEAPI_DEVICE_SELECTOR",
+         "CCL_WORKER_COUNT FI_PROVIDER ZE_FLAT_DEVICE_HIERARCHY SYCL_CACHE_PERSISTENT"),
+        ("supa", "", "BCCL_X BIREN_X SUPA_X BRTB_X LD_LIBRARY_PATH PATH"),
+        ("sdaa", "", "TCCL_X SDAA_X TECO_X TORCH_SDAA_X LD_LIBRARY_PATH PATH"),
+        ("klxpu", "CUDA_VISIBLE_DEVICES", "BKCL_X XPU_X XMLIR_X LD_LIBRARY_PATH PATH"),
+    ],
+)  # fmt: skip
+def test_which_variables_go_to_other_hosts(name, kept, forwarded):
+    """What selects devices, and a host's own addresses, are each host's affair."""
+    for backend in declared(ROOT / f"plugins/accel_{name}"):
+        for variable in kept.split():
+            assert not variable.startswith(backend.environment.forward)
+        for variable in forwarded.split():
+            assert variable.startswith(backend.environment.forward)
+
+
+@pytest.mark.parametrize(
+    ("name", "sign", "is_one"),
+    [
+        ("cuda", "/dev/nvidia0", True), ("cuda", "/dev/kfd", True), ("cuda", "/dev/dxg", True),
+        ("cuda", "10de:2335 030200", True), ("cuda", "10de:22a3 068000", False),
+        ("cuda", "1002:7550 030000", True), ("cuda", "1002:74a1 120000", True),
+        ("hpu", "/dev/hl0", True), ("hpu", "/dev/accel/accel0", False), ("hpu", "1da3:1020 120000", True),
+        ("npu", "/dev/davinci0", True), ("npu", "/dev/davinci12", True),
+        ("npu", "/dev/davinci_manager", False), ("npu", "/dev/hisi_hdc", False),
+        ("npu", "19e5:d802 120000", True), ("npu", "19e5:d803 120000", True),
+        ("npu", "19e5:a250 120000", False), ("npu", "19e5:a255 120000", False),  # Kunpeng's engines
+        ("rbln", "/dev/rbln0", True), ("rbln", "1eff:1220 120000", True),
+        ("sdaa", "/dev/tcaicard0", True), ("sdaa", "/dev/sdaa", False),  # the 27th SCSI disk
+        ("tpu", "1ae0:0062 120000", True), ("tpu", "1ae0:0042 020000", False),  # Google's network card
+        ("tpu", "/dev/accel0", False), ("tpu", "/dev/vfio/0", False),
+        ("xpu", "/dev/dri/renderD128", False), ("xpu", "8086:56a0 030000", True),
+    ],
+)  # fmt: skip
+def test_what_is_a_sign_of_the_device(tmp_path, name, sign, is_one):
+    computer = Computer(tmp_path)
+    computer.sign(sign)
+    seen = [evidence(backend, computer.path) for backend in declared(ROOT / f"plugins/accel_{name}")]
+    assert any(seen) is is_one
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -77,6 +178,8 @@ def _lines_of_code(source: str) -> int:
             and ast.get_docstring(node) is not None
         ):
             passed_over |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        if isinstance(node, ast.ImportFrom):
+            passed_over |= set(range(node.lineno + 1, (node.end_lineno or 0) + 1))
         if isinstance(node, ast.Assign) and _is_data(node):
             passed_over |= set(range(node.lineno, (node.end_lineno or 0) + 1))
     lines = enumerate(source.splitlines(), 1)

@@ -28,7 +28,7 @@ class Vendors(NamedTuple):
     def package(self, devices: int) -> None:
         """Install the vendor's package, which counts so many devices."""
         source = "import types, torch\n"
-        if self.backend.private_use1:
+        if self.backend.in_torch.private_use1:
             source += f"torch._C.private_use1 = {self.backend.device_type!r}\n"
         module = f"torch.{self.backend.device_type}"
         source += f"{module} = types.ModuleType({module!r})\n{module}.device_count = lambda: {devices}\n"
@@ -36,7 +36,7 @@ class Vendors(NamedTuple):
 
     def probe(self, *nodes: str, before: str = "", **options):
         # The simulated torch is a CPU build, which a device of torch.cuda's refuses.
-        build = "" if self.backend.private_use1 else "torch.version.cuda = '12.9'\n"
+        build = "" if self.backend.in_torch.private_use1 else "torch.version.cuda = '12.9'\n"
         return self.machine.probe(*nodes, before=build + before, **options)
 
 
@@ -72,7 +72,7 @@ def test_without_the_device_the_package_is_not_imported(vendors):
 
 def test_a_variable_hides_every_device(vendors):
     vendors.package(0)
-    for variable in vendors.backend.visible_devices:
+    for variable in vendors.backend.visibility.variables:
         verdict = vendors.probe(vendors.node, variables={variable: ""})
         assert verdict["reason"] == f"{variable}='' hides every device"
 
@@ -94,7 +94,7 @@ def test_what_its_package_raises_is_explained_by_its_hints(vendors):
 
 
 def test_another_vendor_holds_privateuse1(vendors):
-    if not vendors.backend.private_use1:
+    if not vendors.backend.in_torch.private_use1:
         pytest.skip("it is behind torch's own device")
     vendors.package(1)
     verdict = vendors.probe(vendors.node, before="torch._C.private_use1 = 'npu'")

@@ -9,7 +9,7 @@ from accel_contracts.plugins import PLUGINS, ROOT, declared, everything
 from accel_contracts.static import Report, Use, scan
 from accel_tests import surfaces
 
-from accel_core.accelerators._binding import ROWS
+from accel_core.accelerators.torch_device import ROWS
 
 ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
 
@@ -34,8 +34,8 @@ def test_the_vendor_import_is_the_surfaces_package(plugin):
             name
             for every in PLUGINS
             for other in declared(every)
-            if other.device_type == backend.device_type == backend.impersonates
-            for name in other.taken_over_by
+            if other.device_type == backend.device_type == backend.in_torch.impersonates
+            for name in other.in_torch.taken_over_by
         }
         assert tops <= {"torch", *found.packages, *behind}
 
@@ -100,16 +100,8 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
 
 
 def _asked(tree: ast.Module) -> set[str]:
-    """Constants given to `self._lookup`, and to `getattr` of `self.device_module`."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and len(node.args) > 0:
-            text = ast.unparse(node.func)
-            place = 0 if text == "self._lookup" else 1
-            if place or text == "self._lookup":
-                if place and not (text == "getattr" and ast.unparse(node.args[0]) == "self.device_module"):
-                    continue
-                name = node.args[place]
-                if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                    names.add(name.value)
-    return names
+    """Names that are looked up in the vendor's module."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+    asking = ("self._lookup", "self._part", "self._computes")
+    names = (call.args[0] for call in calls if ast.unparse(call.func) in asking)
+    return {name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)}

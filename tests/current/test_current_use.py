@@ -6,7 +6,7 @@ import pytest
 
 import accel_core
 from accel_core import current
-from accel_core.detection.records import How
+from accel_core.detection import How
 from accel_core.errors import BackendNotFoundError, InvalidAcceleratorError
 
 

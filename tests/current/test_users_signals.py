@@ -90,16 +90,3 @@ def test_what_no_handler_raised_is_the_plugins_fault(torch_world, handler):
     ended = torch_world.child(PROGRAM.format(handler=handler), strict=False)
     assert ended.answer == "cpu"
     assert "5 is not a valid Card" in ended.stderr
-
-
-def test_a_handler_of_the_plugins_own_is_the_plugins_fault(torch_world):
-    own = f"""
-import signal
-def deadline(*_): raise TimeoutError("of the plugin")
-signal.signal(signal.SIGTERM, deadline)
-{HIT}
-"""
-    torch_world.backend("acme", 900, extra=own)
-    ended = torch_world.child(PROGRAM.format(handler="handler = signal.SIG_DFL"), strict=False)
-    assert ended.answer == "cpu"
-    assert "TimeoutError: of the plugin" in ended.stderr

@@ -11,8 +11,9 @@ from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
 from accel_core._support import child, torch_import
+from accel_core.backend import InTorch
+from accel_core.detection import Candidate, Status
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.records import Candidate, Status
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.settings import read
@@ -136,7 +137,7 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(world):
     """In whatever order torch finds them: never the package of the backend that was chosen."""
     for name in ("npu", "mlu"):
         announce(world, name, takes_slot(name))
-        world.backend(name, vendor_import=f"torch_{name}", private_use1=True)
+        world.backend(name, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True))
     for mine, other in (("npu", "mlu"), ("mlu", "npu")):
         [said] = told(mine)
         assert said.startswith(f"torch-{other} 2.13")

@@ -13,7 +13,8 @@ from accel_tests.asking import chosen, error, statuses
 from accel_tests.plugins import hook
 
 import accel_core
-from accel_core.detection.records import How, Status
+from accel_core.backend import InTorch
+from accel_core.detection import How, Status
 from accel_core.errors import BackendConflictError
 from accel_core.machine import devices, vendors
 
@@ -77,7 +78,7 @@ def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside
     """USERS 11, 12."""
     aside = "return ProbeResult(False, 'supa has it', stands_aside=True)"
     torch_world.backend("cuda", 900, extra=hook("accel_probe", "backend, others", aside))
-    torch_world.backend("supa", 100, impersonates="cuda")
+    torch_world.backend("supa", 100, in_torch=InTorch(impersonates="cuda"))
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
     assert found.chosen == "supa"
@@ -95,7 +96,13 @@ def taken_over(torch_world, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", hooked)
     torch_world.module("torch_deep", "")
-    torch_world.backend("cuda", 200, vendor_import="torch", device_type="cuda", taken_over_by=("torch_deep",))
+    torch_world.backend(
+        "cuda",
+        200,
+        vendor_import="torch",
+        device_type="cuda",
+        in_torch=InTorch(taken_over_by=("torch_deep",)),
+    )
     return torch_world
 
 
@@ -111,7 +118,9 @@ def test_what_torchs_import_takes_over_cannot_be_pinned(taken_over):
 
 
 def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
-    taken_over.backend("deep", 190, vendor_import="torch_deep", device_type="cuda", impersonates="cuda")
+    taken_over.backend(
+        "deep", 190, vendor_import="torch_deep", device_type="cuda", in_torch=InTorch(impersonates="cuda")
+    )
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
     assert found.chosen == "deep"

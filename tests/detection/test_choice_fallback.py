@@ -10,7 +10,8 @@ from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core import current
-from accel_core.detection.records import How
+from accel_core.backend import Hardware, Visibility
+from accel_core.detection import How
 from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.machine import devices
 
@@ -91,7 +92,9 @@ def test_a_pinned_cpu_is_no_news(several, monkeypatch):
 def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
     """USERS 19: CUDA_VISIBLE_DEVICES='' in every Ray actor."""
     torch_world.module("npu_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend("npu", accelerator="npu_device:Simulated", visible_devices=("NPU_VISIBLE",))
+    torch_world.backend(
+        "npu", accelerator="npu_device:Simulated", visibility=Visibility(variables=("NPU_VISIBLE",))
+    )
     monkeypatch.setenv("NPU_VISIBLE", "")
     with pytest.warns(AcceleratorFallbackWarning, match="NPU_VISIBLE"):
         accel_core.get_accelerator()
@@ -136,7 +139,7 @@ def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, 
 
 
 def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
-    two_ways(torch_world, "its driver is not loaded", "no B", device_nodes=("/dev/acme",))
+    two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
     seen = {2: devices.Evidence(pci=("fade:0001",)), 1: None}
     monkeypatch.setattr(devices, "evidence", lambda backend: seen.get(backend.priority))
     with pytest.warns(AcceleratorFallbackWarning) as caught:
@@ -154,9 +157,8 @@ HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 def cards(world, *names: str, nodes: tuple[str, ...] = GONE) -> None:
     for name in names:
-        world.backend(
-            name, device_nodes=nodes, pci_ids=("fade",), hardware=f"{name.capitalize()} GPU",
-            vendor_import="json" if nodes == GONE else f"torch_{name}",         )  # fmt: skip
+        card = Hardware(f"{name.capitalize()} GPU", nodes, pci_ids=("fade",))
+        world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
 
 
 def warned() -> list[warnings.WarningMessage]:

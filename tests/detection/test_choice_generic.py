@@ -10,7 +10,7 @@ from accel_tests.asking import chosen, statuses
 from accel_tests.plugins import NO_DEVICE
 
 import accel_core
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 from accel_core.detection.select import select
 from accel_core.settings import read
 

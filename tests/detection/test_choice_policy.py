@@ -9,6 +9,7 @@ from accel_tests.asking import chosen, error, statuses
 from accel_tests.plugins import NO_DEVICE
 
 import accel_core
+from accel_core.backend import Hardware, InTorch
 from accel_core.detection.select import select
 from accel_core.errors import BackendUnavailableError, SettingError
 from accel_core.machine import devices, vendors
@@ -121,7 +122,7 @@ def test_isolated_probing_survives_what_a_vendor_does(several):
 @pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 def test_the_timeout_is_the_users(several):
     several.module("torch_npu", "import time; time.sleep(60)")
-    several.backend("npu", 700, vendor_import="torch_npu", isolated_probe=True)
+    several.backend("npu", 700, vendor_import="torch_npu", in_torch=InTorch(in_child="import"))
     found = chosen(ACCEL_PROBE_TIMEOUT="1.5")
     assert statuses(found)["npu"] == "timed_out"
     assert found.verdicts[0].reason.startswith("no answer within 1.5 s")
@@ -175,9 +176,22 @@ def test_strict_always_refuses_the_cpu_on_a_machine_without_accelerators(torch_w
     assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").chosen == "cpu"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="sessions")
+def test_strict_holds_no_missing_answer_against_a_backend_without_its_device(torch_world, monkeypatch):
+    """Whether its package works is then not known, which refuses nobody the CPU."""
+    torch_world.module("torch_npu", "import time; time.sleep(60)")
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(pci_ids=("fade/12",)))
+    monkeypatch.setattr(
+        devices, "evidence", lambda backend: devices.Evidence() if backend.hardware.pci_ids else None
+    )
+    assert chosen(ACCEL_STRICT="1", ACCEL_PROBE_TIMEOUT="1.5").chosen == "cpu"
+    torch_world.module("torch_npu", "raise OSError('libnpu.so')")
+    assert "libnpu.so" in str(error(ACCEL_STRICT="1"))
+
+
 def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
-    record = chosen(ACCEL_BLOCK="npv,mlu", ACCEL_STRIKT="1")
+    record = chosen(ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1")  # zpu: another first letter, nobody's slip
     assert record.notes == (
         "ACCEL_STRIKT is not a setting of accel-core. Did you mean ACCEL_STRICT?",
         "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",

@@ -10,8 +10,8 @@ from accel_tests.asking import look, names, only
 from accel_tests.plugins import arguments, declaring
 
 from accel_core.backend import Provenance
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Status, Unloaded
+from accel_core.detection import Status, Unloaded
+from accel_core.detection.select import discover
 from accel_core.settings import parse_pin
 
 

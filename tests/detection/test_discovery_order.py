@@ -8,10 +8,10 @@ import random
 import pytest
 from accel_tests.asking import names
 
-from accel_core.backend import Backend, Provenance
-from accel_core.detection import discovery
-from accel_core.detection.discovery import discover, rank
-from accel_core.detection.records import Candidate
+from accel_core.backend import Backend, InTorch, Provenance
+from accel_core.detection import Candidate, discovery
+from accel_core.detection.discovery import rank
+from accel_core.detection.select import discover
 
 
 def candidate(
@@ -28,7 +28,7 @@ def candidate(
         name=name,
         priority=priority,
         device_type=device_type or name.partition(".")[0],
-        impersonates=impersonates,
+        in_torch=InTorch(impersonates=impersonates),
         provenance=provenance,
     )
     return Candidate(backend, object())
@@ -66,53 +66,23 @@ def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
     assert names(discover()) == ["generic", "zzz", "cpu"]
 
 
-def test_an_impersonator_stands_before_what_it_impersonates():
-    """USERS 11, 12: what it impersonates looks usable when it is not."""
-    assert orders(
-        [
-            candidate("supa", 50, impersonates="cuda"),
-            candidate("cuda", 200),
-            candidate("npu", 700),
-            candidate("mps", 150),
-        ]
-    ) == {("npu", "supa", "cuda", "mps")}
+#: Each name with its priority and what it impersonates, in the order of their rank.
+RANKED = {
+    # USERS 11, 12: what it impersonates looks usable when it is not.
+    "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
+    "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
+    "before every backend of that device type": [
+        ("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800),
+    ],
+    "by their numbers among themselves": [("zz", 20, "cuda"), ("aa", 10, "cuda"), ("cuda", 200)],
+    "nothing impersonated is there": [("npu", 700), ("supa", 50, "cuda")],
+}  # fmt: skip
 
 
-def test_an_impersonator_with_the_higher_number_stays_where_it_is():
-    assert orders(
-        [candidate("supa", 900, impersonates="cuda"), candidate("cuda", 200), candidate("npu", 700)]
-    ) == {("supa", "npu", "cuda")}
-
-
-def test_it_stands_before_every_backend_of_that_device_type():
-    assert orders(
-        [
-            candidate("spoof", 1, impersonates="xpu"),
-            candidate("xpu", 800),
-            candidate("xpu.external", 900, device_type="xpu"),
-        ]
-    ) == {("spoof", "xpu.external", "xpu")}
-
-
-def test_chains_of_impersonation_hold_together():
-    assert orders(
-        [
-            candidate("c", 10, impersonates="b"),
-            candidate("b", 20, impersonates="a"),
-            candidate("a", 500),
-            candidate("x", 499),
-        ]
-    ) == {("c", "b", "a", "x")}
-
-
-def test_two_impersonators_keep_their_own_priorities_among_themselves():
-    assert orders(
-        [
-            candidate("aa", 10, impersonates="cuda"),
-            candidate("zz", 20, impersonates="cuda"),
-            candidate("cuda", 200),
-        ]
-    ) == {("zz", "aa", "cuda")}
+@pytest.mark.parametrize("ranked", RANKED.values(), ids=RANKED.keys())
+def test_impersonators_stand(ranked):
+    found = [candidate(name, number, impersonates="".join(taken)) for name, number, *taken in ranked]
+    assert orders(found) == {tuple(name for name, *_ in ranked)}
 
 
 def test_circles_and_selves_end_in_a_total_order():
@@ -139,7 +109,12 @@ def test_nothing_impersonated_is_there():
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
     """USERS 16."""
-    some = [("npu", {}), ("mlu", {}), ("supa", {"priority": 1, "impersonates": "mlu"}), ("sdaa", {})]
+    some = [
+        ("npu", {}),
+        ("mlu", {}),
+        ("supa", {"priority": 1, "in_torch": InTorch(impersonates="mlu")}),
+        ("sdaa", {}),
+    ]
     for name, fields in reversed(some) if backwards else some:
         world.backend(name, **{"priority": 500, **fields})
     world.backend("npu", distribution="zz-npu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from accel_tests import layouts
 from accel_tests.layouts import GROUP
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core._support import installed
-from accel_core.detection.plugins import EntryPoint, find_entry_points
+from accel_core._support import packages
+from accel_core._support.packages import EntryPoint
+from accel_core._support.packages import entry_points as find_entry_points
+from accel_core.settings import entry_points
 
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")
 
@@ -79,13 +82,13 @@ def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
 
 
 @pytest.mark.parametrize("metadata_bytes", [None, b"", b"Name: \xff\n"])
-def test_without_a_name_in_its_metadata_the_folder_names_the_distribution(only, tmp_path, metadata_bytes):
+def test_the_folder_names_the_distribution_whatever_its_metadata_says(only, tmp_path, metadata_bytes):
     root = site(tmp_path)
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     file = root / "accel_npu-1.0.dist-info" / "METADATA"
     file.unlink() if metadata_bytes is None else file.write_bytes(metadata_bytes)
     only([root])
-    assert ours() == [("npu", "accel_npu", "accel_npu", "1.0")]
+    assert ours() == [NPU]
 
 
 def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
@@ -97,6 +100,61 @@ def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
     only([tmp_path / "site"])
     monkeypatch.setattr(sys, "meta_path", [Failing(tmp_path), *sys.meta_path])
     assert ours() == [NPU]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_what_the_programs_signal_handler_raises_meanwhile_is_the_programs(only, tmp_path, monkeypatch):
+    class Interrupted(Finder):
+        def find_distributions(self, context=None):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return []
+
+    def handler(*_):
+        raise TimeoutError("the job's time is over")
+
+    layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
+    only([tmp_path / "site"])
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "meta_path", [Interrupted(tmp_path), *sys.meta_path])
+            with pytest.raises(TimeoutError):
+                ours()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ours() == [NPU]
+
+
+# ---------------------------------------------------------------------------- what the policy leaves
+
+
+@pytest.mark.parametrize(
+    ("variables", "left"),
+    [
+        ({}, ["ours", "theirs", "evil"]),
+        ({"ACCEL_BLOCK": "@evil"}, ["ours", "theirs"]),
+        ({"ACCEL_BLOCK": "bad"}, ["ours", "theirs", "evil"]),  # a backend of it, and nothing else
+        ({"ACCEL_BLOCK": "@accel-tools,@evil,@acme-tools"}, []),
+        ({"ACCEL_ALLOW": "cpu"}, ["ours"]),
+        ({"ACCEL_ALLOW": "cpu,bad"}, ["ours", "evil"]),
+        ({"ACCEL_ALLOW": "bad@acme-tools,@Acme.Tools"}, ["ours", "theirs"]),
+        ({"ACCEL_ALLOW": "bad", "ACCEL_BLOCK": "@evil"}, ["ours"]),
+    ],
+)
+def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, tmp_path, variables, left):
+    root = site(tmp_path)
+    every = (
+        ("acme-tools", "theirs", {}),
+        ("evil", "evil", {GROUP: {"bad": "evil"}}),
+        ("accel-tools", "ours", {}),
+    )
+    for name, module, more in every:
+        layouts.dist_info(root, name, "1.0", {"accel.commands": {"doctor": module}, **more})
+    only([root])
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in variables.items():
+            patch.setenv(variable, value)
+        assert [e.value for e in entry_points("accel.commands")] == left
 
 
 # ---------------------------------------------------------------------------- read once
@@ -112,9 +170,9 @@ def test_nothing_is_read_again_while_nothing_changed(only, tmp_path):
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
     only([tmp_path / "site"])
     assert find_entry_points(GROUP) == find_entry_points("other") + find_entry_points(GROUP)
-    before = installed._listed.cache_info().misses
+    before = packages._announcing.cache_info().misses
     find_entry_points(GROUP)
-    assert installed._listed.cache_info().misses == before
+    assert packages._announcing.cache_info().misses == before
 
 
 def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
@@ -157,7 +215,7 @@ def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):
     layouts.dist_info(world.site, "broken", "1.0")
     (world.site / "broken-1.0.dist-info" / "METADATA").write_bytes(b"Name: broken\nVersion: \xff\n")
     world.set_path([world.site])
-    assert installed.version("good") == "1.5"
-    assert installed.version("absent-distribution") is None
-    assert installed.version("") is None
-    assert installed.version("broken") is None or isinstance(installed.version("broken"), str)
+    assert packages.version("good") == "1.5"
+    assert packages.version("absent-distribution") is None
+    assert packages.version("") is None
+    assert packages.version("broken") is None or isinstance(packages.version("broken"), str)

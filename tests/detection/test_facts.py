@@ -12,9 +12,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from accel_core.backend import Backend, Provenance
-from accel_core.detection.facts import examine
-from accel_core.detection.records import Candidate, Outcome, Status
+from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility
+from accel_core.detection import Candidate, Outcome, Status
+from accel_core.detection.probe import Case, examine
 from accel_core.machine.devices import evidence
 from accel_core.settings import Settings
 
@@ -23,21 +23,23 @@ ACME = Backend(
     priority=350,
     device_type="acme",
     vendor_import="json",
-    hardware="Acme XLA card",
-    device_nodes=("/dev/acme[0-9]*",),
-    shared_nodes=("/dev/accel/accel[0-9]*",),
-    pci_ids=("fade:0001",),
-    driver_file="/sys/module/acme",
-    driver_hint="install Acme's driver",
-    container_hint="start it with its cards: docker run --device /dev/acme0",
+    hardware=Hardware(
+        name="Acme XLA card",
+        nodes=("/dev/acme[0-9]*",),
+        shared_nodes=("/dev/accel/accel[0-9]*",),
+        pci_ids=("fade:0001",),
+        driver_file="/sys/module/acme",
+        driver_step="install Acme's driver",
+    ),
+    granted=Granted(docker="--device /dev/acme0"),
     install_hint="pip install torch-acme",
-    visible_devices=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"),
-    visible_devices_filters=("ACME_FILTER",),
-    visible_devices_grammar="cuda",
+    visibility=Visibility(
+        variables=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"), filters=("ACME_FILTER",), grammar="cuda"
+    ),
     provenance=Provenance("accel-acme", "1.0", "acme", "accel_acme"),
 )
 #: What comes with torch itself.
-TORCH_OWN = replace(ACME, vendor_import="torch", torch_builds=("xpu",))
+TORCH_OWN = replace(ACME, vendor_import="torch", in_torch=ACME.in_torch._replace(builds=("xpu",)))
 CARD = "PCI fade:0001 at 0000:00:04.0"
 
 #: What rules a backend out, and what speaks against its device alone.
@@ -74,7 +76,7 @@ class Machine:
     ) -> tuple[Outcome | None, Outcome | None]:
         root = str(self.root)
         found = evidence(backend, root)
-        return examine(Candidate(backend, ModuleType("p")), Settings(), found, pinned=pinned, root=root)
+        return examine(Case(Candidate(backend, ModuleType("p")), Settings(), found, pinned, root))
 
     def doubts(self, backend: Backend) -> tuple[str, str, int | None]:
         """Reason, hint and count of what speaks against the device, while nothing rules the backend out."""
@@ -95,7 +97,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     return Machine(tmp_path, monkeypatch)
@@ -113,12 +115,12 @@ class TestHardware:
 
     def test_without_a_name_for_people(self, machine):
         reason = "this machine has none of /dev/acme[0-9]*, PCI fade:0001"
-        assert machine.said(replace(ACME, hardware="")) == (reason, "", 0)
+        assert machine.said(replace(ACME, hardware=ACME.hardware._replace(name=""))) == (reason, "", 0)
 
     def test_none_on_this_node_of_a_cluster(self, machine, monkeypatch):
         """The scheduler put the job where there is none, for nobody asked it for one."""
         monkeypatch.setenv("SLURM_JOB_ID", "4711")
-        reason, hint, _ = machine.said(replace(ACME, granted_by=(("slurm", "card"),)))
+        reason, hint, _ = machine.said(replace(ACME, granted=ACME.granted._replace(slurm="card")))
         assert reason.startswith("this machine has no Acme XLA card")
         assert hint == (
             "if the cluster has an Acme XLA card, "
@@ -158,14 +160,14 @@ class TestHardware:
 class TestWhereTheBusDoesNotTell:
     """No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing."""
 
-    UNKNOWN = replace(ACME, pci_ids=())
+    UNKNOWN = replace(ACME, hardware=ACME.hardware._replace(pci_ids=()))
 
     def test_in_a_container(self, machine):
         machine.file("/.dockerenv")
         machine.file("/sys/module/acme/refcnt")
         assert machine.doubts(self.UNKNOWN) == (
             "this container has none of /dev/acme[0-9]*",
-            "if the host has an Acme XLA card, start it with its cards: docker run --device /dev/acme0",
+            "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0",
             0,
         )
 
@@ -182,7 +184,11 @@ class TestWhereTheBusDoesNotTell:
 
     def test_nothing_more_is_known(self, machine):
         machine.file("/.dockerenv")
-        bare = replace(self.UNKNOWN, driver_file="", container_hint="")
+        bare = replace(
+            self.UNKNOWN,
+            hardware=self.UNKNOWN.hardware._replace(driver_file=""),
+            granted=self.UNKNOWN.granted._replace(docker=""),
+        )
         assert machine.doubts(bare) == ("this machine has none of /dev/acme[0-9]*", "", 0)
 
 
@@ -203,14 +209,18 @@ class TestTorchBuilds:
     )
     def test_another_build(self, machine, version, builds, needed, device_type, reason):
         machine.torch(version, **builds)
-        backend = replace(TORCH_OWN, torch_builds=needed, device_type=device_type)
+        backend = replace(
+            TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(builds=needed), device_type=device_type
+        )
         # No count: with such a torch a pin cannot be honoured.
         assert machine.said(backend) == (reason, "pip install torch-acme", None)
 
     @pytest.mark.parametrize("builds", [{"xpu": "1"}, {"cuda": "13.0", "xpu": "1"}, {"hip": "7.0"}])
     def test_any_of_them_will_do(self, machine, builds):
         machine.torch("2.13.0", **builds)
-        assert machine.examine(replace(TORCH_OWN, torch_builds=("xpu", "hip"))) == (None, None)
+        assert machine.examine(
+            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(builds=("xpu", "hip")))
+        ) == (None, None)
 
 
 class TestNamespace:
@@ -243,9 +253,13 @@ class TestNamespace:
         machine.torch("2.13.0", xpu="1")
         machine.file("/dev/acme0")
         self.taken(monkeypatch, module)
-        assert machine.examine(replace(TORCH_OWN, wrapped_by=("friendly",))) == (None, None)
+        assert machine.examine(
+            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(wrapped_by=("friendly",)))
+        ) == (None, None)
         self.taken(monkeypatch, "torch.acme", __name__=module)
-        assert machine.examine(replace(TORCH_OWN, wrapped_by=("friendly",))) == (None, None)
+        assert machine.examine(
+            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(wrapped_by=("friendly",)))
+        ) == (None, None)
 
     @pytest.mark.parametrize("own", [TORCH_OWN, ACME], ids=["torch", "a vendor"])
     def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
@@ -253,7 +267,7 @@ class TestNamespace:
         machine.torch("2.13.0", xpu="1")
         machine.file("/dev/acme0")
         self.taken(monkeypatch, "torch.acme")
-        backend = replace(own, taken_over_by=("torch_deep",))
+        backend = replace(own, in_torch=own.in_torch._replace(taken_over_by=("torch_deep",)))
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
         outcome, _ = machine.examine(backend)
@@ -287,7 +301,7 @@ class TestHidden:
     def test_by_slurm_which_gave_the_job_none(self, machine, monkeypatch, value):
         monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
         monkeypatch.setenv("SLURM_JOB_ID", "4711")
-        backend = replace(ACME, granted_by=(("slurm", "gpu"),))
+        backend = replace(ACME, granted=ACME.granted._replace(slurm="gpu"))
         reason, hint, _ = machine.said(backend)
         assert reason.startswith(f"ACME_VISIBLE_DEVICES={value!r} hides every device")
         assert reason.endswith("; Slurm gave the job 4711 none")
@@ -306,7 +320,10 @@ class TestHidden:
 
     def test_a_value_that_cannot_be_understood_is_the_runtimes_affair(self, machine, monkeypatch):
         monkeypatch.setenv("ACME_VISIBLE_DEVICES", "all")
-        assert machine.examine(replace(ACME, visible_devices_grammar="indices")) == (None, None)
+        assert machine.examine(replace(ACME, visibility=ACME.visibility._replace(grammar="indices"))) == (
+            None,
+            None,
+        )
 
     def test_no_device_is_said_before_a_hidden_one(self, machine, monkeypatch):
         monkeypatch.setenv("ACME_VISIBLE_DEVICES", "")
@@ -323,13 +340,21 @@ class TestDriver:
         reason = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
         assert machine.said() == (reason, "install Acme's driver", 0)
 
+    @pytest.mark.parametrize("name", ["an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU"])
+    def test_a_name_has_its_article(self, machine, name):
+        card = replace(ACME, hardware=ACME.hardware._replace(name=name.partition(" ")[2]))
+        assert machine.said(card)[0].startswith(f"{name} is on the bus")
+
     @pytest.mark.parametrize(
         ("mark", "variable", "name", "step"),
         [
-            ("/.dockerenv", "", "this container", "start it with its cards: docker run --device /dev/acme0"),
+            (
+                "/.dockerenv", "", "this container",
+                "start it with its devices: docker run --device /dev/acme0",
+            ),
             (
                 "/run/.containerenv", "", "this Podman container",
-                "start it with its cards: podman run --device /dev/acme0",
+                "start it with its devices: podman run --device /dev/acme0",
             ),
             (
                 "", "KUBERNETES_SERVICE_HOST", "this Kubernetes pod",
@@ -347,7 +372,9 @@ class TestDriver:
             machine.file(mark)
         if variable:
             monkeypatch.setenv(variable, "there")
-        reason, hint, devices = machine.said(replace(ACME, granted_by=(("kubernetes", "acme.com/card"),)))
+        reason, hint, devices = machine.said(
+            replace(ACME, granted=ACME.granted._replace(kubernetes="acme.com/card"))
+        )
         assert reason == (
             f"the host has an Acme XLA card ({CARD}), "
             f"but {name} has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
@@ -365,7 +392,13 @@ class TestDriver:
 
     def test_nothing_is_said_without_a_word_for_it(self, machine):
         machine.file("/.dockerenv")
-        assert machine.examine(replace(ACME, driver_file="", container_hint="")) == (None, None)
+        assert machine.examine(
+            replace(
+                ACME,
+                hardware=ACME.hardware._replace(driver_file=""),
+                granted=ACME.granted._replace(docker=""),
+            )
+        ) == (None, None)
 
     def test_the_evidence_is_the_verdicts(self, machine, monkeypatch):
         """Strict choice refuses the CPU over it: the device is here."""
@@ -379,4 +412,6 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     version = SimpleNamespace(__version__="2.13.0+cpu", cuda=None, hip=None, xpu=None)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=running, version=version))
     assert machine.examine() == (None, None)
-    assert machine.said(replace(ACME, torch_builds=("xpu",)))[0].endswith("is a CPU build, without XPU")
+    assert machine.said(replace(ACME, in_torch=ACME.in_torch._replace(builds=("xpu",))))[0].endswith(
+        "is a CPU build, without XPU"
+    )

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from accel_core.backend import Backend
-from accel_core.detection.discovery import discover
+from accel_core.backend import Backend, Environment, InTorch
+from accel_core.detection import Status, Verdict
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Status, Verdict
+from accel_core.detection.select import discover
 from accel_core.errors import InvalidBackendError
 from accel_core.settings import Settings
 
-#: What such a package may do when it is imported beside another torch; nothing can catch it.
-DEADLY = "import os; os._exit(127)"
+#: Such a package may end the process when it is imported beside another torch; nothing catches this either.
+DEADLY = "raise KeyboardInterrupt('imported beside another torch')"
 
 
 def judge(**options: bool) -> Verdict:
@@ -29,7 +29,9 @@ def vendor(torch_world):
     def install(version: str, **fields: object) -> None:
         torch_world.distribution("torch-npu", version)
         torch_world.module("torch_npu", DEADLY)
-        torch_world.backend("npu", vendor_import="torch_npu", follows_torch=("torch-npu",), **fields)
+        torch_world.backend(
+            "npu", vendor_import="torch_npu", in_torch=InTorch(same_version=("torch-npu",)), **fields
+        )
 
     return install
 
@@ -60,7 +62,10 @@ def test_the_same_release_goes_on_whatever_the_patch(vendor, torch_world):
 def test_without_metadata_nobody_knows_and_nothing_is_imported(torch_world):
     torch_world.module("torch_npu", DEADLY)
     torch_world.backend(
-        "npu", vendor_import="torch_npu", follows_torch=("torch-npu",), install_hint="do this"
+        "npu",
+        vendor_import="torch_npu",
+        in_torch=InTorch(same_version=("torch-npu",)),
+        install_hint="do this",
     )
     found = judge()
     assert (found.status, found.reason, found.hint) == (
@@ -73,7 +78,7 @@ def test_without_metadata_nobody_knows_and_nothing_is_imported(torch_world):
 def test_without_torch_it_is_torch_that_is_missing(world):
     world.distribution("torch-npu", "2.8")
     world.module("torch_npu", "")
-    world.backend("npu", vendor_import="torch_npu", follows_torch=("torch-npu",))
+    world.backend("npu", vendor_import="torch_npu", in_torch=InTorch(same_version=("torch-npu",)))
     assert "torch is not installed" in judge().reason
 
 
@@ -84,10 +89,12 @@ def test_a_missing_requirement_has_the_plugins_own_hint(torch_world):
 
 @pytest.mark.parametrize("value", ["", "PT_HPU", "=1", "1A=2", "A B=1"])
 def test_a_variable_must_be_an_assignment(value):
-    with pytest.raises(InvalidBackendError, match=r"environment .* is malformed"):
-        Backend(name="hpu", priority=1, device_type="hpu", environment=(value,))
+    with pytest.raises(InvalidBackendError, match=r"environment.set .* is malformed"):
+        Backend(name="hpu", priority=1, device_type="hpu", environment=Environment(set=(value,)))
 
 
 @pytest.mark.parametrize("value", ["PT_HPU_LAZY_ACC_PAR_MODE=0", "A=", "A=b=c d"])
 def test_any_value_will_do(value):
-    assert Backend(name="hpu", priority=1, device_type="hpu", environment=(value,)).environment == (value,)
+    assert Backend(
+        name="hpu", priority=1, device_type="hpu", environment=Environment(set=(value,))
+    ).environment.set == (value,)

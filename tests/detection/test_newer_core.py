@@ -6,8 +6,8 @@ import pytest
 from accel_tests.asking import judge, only
 from accel_tests.plugins import arguments, declaring
 
-from accel_core._version import __version__
-from accel_core.detection.records import Candidate, Status, Unloaded
+from accel_core import __version__
+from accel_core.detection import Candidate, Status, Unloaded
 
 UPGRADE = "pip install --upgrade accel-core"
 
@@ -37,6 +37,15 @@ def test_a_name_that_this_core_does_not_have(torch_world, source):
     verdict = judge("mlu")
     assert (verdict.status, verdict.hint) == (Status.INCOMPATIBLE, UPGRADE)
     assert "accelerator='mlu_device:Device'" in verdict.reason
+
+
+@pytest.mark.parametrize("field", ["heat=1", "hardware=Hardware(heat=1)"])
+def test_a_field_that_this_core_does_not_have(torch_world, field):
+    torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
+    found = only("npu")
+    assert isinstance(found, Unloaded)
+    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "unexpected keyword argument 'heat'" in found.outcome.reason
 
 
 def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):

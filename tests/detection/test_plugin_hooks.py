@@ -6,7 +6,7 @@ import pytest
 from accel_tests.asking import judge, names, vendor
 from accel_tests.plugins import arguments, hook
 
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 
 FAILS = "raise ImportError('libfoo.so: cannot open shared object file')"
 

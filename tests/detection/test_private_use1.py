@@ -10,6 +10,7 @@ from accel_tests.plugins import ACCELERATOR
 
 import accel_core
 from accel_core._support import torch_import
+from accel_core.backend import InTorch
 from accel_core.detection.select import select
 from accel_core.settings import read
 
@@ -37,7 +38,7 @@ def rivals(torch_world, monkeypatch):
             name,
             priority,
             vendor_import=f"torch_{name}",
-            private_use1=True,
+            in_torch=InTorch(private_use1=True),
             accelerator=device,
         )
     return torch_world

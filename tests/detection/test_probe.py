@@ -9,10 +9,12 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring
 
-from accel_core.detection.discovery import discover
+from accel_core import machine
+from accel_core.backend import Hardware, InTorch
+from accel_core.detection import Outcome, Status, Unloaded, verdict
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Outcome, Status, Unloaded, verdict
-from accel_core.machine import devices, host
+from accel_core.detection.select import discover
+from accel_core.machine import devices
 from accel_core.settings import Pin, Settings
 
 
@@ -27,9 +29,8 @@ def test_usable(torch_world):
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin for another platform with a broken vendor: policy comes first."""
     fields = {
-        "platforms": ("nowhere",),
         "requires": ("absent>1",),
-        "device_nodes": ("/dev/no-npu",),
+        "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",)),
     }
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
@@ -55,7 +56,7 @@ def test_blocked_and_not_allowed_say_so(torch_world):
 
 
 def test_another_platform_has_no_device(torch_world):
-    torch_world.backend("npu", platforms=("plan9", "amiga-m68k"))
+    torch_world.backend("npu", hardware=Hardware(platforms=("plan9", "amiga-m68k")))
     found = judge()
     assert (found.status, found.reason) == (Status.NO_DEVICE, "this device exists on plan9, amiga-m68k only")
 
@@ -74,7 +75,7 @@ def test_a_vendor_package_that_is_not_installed(torch_world):
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
     monkeypatch.setattr(devices, "evidence", lambda backend: devices.Evidence(nodes=("/dev/davinci0",)))
-    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=("/dev/davinci[0-9]*",))
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/davinci[0-9]*",)))
     found = judge()
     assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
     assert found.evidence == "/dev/davinci0"
@@ -141,12 +142,11 @@ def test_required_distributions_are_read_from_metadata(torch_world, requires, st
 
 def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
     """USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland."""
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     vendor(
         torch_world,
         "raise ImportError('libhccl.so')",
-        device_nodes=("/dev/no-such-npu[0-9]*",),
-        pci_ids=("fffe",),
+        hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",), pci_ids=("fffe",)),
     )
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
@@ -157,8 +157,8 @@ def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(to
 @pytest.mark.parametrize("count", [0, 3])
 def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch, count):
     """A driver may name its nodes otherwise; a container may show others."""
-    monkeypatch.setattr(host, "on_linux", lambda: True)
-    counting(torch_world, f"return {count}", device_nodes=("/dev/no-such-npu[0-9]*",))
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
+    counting(torch_world, f"return {count}", hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert found.devices == count
     if count:
@@ -173,8 +173,8 @@ def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch
 
 @pytest.mark.parametrize("ends", ["raise ImportError('libhccl.so')", "import os; os._exit(7)"])
 def test_a_vendor_that_fails_where_no_node_is_has_no_device(torch_world, monkeypatch, ends):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
-    vendor(torch_world, ends, device_nodes=("/dev/no-such-npu[0-9]*",))
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
+    vendor(torch_world, ends, hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
     assert found.reason == "this machine has none of /dev/no-such-npu[0-9]*"
@@ -190,21 +190,21 @@ def test_a_pin_may_be_usable_without_a_device(torch_world):
 
 
 def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
-    torch_world.backend("npu", device_nodes=("/dev/no-such-npu",))
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
+    torch_world.backend("npu", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
 
 
 def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
-    vendor(torch_world, "raise ImportError", device_nodes=("/dev/no-such-npu",))
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
+    vendor(torch_world, "raise ImportError", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert judge(pinned=True).status is Status.BROKEN
 
 
 def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_needed(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
     assert judge(pinned=True).status is Status.NOT_INSTALLED
-    torch_world.backend("mlu", platforms=("plan9",))
+    torch_world.backend("mlu", hardware=Hardware(platforms=("plan9",)))
     assert judge("mlu", pinned=True).status is Status.NO_DEVICE
 
 
@@ -213,7 +213,7 @@ def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_
 
 def test_a_taken_private_use1_slot_says_who_holds_it(torch_world, simulated_torch):
     """USERS 42: torch has one such slot a process."""
-    torch_world.backend("npu", private_use1=True)
+    torch_world.backend("npu", in_torch=InTorch(private_use1=True))
     assert judge().usable
     simulated_torch._C.private_use1 = "npu"
     assert judge().usable

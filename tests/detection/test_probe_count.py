@@ -7,7 +7,8 @@ import sys
 import pytest
 from accel_tests.asking import counting, judge
 
-from accel_core.detection.records import Status
+from accel_core.backend import InTorch
+from accel_core.detection import Status
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
@@ -22,7 +23,7 @@ STARTS = """
 
 def test_it_is_counted_in_a_child_and_a_fork_can_use_it(torch_world, monkeypatch):
     monkeypatch.delenv("RUNTIME", raising=False)
-    counting(torch_world, STARTS, count_starts_device=True)
+    counting(torch_world, STARTS, in_torch=InTorch(in_child="count"))
     found = judge()
     assert (found.status, found.devices) == (Status.USABLE, 3)
     assert "torch" in sys.modules, "the accelerator was built here"
@@ -40,5 +41,5 @@ def test_without_the_declaration_it_is_counted_here(torch_world, monkeypatch):
 
 
 def test_a_child_that_finds_none_leaves_the_next_its_turn(torch_world):
-    counting(torch_world, "return 0", count_starts_device=True)
+    counting(torch_world, "return 0", in_torch=InTorch(in_child="count"))
     assert judge().status is Status.NO_DEVICE

@@ -10,7 +10,7 @@ from accel_tests import plugins
 from accel_tests.asking import judge
 from accel_tests.plugins import hook
 
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 
 def answering(world, body: str, **fields: object) -> None:

@@ -10,9 +10,11 @@ from accel_tests import plugins
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring, hook
 
-from accel_core.detection.discovery import discover
+from accel_core._support import child
+from accel_core.backend import InTorch
+from accel_core.detection import Status, isolated
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Status
+from accel_core.detection.select import discover
 from accel_core.settings import Settings
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -31,6 +33,21 @@ def test_a_good_vendor_is_usable_in_a_child_and_then_here(torch_world):
     found = judge(settings=ISOLATED)
     assert (found.status, found.devices) == (Status.USABLE, 2)
     assert "torch" in sys.modules
+
+
+@posix
+def test_one_judge_asks_once(torch_world, monkeypatch):
+    ran = []
+    real = child.run
+    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    torch_world.backend("npu")
+    candidates = discover()
+    prober = Prober(Settings(), isolated=True)
+    first, again = [
+        [prober.probe(c, candidates) for c in candidates if c.name == "npu"] for _ in ("one", "two")
+    ]
+    assert first == again
+    assert ran == [isolated._probe_in_child]
 
 
 @posix
@@ -65,7 +82,7 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
     ids=["_exit", "SIGSEGV", "last words", "a bracket last"],
 )
 def test_a_vendor_that_takes_its_process_down_is_a_verdict(torch_world, source, said):
-    vendor(torch_world, source, isolated_probe=True)
+    vendor(torch_world, source, in_torch=InTorch(in_child="import"))
     found = judge()
     assert found.status is Status.CRASHED
     assert said in found.reason
@@ -94,7 +111,7 @@ def test_a_plugin_that_takes_its_process_down_is_named_with_the_hook_or_field(
     torch_world, source, fields, step
 ):
     torch_world.module("torch_dying", DIE)
-    torch_world.backend("npu", extra=source, isolated_probe=True, **fields)
+    torch_world.backend("npu", extra=source, in_torch=InTorch(in_child="import"), **fields)
     found = judge()
     assert found.reason == f"the process that probed it exited with status 3 at: {step}"
     assert found.hint == "report this to the maintainers of accel-npu, or set ACCEL_BLOCK=npu"
@@ -115,7 +132,7 @@ def test_a_child_that_dies_while_it_looks_for_a_hint_says_so(torch_world):
 @posix
 def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     """USERS 27."""
-    vendor(torch_world, "import time; time.sleep(60)", isolated_probe=True)
+    vendor(torch_world, "import time; time.sleep(60)", in_torch=InTorch(in_child="import"))
     start = time.monotonic()
     found = judge(settings=Settings(probe_timeout=2))
     assert time.monotonic() - start < 6
@@ -137,7 +154,7 @@ def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_wor
 
 @posix
 def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
-    counting(torch_world, "return 0", isolated_probe=True)
+    counting(torch_world, "return 0", in_torch=InTorch(in_child="import"))
     assert judge().status is Status.NO_DEVICE
     assert "torch" not in sys.modules
     assert judge(pinned=True).usable

@@ -8,7 +8,9 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import hook
 
-from accel_core.detection.records import Status
+from accel_core._support.torch_import import import_torch
+from accel_core.backend import Visibility
+from accel_core.detection import Status
 
 BROKEN = {
     "ImportError": (
@@ -58,6 +60,13 @@ def test_an_explanation_that_fails_explains_nothing(torch_world, body, capsys):
     found = judge()
     assert (found.status, found.hint) == (Status.BROKEN, "")
     assert capsys.readouterr().out == ""
+
+
+def test_a_vendor_package_that_deletes_torch_leaves_it_where_it_was(torch_world):
+    vendor(torch_world, "import sys; del sys.modules['torch']")
+    torch = import_torch()
+    assert judge().usable
+    assert sys.modules["torch"] is torch, "another import of it would be another torch"
 
 
 def test_the_first_vendor_import_that_works_is_taken(torch_world):
@@ -113,7 +122,7 @@ def test_a_device_count_that_raises_is_broken(torch_world, body):
 
 def test_no_device_names_the_variable_that_hides_them(torch_world, monkeypatch):
     """USERS 19."""
-    counting(torch_world, "return 0", visible_devices=("NPU_VISIBLE",))
+    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
     assert judge().reason == "the vendor's runtime counts no device"
     monkeypatch.setenv("NPU_VISIBLE", "")
     assert "NPU_VISIBLE" in judge().reason

@@ -13,13 +13,13 @@ import pytest
 from accel_tests.plugins import hook
 
 from accel_core._support import child as isolation
-from accel_core.detection import isolated, survey
-from accel_core.detection.records import Status, Verdict
+from accel_core.backend import Hardware
+from accel_core.detection import Status, Verdict, isolated, select
 from accel_core.settings import Settings, read
 
 
 def ask(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
-    return survey.survey(settings, probing=probing).verdicts
+    return select.survey(settings, probing=probing).verdicts
 
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -56,7 +56,7 @@ def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(to
     torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
     explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
     torch_world.backend(
-        "npu", vendor_import="torch_npu", device_nodes=("/dev/no-such-card[0-9]*",), extra=explain
+        "npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",)), extra=explain
     )
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
     assert npu.status is Status.NO_DEVICE
@@ -74,7 +74,7 @@ def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
     answer = "return accel_core.ProbeResult(False, 'torch_npu needs CANN', 'source set_env.sh')"
     explain = "\nimport accel_core\n" + hook("accel_explain", "backend, error", answer)
     nodes = ("/dev/no-such-card[0-9]*",)
-    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=nodes, extra=explain)
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=nodes), extra=explain)
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
     assert npu.reason.endswith("; besides, torch_npu needs CANN: ImportError: libhccl.so: cannot open")
     assert npu.hint == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"
@@ -91,7 +91,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
     assert ran == [isolated._declare_in_child]
     load = isolated.IsolatedLoader(60)
     for pins, pinned in (("mlu", ["mlu"]), ("mlu,npu", []), ("", [])):
-        again = survey.survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
+        again = select.survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
         assert [candidate.name for candidate in again.pinned] == pinned
     assert len(ran) == 2  # whoever has read the declarations lends them
     assert not {"accel_mlu", "accel_npu"} & set(sys.modules)
@@ -99,7 +99,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
 
 def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
     """USERS 27; as many at once as there are cores."""
-    monkeypatch.setattr(survey.host, "usable_cores", lambda: 3)
+    monkeypatch.setattr(select.host, "usable_cores", lambda: 3)
     torch_world.module("hanging", "import time; time.sleep(60)")
     for name in ("aa", "bb", "cc"):
         torch_world.backend(name, vendor_import="hanging")
@@ -111,7 +111,7 @@ def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
 
 def test_no_more_are_probed_at_once_than_there_are_cores(torch_world, monkeypatch, tmp_path):
     """Nine plugins on two loaded cores all read "timed out at: start" before."""
-    monkeypatch.setattr(survey.host, "usable_cores", lambda: 2)
+    monkeypatch.setattr(select.host, "usable_cores", lambda: 2)
     log = tmp_path / "log"
     torch_world.module(
         "slow",
@@ -139,7 +139,7 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
     torch_world.backend("aa", 900, vendor_import="hanging")
     pids: list[int] = []
     entered = threading.Event()
-    real = survey.Prober.probe
+    real = select.Prober.probe
 
     def probe(self, candidate, *args, **options):
         if candidate.name != "aa":
@@ -157,7 +157,7 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
             entered.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr(survey.Prober, "probe", probe)
+    monkeypatch.setattr(select.Prober, "probe", probe)
 
     class Impatient(futures.ThreadPoolExecutor):
         """Ctrl-C arrives in the thread that waits, before the first result is there."""
@@ -191,7 +191,7 @@ def test_no_thread_pool_where_nothing_can_be_probed_and_no_process_without_a_plu
         world.backend("aa", 900, vendor_import="no_such_vendor")
     done = world.child(
         "import sys\n"
-        "from accel_core.detection.survey import survey\n"
+        "from accel_core.detection.select import survey\n"
         "from accel_core.settings import read\n"
         "found = survey(read())\n"
         "assert {v.status.value for v in found.verdicts} == {'not_installed'}, found\n"

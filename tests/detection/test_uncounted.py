@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 from accel_tests import children
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Granted, Hardware, Visibility
+from accel_core.detection import Status
 from accel_core.detection.device import uncounted
-from accel_core.detection.records import Status
 
 ACME = Backend(
     name="acme",
     priority=350,
     device_type="acme",
-    device_nodes=("/dev/acme[0-9]*", "/dev/doors/acme"),
-    container_hint="start it with its cards: docker run --device /dev/acme0",
-    granted_by=(("slurm", "gpu"), ("apptainer", "--acme")),
-    visible_devices=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"),
-    visible_devices_filters=("ACME_FILTER",),
-    visible_devices_grammar="cuda",
+    hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
+    granted=Granted(docker="--device /dev/acme0", slurm="gpu", apptainer="--acme"),
+    visibility=Visibility(
+        variables=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"), filters=("ACME_FILTER",), grammar="cuda"
+    ),
 )
 #: What each grammar makes of a value with a number too high for two devices.
 BEYOND = {"cuda": "7", "ascending": "7", "mlu": "7", "level-zero": "7.0,7", "indices": "7"}
@@ -33,7 +32,7 @@ BEYOND = {"cuda": "7", "ascending": "7", "mlu": "7", "level-zero": "7.0,7", "ind
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with two cards, all of which may be opened."""
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "dev").mkdir()
@@ -75,7 +74,7 @@ def test_a_variable_that_another_overrules_is_not_blamed(nodes, monkeypatch):
 @pytest.mark.parametrize(("grammar", "value"), BEYOND.items(), ids=BEYOND)
 def test_in_every_grammar(nodes, monkeypatch, grammar, value):
     monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
-    reason, _ = said(nodes, replace(ACME, visible_devices_grammar=grammar))
+    reason, _ = said(nodes, replace(ACME, visibility=ACME.visibility._replace(grammar=grammar)))
     assert reason.startswith(f"ACME_VISIBLE_DEVICES={value!r} names device 7, counted from 0")
 
 
@@ -85,9 +84,9 @@ def test_in_every_grammar(nodes, monkeypatch, grammar, value):
         ("1", {}),
         ("GPU-8932f937", {}),
         # Modules are numbered by their places, and one door leads to all devices.
-        ("7", {"visible_devices_grammar": "modules"}),
-        ("7", {"device_nodes": ("/dev/doors/acme",)}),
-        ("7", {"device_nodes": (), "pci_ids": ()}),
+        ("7", {"visibility": ACME.visibility._replace(grammar="modules")}),
+        ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}),
+        ("7", {"hardware": Hardware()}),
     ],
 )
 def test_a_value_that_may_be_right_is_only_named(nodes, monkeypatch, value, changes):
@@ -107,7 +106,7 @@ def test_a_variable_that_hides_all_of_them_or_cannot_be_read(nodes, monkeypatch)
         "unset ACME_VISIBLE_DEVICES, or name in it the devices to use",
     )
     monkeypatch.setenv("ACME_VISIBLE_DEVICES", "all")
-    reason, hint = said(nodes, replace(ACME, visible_devices_grammar="indices"))
+    reason, hint = said(nodes, replace(ACME, visibility=ACME.visibility._replace(grammar="indices")))
     assert reason.startswith("ACME_VISIBLE_DEVICES='all' is not valid: ")
     assert hint == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
 
@@ -126,11 +125,11 @@ def test_a_container_that_has_the_nodes_and_not_the_libraries(nodes, monkeypatch
 
 ASK = """
 import os, sys
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Granted, Hardware
 from accel_core.detection.device import uncounted
 backend = Backend(
-    name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
-    granted_by=(("slurm", "gpu"),),
+    name="acme", priority=350, device_type="acme",
+    hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
 )
 import grp, stat  # all of it before this process is nobody, who may read none of it
 from accel_core.machine import placement

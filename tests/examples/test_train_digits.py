@@ -47,7 +47,10 @@ def test_it_learns_the_digits_and_reports_speed_and_memory() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("auto", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "precision",
+    ["fp32", pytest.param("auto", marks=pytest.mark.nightly(reason="a second precision; by day float32"))],
+)
 def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path: Path, precision: str) -> None:
     checkpoint = str(tmp_path / "half.pt")
     common = ("--precision", precision, "--epochs", "2")

@@ -12,14 +12,14 @@ from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core.cli import commands
-from accel_core.cli.app import accel
+from accel_core.cli import accel, announced
 from accel_core.errors import AccelError, LaunchError
 from accel_train.launch import command_line, plan
 
-PARSED = sorted(set(commands.SUMMARIES) - {"run", "deepspeed"})  # those two hand their arguments on
+COMMANDS = {name: accel.get_command(click.Context(accel), name) for name in announced()}
+PARSED = sorted(set(COMMANDS) - {"run", "deepspeed"})  # those two hand their arguments on
 OPTIONS = sorted(
-    {option for name in PARSED for parameter in accel.commands[name].params for option in parameter.opts}
+    {option for name in PARSED for parameter in COMMANDS[name].params for option in parameter.opts}
 )
 WORD = st.sampled_from(
     ["npu", "cpu@accel-core", "@", ",", "", "-", "--", "0", "-1", "1e9", "nan", "x.svg", "/", "a" * 5000]
@@ -33,7 +33,7 @@ def test_arguments_are_understood_or_refused(name, words):
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.suppress(click.ClickException, click.exceptions.Exit),
     ):
-        accel.commands[name].make_context(name, list(words))
+        COMMANDS[name].make_context(name, list(words))
 
 
 MACHINE = plan.Machine(

@@ -11,12 +11,10 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
-from accel_core._support.hints import hint_for
-from accel_core.backend import GRAMMARS, GRANTORS, TORCH_BUILDS, Provenance
-from accel_core.detection import facts
-from accel_core.detection.plugins import declarations
-from accel_core.detection.records import Candidate, Outcome, Status, verdict
-from accel_core.errors import InvalidBackendError
+from accel_core.backend import GRAMMARS, IN_CHILD, RECORDS, TORCH_BUILDS, Provenance
+from accel_core.detection import Candidate, Outcome, Status, probe, verdict
+from accel_core.detection.discovery import declarations
+from accel_core.errors import InvalidBackendError, hint_for
 from accel_core.machine import devices
 from accel_core.machine.placement import Placement
 from accel_core.settings import Settings
@@ -57,6 +55,21 @@ REQUIREMENT = TEXT | st.sampled_from(
         "torch; implementation_version > 'x'",
     ]
 )
+
+
+def record(name, **forms):
+    """A record whose other fields are any text, texts or truth."""
+    usual = {str: TEXT, bool: st.booleans(), tuple: st.lists(TEXT, max_size=2).map(tuple)}
+    fields = {each: usual[type(default)] for each, default in RECORDS[name]._asdict().items()}
+    return st.builds(type(RECORDS[name]), **{**fields, **forms})
+
+
+def damaged(name):
+    """The same record with anything in it."""
+    kind = type(RECORDS[name])
+    return st.builds(kind, **dict.fromkeys(kind._fields, ANYTHING))
+
+
 VALID = {
     "name": NAME,
     "priority": st.integers(-(2**31), 2**31),
@@ -64,44 +77,49 @@ VALID = {
     "vendor_import": st.just("json") | WORD | st.tuples(WORD, st.just("json")),
     "accelerator": st.just("") | st.builds("{}:{}".format, WORD, WORD),
     "requires": st.lists(REQUIREMENT, max_size=3).map(tuple),
-    "follows_torch": st.lists(TEXT, max_size=2).map(tuple),
-    "platforms": st.lists(TEXT, max_size=2).map(tuple),
-    "torch_builds": st.lists(st.sampled_from(TORCH_BUILDS), max_size=2).map(tuple),
-    "device_nodes": st.lists(PATH, max_size=2).map(tuple),
-    "shared_nodes": st.lists(PATH, max_size=2).map(tuple),
-    "pci_ids": st.lists(
-        st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True), max_size=2
-    ).map(tuple),
-    "driver_file": st.just("") | PATH,
     "hints": st.lists(st.tuples(PATTERN, TEXT), max_size=3).map(tuple),
-    "granted_by": st.lists(st.tuples(st.sampled_from(GRANTORS), TEXT), max_size=2).map(tuple),
-    "visible_devices": st.lists(WORD, max_size=2).map(tuple),
-    "visible_devices_grammar": st.sampled_from(GRAMMARS),
-    "environment": st.lists(st.builds("{}={}".format, WORD, TEXT), max_size=2).map(tuple),
-    "private_use1": st.booleans(),
-    "isolated_probe": st.booleans(),
-    "count_starts_device": st.booleans(),
-    "impersonates": st.sampled_from(["", "cuda"]),
-    "wrapped_by": st.lists(WORD, max_size=2).map(tuple),
-    **dict.fromkeys(
-        (
-            "description",
-            "url",
-            "install_hint",
-            "hardware",
-            "driver_hint",
-            "container_hint",
-            "communication_backend",
-            "compile_backend",
-        ),
-        TEXT,
+    "hardware": record(
+        "hardware",
+        nodes=st.lists(PATH, max_size=2).map(tuple),
+        shared_nodes=st.lists(PATH, max_size=2).map(tuple),
+        pci_ids=st.lists(
+            st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True), max_size=2
+        ).map(tuple),
+        driver_file=st.just("") | PATH,
     ),
+    "visibility": record(
+        "visibility",
+        variables=st.lists(WORD, max_size=2).map(tuple),
+        filters=st.lists(WORD, max_size=2).map(tuple),
+        grammar=st.sampled_from(GRAMMARS),
+    ),
+    "granted": record("granted", ray_noset=st.just("") | WORD),
+    "in_torch": record(
+        "in_torch",
+        builds=st.lists(st.sampled_from(TORCH_BUILDS), max_size=2).map(tuple),
+        impersonates=st.sampled_from(["", "cuda"]),
+        wrapped_by=st.lists(WORD, max_size=2).map(tuple),
+        taken_over_by=st.lists(WORD, max_size=2).map(tuple),
+        in_child=st.sampled_from(["", *IN_CHILD]),
+    ),
+    "environment": record(
+        "environment",
+        forward=st.lists(WORD.map("ACME_{}".format), max_size=2).map(tuple),
+        set=st.lists(st.builds("{}={}".format, WORD, TEXT), max_size=2).map(tuple),
+    ),
+    **dict.fromkeys(("description", "url", "install_hint", "communication_backend", "compile_backend"), TEXT),
 }
 
 
-@fuzzed(given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=8))
+@fuzzed(
+    given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=8)
+    | st.fixed_dictionaries(
+        {"name": NAME, "priority": st.just(1), "device_type": st.just("npu")},
+        optional={name: damaged(name) | record(name) for name in RECORDS},
+    )
+)
 @example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
-@example(given={"name": "npu", "priority": 1, "device_type": "npu", "new_field": 10**5000})
+@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]})
 def test_any_values_are_a_declaration_or_a_named_fault(given):
     complete = set(NEEDED) <= given.keys()
     try:
@@ -138,7 +156,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     )
     for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
-            outcome, absence = facts.examine(candidate, Settings(), evidence, pinned=pinned, root=root)
+            outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
             for said in filter(
                 None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
             ):
@@ -160,7 +178,7 @@ def test_a_requirement_is_met_or_not_or_malformed(requires):
     candidate = Candidate(
         backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
     )
-    outcome, _ = facts.examine(candidate, Settings(), None)
+    outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
     assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 
 

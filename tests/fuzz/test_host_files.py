@@ -9,7 +9,8 @@ import pytest
 from accel_tests.fuzzing import fuzzed
 from hypothesis import strategies as st
 
-from accel_core.machine import devices, host
+from accel_core import machine
+from accel_core.machine import devices
 from accel_core.machine.placement import placement
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 from accel_train.launch.cores import format_ranges, parse_ranges, physical_cores
@@ -104,11 +105,11 @@ def test_any_files_are_a_machine(base, files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
     root = str(folder)
-    for found in (host.cgroup_memory_limit(root), host.cgroup_memory_available(root)):
+    for found in (machine.cgroup_memory_limit(root), machine.cgroup_memory_available(root)):
         assert found is None or (type(found) is int and found >= 0)
-    quota = host.cgroup_cpu_quota(root)
+    quota = machine.cgroup_cpu_quota(root)
     assert quota is None or quota >= 0
-    assert host.numa_node_count(root) >= 1
+    assert machine.numa_node_count(root) >= 1
     assert sum(map(len, physical_cores({0, 1}, root))) == 2
     assert isinstance(processor_name(root), str)
     assert (last_level_cache(root) or 0) >= 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accel_core import is_installed
-from accel_core._support.installed import package_folders
+from accel_core._support.packages import package_folders
 
 
 @pytest.fixture

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
 
 import pytest
 
-from accel_core._support import guarded
-from accel_core._support.guarded import captured_stdout, stdout_to_stderr
+from accel_core.detection import guard
+from accel_core.detection.guard import quiet
 
 
 def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
     before = sys.stdout
-    with stdout_to_stderr():
+    with quiet():
         print("inside")
         sys.stdout.write("written\n")
         sys.stdout.flush()
@@ -27,8 +28,8 @@ def test_it_nests_and_ends_with_an_exception(capsys):
     before = sys.stdout
 
     def nested() -> None:
-        with stdout_to_stderr():
-            with stdout_to_stderr():
+        with quiet():
+            with quiet():
                 print("inner")
             print("still quiet")
             raise ZeroDivisionError
@@ -41,7 +42,7 @@ def test_it_nests_and_ends_with_an_exception(capsys):
 
 
 def test_other_threads_keep_stdout(capsys):
-    with stdout_to_stderr():
+    with quiet():
         thread = threading.Thread(target=print, args=("from another thread",))
         thread.start()
         thread.join(10)
@@ -50,12 +51,12 @@ def test_other_threads_keep_stdout(capsys):
 
 def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
     before = sys.stdout
-    with captured_stdout() as printed:
+    with quiet(printed := io.StringIO()):
         print("mine")
         thread = threading.Thread(target=print, args=("from another thread",))
         thread.start()
         thread.join(10)
-        with stdout_to_stderr():
+        with quiet():
             print("quiet")
         print("mine again")
     print("outside")
@@ -65,8 +66,8 @@ def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
 
 
 def test_capturing_amid_quiet_ends_in_quiet(capsys):
-    with stdout_to_stderr():
-        with captured_stdout() as printed:
+    with quiet():
+        with quiet(printed := io.StringIO()):
             print("captured")
         print("quiet")
     assert printed.getvalue() == "captured\n"
@@ -78,14 +79,14 @@ def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
-        with stdout_to_stderr():
+        with quiet():
             first_in.set()
             second_in.wait(10)
         first_out.set()
 
     def second() -> None:
         first_in.wait(10)
-        with stdout_to_stderr():
+        with quiet():
             second_in.set()
             first_out.wait(10)
             print("second")
@@ -105,7 +106,7 @@ def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
     mine = io.StringIO()
     before = sys.stdout
     try:
-        with stdout_to_stderr():
+        with quiet():
             sys.stdout = mine
         assert sys.stdout is mine
     finally:
@@ -118,7 +119,7 @@ def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_stdout_that_was_taken_away_is_back(capsys):
     before = sys.stdout
-    with stdout_to_stderr():
+    with quiet():
         sys.stdout = None
     assert sys.stdout is before
 
@@ -128,7 +129,7 @@ def test_a_fork_amid_it_leaves_a_child_that_works():
     done = threading.Event()
 
     def hold() -> None:
-        with guarded._lock:
+        with guard._lock:
             held.set()
             done.wait(10)
 
@@ -137,9 +138,9 @@ def test_a_fork_amid_it_leaves_a_child_that_works():
     assert held.wait(10)
     pid = os.fork()
     if pid == 0:
-        with stdout_to_stderr():
+        with quiet():
             pass
-        os._exit(0 if guarded._active == 0 else 1)
+        os._exit(0 if guard._active == 0 else 1)
     done.set()
     thread.join(10)
     assert os.waitpid(pid, 0)[1] == 0

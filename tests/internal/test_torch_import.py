@@ -141,7 +141,12 @@ def test_the_build_is_read_from_its_file(torch_world):
             TorchBuild("2.9", hip="6.4"),
             "torch 2.9 (hip 6.4)",
         ),
-        ("__version__ = a = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
+        ("__version__ = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
+        (
+            'cuda: Optional[str] = "12.8"\n__version__ = "2.9"',
+            TorchBuild("2.9", "12.8"),
+            "torch 2.9 (cuda 12.8)",
+        ),
         ("x: int\n[y] = 'z'\nimport os", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
         ("def (:", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
         ("\0", TorchBuild("unknown version"), "torch unknown version (CPU build)"),

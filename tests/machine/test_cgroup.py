@@ -6,291 +6,175 @@ import sys
 
 import pytest
 
-from accel_core.machine.host import cgroup_cpu_quota, cgroup_memory_available, cgroup_memory_limit
+from accel_core.machine import cgroup_cpu_quota, cgroup_memory_available, cgroup_memory_limit
 
 GIB = 2**30
-V2_MOUNT = "30 23 0:26 {top} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-V1_MOUNTS = (
-    "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
-    "35 31 0:32 {top} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
-)
+NO_LIMIT_V1 = 9223372036854771712
+V2, V1, CPU_V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory", "sys/fs/cgroup/cpu,cpuacct"
 
 
-def answers(machine):
-    return cgroup_memory_limit(machine.path), cgroup_memory_available(machine.path)
+def v2(path: str, top: str = "/", mount: str = "/sys/fs/cgroup") -> tuple[str, str]:
+    """The process's group in version 2, and the mount that shows `top`."""
+    return f"0::{path}\n", f"30 23 0:26 {top} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
-def v2(machine, path, top="/"):
-    machine.write("proc/self/cgroup", f"0::{path}\n")
-    machine.write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + V2_MOUNT.format(top=top))
+def v1(path: str, top: str = "/", controller: str = "memory") -> tuple[str, str]:
+    folder = {"memory": V1, "cpu,cpuacct": CPU_V1}[controller]
+    mount = f"35 31 0:32 {top} /{folder} rw,relatime - cgroup cgroup rw,{controller}\n"
+    return f"9:name=systemd:/\n4:{controller}:{path}\n3:cpuset:/\n", mount
 
 
-def v1(machine, path, top="/"):
-    machine.write("proc/self/cgroup", f"9:name=systemd:/\n5:cpu:/\n4:memory:{path}\n")
-    machine.write("proc/self/mountinfo", V1_MOUNTS.format(top=top))
+def both(*parts: tuple[str, str]) -> tuple[str, str]:
+    return "".join(group for group, _ in parts), "".join(mount for _, mount in parts)
 
 
-def test_no_control_groups(machine):
-    assert answers(machine) == (None, None)
+def group(folder: str, limit: object = None, used: object = None, **files: object) -> dict[str, object]:
+    """Files of a group in version 2: memory's and, in `cpu`, the processor's."""
+    named = {"memory.max": limit, "memory.current": used, "memory.stat": files.get("stat")}
+    named["cpu.max"] = files.get("cpu")
+    return {f"{folder}/{name}": text for name, text in named.items() if text is not None}
 
 
-def test_v2_without_a_limit(machine):
-    v2(machine, "/user.slice/job")
-    machine.group("sys/fs/cgroup/user.slice/job", memory_max="max", memory_current=GIB)
-    assert answers(machine) == (None, None)
+def old(folder: str, limit: object, used: object = None, stat: object = None) -> dict[str, object]:
+    """The same in version 1."""
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+    texts = zip(names, (limit, used, stat), strict=True)
+    return {f"{folder}/{name}": text for name, text in texts if text is not None}
 
 
-def test_v2_own_limit(machine):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=8 * GIB, memory_current=3 * GIB)
-    assert answers(machine) == (8 * GIB, 5 * GIB)
+def quota(folder: str, time: object, period: object = 100000) -> dict[str, object]:
+    return {f"{folder}/cpu.cfs_quota_us": time, f"{folder}/cpu.cfs_period_us": period}
 
 
-def test_v2_the_smallest_limit_up_the_tree(machine):
-    v2(machine, "/slice/pod/container")
-    machine.group("sys/fs/cgroup/slice", memory_max=16 * GIB, memory_current=9 * GIB)
-    machine.group("sys/fs/cgroup/slice/pod", memory_max=4 * GIB, memory_current=2 * GIB)
-    machine.group("sys/fs/cgroup/slice/pod/container", memory_max="max", memory_current=GIB)
-    assert answers(machine) == (4 * GIB, 2 * GIB)
+CACHE = f"anon {GIB}\nfile {5 * GIB}\ninactive_file {4 * GIB}\nactive_file {GIB}"
+UNIFIED = v2("/job", mount="/sys/fs/cgroup/unified")
+DOCKER = "/docker/abc"
+#: The process's groups and mounts, the groups' files, and what they allow: limit, what is left of it, cores.
+TREES = {
+    "no groups": (("", ""), {}, None, None, None),
+    "no limit": (v2("/a/job"), group(f"{V2}/a/job", "max", GIB), None, None, None),
+    "its own limit": (v2("/job"), group(f"{V2}/job", 8 * GIB, 3 * GIB), 8 * GIB, 5 * GIB, None),
+    "the smallest up the tree": (
+        v2("/s/pod/c"),
+        group(f"{V2}/s", 16 * GIB, 9 * GIB) | group(f"{V2}/s/pod", 4 * GIB, 2 * GIB)
+        | group(f"{V2}/s/pod/c", "max", GIB),
+        4 * GIB, 2 * GIB, None,
+    ),
+    "a fuller parent": (
+        v2("/s/pod"), group(f"{V2}/s", 16 * GIB, 15 * GIB) | group(f"{V2}/s/pod", 8 * GIB, 2 * GIB),
+        8 * GIB, GIB, None,
+    ),
+    "file cache": (v2("/job"), group(f"{V2}/job", 8 * GIB, 6 * GIB, stat=CACHE), 8 * GIB, 6 * GIB, None),
+    "never negative": (v2("/job"), group(f"{V2}/job", GIB, 5, stat="inactive_file 7"), GIB, GIB, None),
+    "over the limit": (v2("/job"), group(f"{V2}/job", GIB, 2 * GIB), GIB, 0, None),
+    "usage not readable": (v2("/job"), group(f"{V2}/job", GIB), GIB, GIB, None),
+    "no memory at all": (v2("/job"), group(f"{V2}/job", 0), 0, 0, None),
+    "own group mounted": (
+        v2(f"{DOCKER}/inner", top=DOCKER),
+        group(V2, 2 * GIB, cpu="300000 100000") | group(f"{V2}/inner", 3 * GIB, cpu="max 100000"),
+        2 * GIB, 2 * GIB, 3.0,
+    ),
+    **{
+        f"a path out of it: {path}": (
+            v2(path, top=DOCKER if path.startswith("/docker") else "/"),
+            group(V2, 2 * GIB) | group("elsewhere", 1) | group("sys/fs/elsewhere", 1),
+            2 * GIB, 2 * GIB, None,
+        )
+        for path in ("/../elsewhere", "/docker/abc/../..", "/docker/abcd")
+    },
+    "a space in a name": (v2("/job", mount="/my\\040groups"), group("my groups/job", GIB), GIB, GIB, None),
+    "no mount listed": ((v2("/job")[0], ""), group(f"{V2}/job", GIB), GIB, GIB, None),
+    "several mounts": (
+        both(v2(DOCKER, top=DOCKER), ("", v2("", mount="/host/cgroup")[1])),
+        group(V2, 8 * GIB, cpu="800000 100000") | group(f"host/cgroup{DOCKER}", 8 * GIB, cpu="800000 100000")
+        | group("host/cgroup/docker", 4 * GIB, cpu="400000 100000"),
+        4 * GIB, 4 * GIB, 4.0,
+    ),
+    "another group's mount": (
+        both(("", v2("", top="/other", mount="/mnt/other")[1]), v2("/job")),
+        group("mnt/other", 1, cpu="1000 100000") | group(f"{V2}/job", GIB, cpu="200000 100000"),
+        GIB, GIB, 2.0,
+    ),
+    "v1, hierarchical cache": (
+        v1(DOCKER),
+        old(f"{V1}{DOCKER}", 8 * GIB, 6 * GIB, f"inactive_file 1\ntotal_inactive_file {GIB}")
+        | old(V1, NO_LIMIT_V1, 50 * GIB),
+        8 * GIB, 3 * GIB, None,
+    ),
+    "v1, no limit is a huge number": (v1("/"), old(V1, NO_LIMIT_V1), None, None, None),
+    "v1, memory not mounted": (
+        ("4:cpu,memory:/job\n", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\nbroken\n"),
+        old(f"{V1}/job", GIB), GIB, GIB, None,
+    ),
+    "hybrid, memory in v1": (both(v1("/job"), UNIFIED), old(f"{V1}/job", GIB), GIB, GIB, None),
+    "the least quota": (
+        v2("/a/b"),
+        group(V2, cpu="max 100000") | group(f"{V2}/a", cpu="400000 100000")
+        | group(f"{V2}/a/b", cpu="250000 100000"),
+        None, None, 2.5,
+    ),
+    "the parent's quota": (
+        v2("/a/b"), group(f"{V2}/a", cpu="50000 100000") | group(f"{V2}/a/b", cpu="250000 100000"),
+        None, None, 0.5,
+    ),
+    "nonsense": (("nonsense\n", v2("")[1]), group(f"{V2}/a", cpu="50000 100000"), None, None, None),
+    "v1, its own quota": (
+        v1("/s/job", controller="cpu,cpuacct"),
+        quota(CPU_V1, -1) | quota(f"{CPU_V1}/s", 800000) | quota(f"{CPU_V1}/s/job", 100000, 50000),
+        None, None, 2.0,
+    ),
+    "v1, the parent's quota": (
+        v1("/s/job", controller="cpu,cpuacct"),
+        quota(f"{CPU_V1}/s", 800000) | quota(f"{CPU_V1}/s/job", -1), None, None, 8.0,
+    ),
+    "v1, own group mounted": (
+        v1(DOCKER, top=DOCKER, controller="cpu,cpuacct"), quota(CPU_V1, 150000), None, None, 1.5,
+    ),
+    "v1, quota without a mount": (
+        ("5:cpu,cpuacct:/job\n", ""), quota("sys/fs/cgroup/cpu/job", 200000), None, None, 2.0,
+    ),
+    "hybrid, quota in v1": (
+        both(v1("/job", controller="cpu,cpuacct"), UNIFIED),
+        quota(f"{CPU_V1}/job", 400000) | group("sys/fs/cgroup/unified/job", GIB), GIB, GIB, 4.0,
+    ),
+    **{
+        f"no number: {text[:12]!r}": (v2("/job"), group(f"{V2}/job", text), None, None, None)
+        for text in ("", "-1", "lots", "9" * 5000, "\N{SUPERSCRIPT TWO}")
+    },
+    **{
+        f"no quota: {text[:12]!r}": (v2("/job"), group(f"{V2}/job", cpu=text), None, None, None)
+        for text in ("", "max", "max 100000", "100000", "100000 0", "-1 100000", "lots", f"{'9' * 30} 1")
+    },
+}  # fmt: skip
 
 
-def test_v2_a_fuller_parent_leaves_less_than_the_smallest_limit(machine):
-    v2(machine, "/slice/pod")
-    machine.group("sys/fs/cgroup/slice", memory_max=16 * GIB, memory_current=15 * GIB)
-    machine.group("sys/fs/cgroup/slice/pod", memory_max=8 * GIB, memory_current=2 * GIB)
-    assert answers(machine) == (8 * GIB, GIB)
+def asked(machine) -> tuple[int | None, int | None, float | None]:
+    questions = (cgroup_memory_limit, cgroup_memory_available, cgroup_cpu_quota)
+    return tuple(question(machine.path) for question in questions)
 
 
-def test_v2_file_cache_is_not_in_use(machine):
-    v2(machine, "/job")
-    stat = f"anon {GIB}\nfile {5 * GIB}\ninactive_file {4 * GIB}\nactive_file {GIB}"
-    machine.group("sys/fs/cgroup/job", memory_max=8 * GIB, memory_current=6 * GIB, memory_stat=stat)
-    assert answers(machine) == (8 * GIB, 6 * GIB)
+def build(machine, groups, files):
+    for path, text in zip(("proc/self/cgroup", "proc/self/mountinfo"), groups, strict=True):
+        if text:
+            machine.write(path, text)
+    for path, text in files.items():
+        machine.write(path, f"{text}\n")
 
 
-def test_v2_usage_is_never_negative(machine):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB, memory_current=5, memory_stat="inactive_file 7")
-    assert answers(machine) == (GIB, GIB)
-
-
-def test_v2_over_the_limit_leaves_nothing(machine):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB, memory_current=2 * GIB)
-    assert cgroup_memory_available(machine.path) == 0
-
-
-def test_v2_usage_that_cannot_be_read_counts_as_none(machine):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB)
-    assert answers(machine) == (GIB, GIB)
-
-
-def test_v2_in_a_container_only_its_own_group_is_mounted(machine):
-    v2(machine, "/docker/abc/inner", top="/docker/abc")
-    machine.group("sys/fs/cgroup", memory_max=2 * GIB)
-    machine.group("sys/fs/cgroup/inner", memory_max=3 * GIB)
-    assert cgroup_memory_limit(machine.path) == 2 * GIB
-
-
-@pytest.mark.parametrize("path", ["/../elsewhere", "/docker/abc/../..", "/docker/abcd"])
-def test_v2_a_path_out_of_what_is_mounted(machine, path):
-    v2(machine, path, top="/docker/abc" if path.startswith("/docker") else "/")
-    machine.group("sys/fs/cgroup", memory_max=2 * GIB)
-    machine.group("elsewhere", memory_max=1)
-    machine.group("sys/elsewhere", memory_max=1)
-    assert cgroup_memory_limit(machine.path) == 2 * GIB
-
-
-def test_v2_a_mount_with_a_space_in_its_name(machine):
-    machine.write("proc/self/cgroup", "0::/job\n")
-    machine.write("proc/self/mountinfo", "30 23 0:26 / /my\\040groups rw - cgroup2 none rw\n")
-    machine.group("my groups/job", memory_max=GIB)
-    assert cgroup_memory_limit(machine.path) == GIB
-
-
-def test_v2_without_mountinfo(machine):
-    machine.write("proc/self/cgroup", "0::/job\n")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB)
-    assert cgroup_memory_limit(machine.path) == GIB
-
-
-def test_v1_limit_and_hierarchical_cache(machine):
-    v1(machine, "/docker/abc")
-    machine.group(
-        "sys/fs/cgroup/memory/docker/abc",
-        limit_v1=8 * GIB,
-        usage_v1=6 * GIB,
-        memory_stat=f"inactive_file 1\ntotal_inactive_file {GIB}",
-    )
-    machine.group("sys/fs/cgroup/memory", limit_v1=9223372036854771712, usage_v1=50 * GIB)
-    assert answers(machine) == (8 * GIB, 3 * GIB)
-
-
-def test_v1_no_limit_is_a_huge_number(machine):
-    v1(machine, "/")
-    machine.group("sys/fs/cgroup/memory", limit_v1=9223372036854771712)
-    assert answers(machine) == (None, None)
-
-
-def test_v1_without_the_memory_controller_mounted(machine):
-    machine.write("proc/self/cgroup", "4:cpu,memory:/job\n")
-    machine.write(
-        "proc/self/mountinfo", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\nbroken\n"
-    )
-    machine.group("sys/fs/cgroup/memory/job", limit_v1=GIB)
-    assert cgroup_memory_limit(machine.path) == GIB
-
-
-def test_hybrid_the_version_that_has_the_files_counts(machine):
-    machine.write("proc/self/cgroup", "4:memory:/job\n0::/job\n")
-    machine.write(
-        "proc/self/mountinfo",
-        V1_MOUNTS.format(top="/") + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-    )
-    machine.group("sys/fs/cgroup/memory/job", limit_v1=GIB)
-    (machine.root / "sys/fs/cgroup/unified/job").mkdir(parents=True)
-    assert cgroup_memory_limit(machine.path) == GIB
-
-
-@pytest.mark.parametrize("text", ["", "-1", "lots", "9" * 5000, "\N{SUPERSCRIPT TWO}"])
-def test_a_limit_that_is_no_number_is_none(machine, text):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=text)
-    assert cgroup_memory_limit(machine.path) is None
-
-
-def test_a_group_without_any_memory_is_a_limit(machine):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=0)
-    assert cgroup_memory_limit(machine.path) == 0
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_what_the_groups_allow(machine, tree):
+    groups, files, *allowed = tree
+    build(machine, groups, files)
+    assert asked(machine) == tuple(allowed)
 
 
 def test_other_platforms_have_no_control_groups(machine, monkeypatch):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB)
+    build(machine, v2("/job"), group(f"{V2}/job", GIB, cpu="100000 100000"))
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert answers(machine) == (None, None)
+    assert asked(machine) == (None, None, None)
 
 
 def test_this_machine_can_be_asked():
-    for ask in (cgroup_memory_limit, cgroup_memory_available):
-        answer = ask()
+    for answer in (cgroup_memory_limit(), cgroup_memory_available()):
         assert answer is None or (type(answer) is int and answer >= 0)
-    quota = cgroup_cpu_quota()
-    assert quota is None or quota > 0
-
-
-# --- The processor -------------------------------------------------------------------------------------
-
-CPU_V1_MOUNTS = (
-    "32 31 0:29 {top} /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
-    "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
-)
-CPU_V1 = "sys/fs/cgroup/cpu,cpuacct"
-
-
-def cpu_v1(machine, path, top="/"):
-    machine.write("proc/self/cgroup", f"9:name=systemd:/\n5:cpu,cpuacct:{path}\n4:memory:/\n3:cpuset:/\n")
-    machine.write("proc/self/mountinfo", CPU_V1_MOUNTS.format(top=top))
-
-
-def quota_v1(machine, folder, quota, period=100000):
-    machine.write(f"{CPU_V1}{folder}/cpu.cfs_quota_us", f"{quota}\n")
-    machine.write(f"{CPU_V1}{folder}/cpu.cfs_period_us", f"{period}\n")
-
-
-def test_v2_the_quota_is_the_least_of_all_groups_above(machine):
-    v2(machine, "/a/b")
-    machine.group("sys/fs/cgroup", cpu_max="max 100000")
-    machine.group("sys/fs/cgroup/a", cpu_max="400000 100000")
-    machine.group("sys/fs/cgroup/a/b", cpu_max="250000 100000")
-    assert cgroup_cpu_quota(machine.path) == 2.5
-    machine.group("sys/fs/cgroup/a", cpu_max="50000 100000")
-    assert cgroup_cpu_quota(machine.path) == 0.5
-    machine.write("proc/self/cgroup", "nonsense\n")
-    assert cgroup_cpu_quota(machine.path) is None
-
-
-def test_v2_in_a_container_the_quota_of_the_group_that_is_mounted(machine):
-    """Docker without a cgroup namespace: the path is the host's, and its last part is what is mounted."""
-    v2(machine, "/docker/abc/inner", top="/docker/abc")
-    machine.group("sys/fs/cgroup", cpu_max="300000 100000")
-    machine.group("sys/fs/cgroup/inner", cpu_max="max 100000")
-    assert cgroup_cpu_quota(machine.path) == 3.0
-
-
-def test_v1_the_quota_of_its_own_hierarchy(machine):
-    cpu_v1(machine, "/slurm/job")
-    quota_v1(machine, "", -1)
-    quota_v1(machine, "/slurm", 800000)
-    quota_v1(machine, "/slurm/job", 100000, 50000)
-    assert cgroup_cpu_quota(machine.path) == 2.0
-    quota_v1(machine, "/slurm/job", -1)
-    assert cgroup_cpu_quota(machine.path) == 8.0
-
-
-def test_v1_in_a_container_the_quota_of_the_group_that_is_mounted(machine):
-    cpu_v1(machine, "/docker/abc", top="/docker/abc")
-    quota_v1(machine, "", 150000)
-    assert cgroup_cpu_quota(machine.path) == 1.5
-
-
-def test_v1_where_no_mount_is_listed(machine):
-    machine.write("proc/self/cgroup", "5:cpu,cpuacct:/job\n")
-    machine.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n")
-    machine.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n")
-    assert cgroup_cpu_quota(machine.path) == 2.0
-
-
-def test_hybrid_the_processor_in_one_version_and_memory_in_the_other(machine):
-    """systemd's hybrid layout may have any controller in either."""
-    machine.write("proc/self/cgroup", "5:cpu,cpuacct:/job\n0::/job\n")
-    machine.write(
-        "proc/self/mountinfo",
-        CPU_V1_MOUNTS.format(top="/") + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-    )
-    quota_v1(machine, "/job", 400000)
-    machine.group("sys/fs/cgroup/unified/job", memory_max=GIB)
-    assert cgroup_cpu_quota(machine.path) == 4.0
-    assert cgroup_memory_limit(machine.path) == GIB
-
-
-@pytest.mark.parametrize(
-    "text", ["", "max", "max 100000", "100000", "100000 0", "-1 100000", "lots of it", "9" * 30 + " 1"]
-)
-def test_a_quota_that_is_no_number_is_none(machine, text):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", cpu_max=text)
-    assert cgroup_cpu_quota(machine.path) is None
-
-
-def test_no_quota_outside_linux(machine, monkeypatch):
-    v2(machine, "/job")
-    machine.group("sys/fs/cgroup/job", cpu_max="100000 100000")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert cgroup_cpu_quota(machine.path) is None
-
-
-def test_of_several_mounts_the_one_that_shows_the_groups_above_counts(machine):
-    """A container that was given the host's groups besides its own."""
-    machine.write("proc/self/cgroup", "0::/docker/abc\n")
-    machine.write(
-        "proc/self/mountinfo",
-        V2_MOUNT.format(top="/docker/abc") + "31 23 0:26 / /host/cgroup ro - cgroup2 cgroup2 rw\n",
-    )
-    machine.group("sys/fs/cgroup", memory_max=8 * GIB, cpu_max="800000 100000")
-    machine.group("host/cgroup/docker/abc", memory_max=8 * GIB, cpu_max="800000 100000")
-    machine.group("host/cgroup/docker", memory_max=4 * GIB, cpu_max="400000 100000")
-    assert (cgroup_memory_limit(machine.path), cgroup_cpu_quota(machine.path)) == (4 * GIB, 4.0)
-
-
-def test_a_mount_of_another_group_does_not_hide_the_own_one(machine):
-    machine.write("proc/self/cgroup", "0::/job\n")
-    machine.write(
-        "proc/self/mountinfo",
-        "29 23 0:26 /other /mnt/other rw - cgroup2 cgroup2 rw\n" + V2_MOUNT.format(top="/"),
-    )
-    machine.group("mnt/other", memory_max=1, cpu_max="1000 100000")
-    machine.group("sys/fs/cgroup/job", memory_max=GIB, cpu_max="200000 100000")
-    assert (cgroup_memory_limit(machine.path), cgroup_cpu_quota(machine.path)) == (GIB, 2.0)
+    assert (cgroup_cpu_quota() or 1) > 0

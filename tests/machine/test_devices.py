@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Hardware
 from accel_core.machine.devices import (
     Evidence,
     PciDevice,
@@ -96,7 +96,7 @@ class TestEvidence:
         assert evidence(backend(), machine.path) is None
 
     def test_looked_and_found_nothing(self, machine):
-        found = evidence(backend(device_nodes=("/dev/x",), pci_ids=("10de",)), machine.path)
+        found = evidence(backend(hardware=Hardware(nodes=("/dev/x",), pci_ids=("10de",))), machine.path)
         assert found == Evidence()
         assert not found
         assert str(found) == ""
@@ -106,34 +106,39 @@ class TestEvidence:
         machine.pci("0000:00:05.0", "10de", "22a3", "068000")  # an NVSwitch is no GPU
         machine.write("dev/nvidia0")
         machine.write("dev/nvidia1")
-        found = evidence(backend(device_nodes=("/dev/nvidia[0-9]*",), pci_ids=("10de/03",)), machine.path)
+        found = evidence(
+            backend(hardware=Hardware(nodes=("/dev/nvidia[0-9]*",), pci_ids=("10de/03",))), machine.path
+        )
         assert found
         assert str(found) == "/dev/nvidia0, /dev/nvidia1; PCI 10de:2335 at 0000:00:04.0"
 
     def test_nodes_alone(self, machine):
         machine.write("dev/nvidia0")
-        assert str(evidence(backend(device_nodes=("/dev/nvidia[0-9]*",)), machine.path)) == "/dev/nvidia0"
+        assert (
+            str(evidence(backend(hardware=Hardware(nodes=("/dev/nvidia[0-9]*",))), machine.path))
+            == "/dev/nvidia0"
+        )
 
     def test_pci_ids_alone(self, machine):
         machine.pci(H200.address, H200.vendor, H200.device, H200.class_code)
-        found = str(evidence(backend(pci_ids=("10de",)), machine.path))
+        found = str(evidence(backend(hardware=Hardware(pci_ids=("10de",))), machine.path))
         assert found == "PCI 10de:2335 at 0000:00:04.0"
 
     def test_many_cards_are_counted_not_listed(self, machine):
         for i in range(4):
             machine.write(f"dev/xpu{i}")
-        found = evidence(backend(device_nodes=("/dev/xpu[0-9]*",)), machine.path)
+        found = evidence(backend(hardware=Hardware(nodes=("/dev/xpu[0-9]*",))), machine.path)
         assert str(found) == "/dev/xpu0, /dev/xpu1, /dev/xpu2, /dev/xpu3"
         for i in range(16):
             machine.write(f"dev/davinci{i}")
-        found = evidence(backend(device_nodes=("/dev/davinci[0-9]*",)), machine.path)
+        found = evidence(backend(hardware=Hardware(nodes=("/dev/davinci[0-9]*",))), machine.path)
         assert str(found) == "/dev/davinci0, /dev/davinci1, /dev/davinci2, /dev/davinci3 and 12 more"
         assert len(found.nodes) == 16
 
     def test_cannot_tell_outside_linux(self, machine, monkeypatch):
         machine.write("dev/nvidia0")
         monkeypatch.setattr(sys, "platform", "win32")
-        assert evidence(backend(device_nodes=("/dev/nvidia[0-9]*",)), machine.path) is None
+        assert evidence(backend(hardware=Hardware(nodes=("/dev/nvidia[0-9]*",))), machine.path) is None
 
 
 def test_a_wildcard_in_the_folder(machine):

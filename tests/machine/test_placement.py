@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Granted, Hardware
 from accel_core.machine.placement import placement
 
 NVIDIA = Backend(
-    name="cuda", priority=200, device_type="cuda", device_nodes=("/dev/nvidia[0-9]*",),
-    container_hint="start it with its GPUs: docker run --gpus all",
-    granted_by=(("kubernetes", "nvidia.com/gpu"), ("slurm", "gpu"), ("apptainer", "--nv"),
-                ("podman", "--cdi")),
-)  # fmt: skip
+    name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
+    granted=Granted(
+        docker="--gpus all", kubernetes="nvidia.com/gpu", slurm="gpu", apptainer="--nv", podman="--cdi"
+    )
+    )  # fmt: skip
 #: A device of which nobody but Docker has heard.
 ACME = Backend(
-    name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
-    container_hint="start it with its cards: docker run --device /dev/acme0",
-)  # fmt: skip
+    name="acme", priority=350, device_type="acme", hardware=Hardware(nodes=("/dev/acme[0-9]*",)),
+    granted=Granted(docker="--device /dev/acme0")
+    )  # fmt: skip
 
 #: /proc/self/mountinfo: where the whole disk is, and what else of the host lies where.
 MOUNT = "2 1 8:1 / / rw - ext4 /dev/sda1 rw\n1 0 8:1 {} {} rw,relatime - ext4 /dev/sda1 rw"
@@ -121,13 +121,13 @@ def test_the_innermost_is_named(machine, marks, environ, name):
             {},
             "run/.containerenv",
             "start it with its devices: podman run --cdi",
-            "start it with its cards: podman run --device /dev/acme0",
+            "start it with its devices: podman run --device /dev/acme0",
         ),
         (
             {},
             ".dockerenv",
-            "start it with its GPUs: docker run --gpus all",
-            "start it with its cards: docker run --device /dev/acme0",
+            "start it with its devices: docker run --gpus all",
+            "start it with its devices: docker run --device /dev/acme0",
         ),
         # Slurm says what GPUs it gave, and of other devices nothing.
         ({"SLURM_JOB_ID": "7"}, "", "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1", ""),

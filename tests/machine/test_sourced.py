@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.machine import vendors
 from accel_core.machine.vendors import sourced
 
@@ -20,7 +20,7 @@ def origin(monkeypatch):
 
     def given(record: object) -> None:
         text = json.dumps(record) if record else ""
-        monkeypatch.setattr(installed, "read", lambda *_: text)
+        monkeypatch.setattr(packages, "read", lambda *_: text)
         vendors._place.cache_clear()
 
     yield given

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.backend import GRAMMARS, Backend
+from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import AccelError, SettingError
 from accel_core.machine.visible_devices import (
-    VisibleDevices,
     format_visible_devices,
     hidden_by,
+    masks,
     parse_visible_devices,
 )
 
@@ -227,8 +227,9 @@ class TestHiddenBy:
         name="mlu",
         priority=1,
         device_type="mlu",
-        visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-        visible_devices_grammar="mlu",
+        visibility=Visibility(
+            variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="mlu"
+        ),
     )
 
     def test_nothing_set(self):
@@ -257,8 +258,7 @@ class TestHiddenBy:
             name="hpu",
             priority=1,
             device_type="hpu",
-            visible_devices=("HABANA_VISIBLE_MODULES",),
-            visible_devices_grammar="modules",
+            visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
         )
         said = hidden_by(gaudi, {"HABANA_VISIBLE_MODULES": ""})
         assert said is not None
@@ -266,5 +266,6 @@ class TestHiddenBy:
         assert "module ids from 0 to 7" in said
 
 
-def test_the_record_prints_what_it_is():
-    assert repr(VisibleDevices((0,))) == "VisibleDevices(ids=(0,), note='')"
+def test_what_is_set_and_leaves_devices_has_no_complaint():
+    mask = masks(TestHiddenBy.backend, {"MLU_VISIBLE_DEVICES": "1"}, ("/dev/mlu0", "/dev/mlu1"))
+    assert (str(mask), mask.variable, mask.ids) == ("", "MLU_VISIBLE_DEVICES", (1,))

@@ -21,7 +21,7 @@ pytestmark = [
 _CHOOSE = """
 import json
 import accel_core
-from accel_core.detection.survey import survey
+from accel_core.detection.select import survey
 from accel_core.settings import read
 chosen = accel_core.get_accelerator().name
 listed = {v.name: f"{v.status.value}: {v.reason}" for v in survey(read()).verdicts}

@@ -99,7 +99,7 @@ PACKAGES = [path.name for path in sorted((ROOT / "packages").iterdir())]
 PLUGINS = [path.name for path in sorted((ROOT / "plugins").iterdir())]
 #: What a wheel must hold beside modules.
 DATA = {
-    "accel_core": ("__init__.pyi", "probing.pyi"),
+    "accel_core": ("__init__.pyi", "toolkit.pyi"),
     "accel_train": ("ops/csrc/cpu_adam.cpp", "ops/csrc/number_formats.h"),
     "accel_tools": ("doctor/schema.json",),
     "accel_testing": ("template/copier.yml", "template/project/pyproject.toml.jinja"),
@@ -160,7 +160,15 @@ def pythons() -> list[Any]:
             found.append((version, str(python)))
     ends = {found[0][0], found[-1][0]} if found else set()
     return [
-        pytest.param(python, id=version, marks=() if version in ends else pytest.mark.nightly)
+        pytest.param(
+            python,
+            id=version,
+            marks=()
+            if version in ends
+            else pytest.mark.nightly(
+                reason="a Python between the oldest and the newest, which by day are tried"
+            ),
+        )
         for version, python in found
     ]
 

@@ -13,8 +13,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
-from accel_core.cli.app import accel
-from accel_core.probing import vendors
+from accel_core.cli import accel
+from accel_core.toolkit import vendors
 from accel_simulated import declared, device, faults
 from accel_simulated.asked import MOST, read
 from accel_simulated.detector import blame
@@ -223,7 +223,7 @@ def test_completion(words: list[str], completed: list[str]) -> None:
 
 
 def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel_core._support.installed.entry_points", lambda group: ())
+    monkeypatch.setattr("accel_core._support.packages.entry_points", lambda group: ())
     done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
     step = vendors.sourced("pip install accel-simulated")
     assert (done.exit_code, done.stderr) == (1, f"Error: accel simulate needs accel-simulated: {step}\n")
@@ -232,7 +232,7 @@ def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     child: Child, tmp_path: Path
 ) -> None:
-    own, common = "priority=1, private_use1=True", "priority=1, private_use1=False"
+    own, common = "priority=1, in_torch=InTorch(private_use1=True)", "priority=1"
     modules = {
         "accel_zing": declaring(
             f"name='zing', device_type='zing', vendor_import='torch_zing', {common}",

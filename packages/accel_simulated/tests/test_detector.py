@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from accel_core import Accelerator
-from accel_core.cli.app import accel
-from accel_core.detection.discovery import discover
+from accel_core.cli import accel
+from accel_core.detection.select import discover
 from accel_simulated import VENDORS, imports
 from accel_simulated.detector import advice, blame, formats, names
 from accel_simulated.detector.gather import Place, Report, gather
@@ -92,7 +92,7 @@ def test_names_are_the_vendors() -> None:
     assert len(declared) > 8
     for backend in declared:
         # Cambricon's runtime reads CUDA's where its own are not set.
-        variables = set(backend.visible_devices) - (
+        variables = set(backend.visibility.variables) - (
             {"CUDA_VISIBLE_DEVICES"} if backend.name == "mlu" else set()
         )
         assert variables <= set(names.TYPES[backend.device_type].variables), backend.name

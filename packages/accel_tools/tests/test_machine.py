@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from accel_tests.computers import Computer
 
-from accel_core.probing import host
+from accel_core.toolkit import host
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 
 

@@ -10,8 +10,8 @@ import pytest
 from accel_tests.asking import chosen
 
 import accel_train_startup as startup
-from accel_core._support import installed
-from accel_core.detection import builtin
+from accel_core._support import packages
+from accel_core.detection import autoload
 
 
 def test_without_the_variable_nothing_is_imported(world):
@@ -38,7 +38,7 @@ def test_importing_it_imports_only_the_root(world):
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
     code = """
 import json, sys
-from accel_core._support import installed
+from accel_core._support import packages
 import accel_train_startup as startup
 startup.autoload()
 startup.autoload()
@@ -77,7 +77,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
 
 
 def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
-    monkeypatch.setattr(installed, "entry_points", lambda group: [])
+    monkeypatch.setattr(packages, "entry_points", lambda group: [])
     assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
 
 
@@ -107,7 +107,7 @@ def test_metadata_that_cannot_be_read_is_a_warning(world, monkeypatch):
     def entry_points(group):
         raise OSError("stale file handle")
 
-    monkeypatch.setattr(installed, "entry_points", entry_points)
+    monkeypatch.setattr(packages, "entry_points", entry_points)
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
@@ -127,18 +127,18 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    assert builtin.unclaimed(()) == []
+    assert autoload.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
     assert "torch" not in sys.modules
 
 
 def test_the_entry_point_is_declared_and_leads_here():
-    from accel_core.detection.plugins import find_entry_points
+    from accel_core._support.packages import entry_points
 
-    ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_train"]
+    ours = [e for e in entry_points(autoload.TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
-    integrations = {e.name: e.value for e in find_entry_points(startup.GROUP)}
+    integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
     assert integrations == {"deepspeed": "accel_train.deepspeed:prepare"}, "install accel-train again"
 
 

@@ -14,10 +14,10 @@ def examine() -> str:
         "from dataclasses import replace\n"
         "import accel_core, accel_cuda\n"
         "from accel_core import Evidence, Provenance\n"
-        "from accel_core.detection import facts, records\n"
+        "from accel_core.detection import Candidate, probe\n"
         "from accel_core.settings import Settings\n"
         "def examine(backend, evidence=Evidence(nodes=('/dev/nvidia0',))):\n"
         "    backend = replace(backend, provenance=Provenance('accel-cuda', '0', 'cuda', 'accel_cuda'))\n"
-        "    candidate = records.Candidate(backend, accel_cuda)\n"
-        "    return facts.examine(candidate, Settings(), evidence)[0]\n"
+        "    candidate = Candidate(backend, accel_cuda)\n"
+        "    return probe.examine(probe.Case(candidate, Settings(), evidence))[0]\n"
     )

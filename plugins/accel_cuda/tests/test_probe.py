@@ -11,8 +11,9 @@ import pytest
 
 import accel_cuda
 from accel_core import Provenance, Status, TorchBuild, evidence
-from accel_core.detection.facts import examine as examine_in_core
-from accel_core.detection.records import Candidate, Outcome
+from accel_core.detection import Candidate, Outcome
+from accel_core.detection.probe import Case
+from accel_core.detection.probe import examine as examine_in_core
 from accel_core.settings import Settings
 
 CUDA = TorchBuild("2.13.0+cu130", cuda="13.0")
@@ -52,7 +53,8 @@ def examined(machine, backend) -> Outcome | None:
     """What rules the declaration out."""
     named = replace(backend, provenance=Provenance("accel-cuda", "0.1.0", "cuda", "accel_cuda"))
     candidate = Candidate(named, accel_cuda)
-    outcome, _ = examine_in_core(candidate, Settings(), evidence(named, machine.root), root=machine.root)
+    case = Case(candidate, Settings(), evidence(named, machine.root), root=machine.root)
+    outcome, _ = examine_in_core(case)
     return outcome
 
 

@@ -8,20 +8,8 @@ from __future__ import annotations
 import pytest
 from accel_tests.machines import Machine
 
-from accel_core import hint_for
-from accel_klxpu import BACKEND
-
 NODE = "/dev/xpu0"
 P800 = ("0000:37:00.0", "1d22", "3688", "120000")
-DOCTOR = "torch_xmlir --doctor"
-
-
-def test_the_declaration():
-    assert (BACKEND.impersonates, BACKEND.device_type, BACKEND.private_use1) == ("cuda", "cuda", False)
-    assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices == ("CUDA_VISIBLE_DEVICES",)
-    assert BACKEND.communication_backend == "nccl"
-    assert BACKEND.export_envs == ("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH")
 
 
 @pytest.mark.parametrize(("value", "status"), [("1", "no_device"), ("0", "usable"), ("", "usable")])
@@ -53,26 +41,3 @@ def test_cuda_stands_aside_where_torch_xmlir_is_imported(judge, pinned):
         assert verdict["reason"] == "torch.cuda is impersonated by torch_xmlir"
     alone, _ = judge("cuda", **options)
     assert {verdict["status"] for verdict in alone} == {"no_device"}  # this torch is a CPU build
-
-
-SEEN = [
-    ("libxpurt.so.2: cannot open shared object file", "xpu-smi"),
-    ("libcudart.so.12: cannot open shared object file", DOCTOR),
-    ("_XMLIRC.so: undefined symbol: _ZN2at", "XPyTorch"),
-    ("Deregister cuda aten ops error", DOCTOR),
-    ("libbkcl.so: cannot open shared object file", "XRE"),
-    ("libxpu_blas.so: cannot open shared object file", "XRE"),
-    ("[ERROR][XPURT] Initialize default context for dev -1 fail", "xpu-smi"),
-    ("Cannot re-initialize CUDA in forked subprocess", "spawn"),
-    ("CUDA out of memory. Tried to allocate 20.00 GiB", "xpu-smi"),
-]
-
-
-@pytest.mark.parametrize(("message", "hint"), SEEN)
-def test_known_errors(message, hint):
-    assert hint in (hint_for(RuntimeError(message), BACKEND.hints) or "")
-
-
-@pytest.mark.parametrize("message", ["", "list index out of range", "libssl.so.1.1: cannot open"])
-def test_other_errors_get_no_hint(message):
-    assert hint_for(RuntimeError(message), BACKEND.hints) is None

@@ -17,7 +17,7 @@ import pytest
 WHEEL = "torch-rbln==0.12.0"
 COMPILER = "install rebel-compiler from Rebellions' package index"
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.nightly(reason="downloads Rebellions' wheel")
 
 
 @pytest.fixture(scope="module")

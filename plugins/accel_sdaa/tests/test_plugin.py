@@ -10,40 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from accel_core import hint_for
 from accel_sdaa import BACKEND
-
-SETVARS = "source /opt/tecoai/setvars.sh"
-
-
-def test_the_declaration():
-    """A SCSI disk, /dev/sda, is no card."""
-    assert (BACKEND.device_nodes, BACKEND.pci_ids) == (("/dev/tcaicard[0-9]*",), ())
-    assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices == ("SDAA_VISIBLE_DEVICES",)
-    assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("tccl", "teco_inductor")
-    assert {"TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"} == set(BACKEND.export_envs)
-
-
-SEEN = [
-    ("libsdaart.so: cannot open shared object file", SETVARS),
-    ("libtecodnn_ext.so: cannot open shared object file", SETVARS),
-    ("libtccl.so: cannot open shared object file", SETVARS),
-    ("_C.so: undefined symbol: _ZN2at", "made for your torch"),
-    ("torch.register_privateuse1_backend() has already been set! Current: npu", "DS_ACCELERATOR=sdaa"),
-    ("Cannot re-initialize SDAA in forked subprocess", "spawn"),
-    ("SDAA out of memory. Tried to allocate 20.00 GiB", "teco-smi"),
-]
-
-
-@pytest.mark.parametrize(("message", "hint"), SEEN)
-def test_known_errors(message, hint):
-    assert hint in (hint_for(RuntimeError(message), BACKEND.hints) or "")
-
-
-@pytest.mark.parametrize("message", ["", "list index out of range", "libssl.so.1.1: cannot open"])
-def test_other_errors_get_no_hint(message):
-    assert hint_for(RuntimeError(message), BACKEND.hints) is None
 
 
 @pytest.mark.parametrize("brought", [True, False])

@@ -12,6 +12,7 @@ from accel_tests import layouts
 import accel_core
 import accel_xpu
 from accel_core import TorchBuild
+from accel_core.backend import Hardware, Visibility
 from accel_xpu import NATIVE, accel_probe
 
 ARC = (("0000:03:00.0", "8086", "56a0", "030000"),)
@@ -164,8 +165,8 @@ class TestBesideCUDA:
     """torch's own support stands aside where the same torch has a CUDA device to drive."""
 
     CUDA = accel_core.Backend(
-        name="cuda", priority=200, device_type="cuda", device_nodes=("/dev/nvidia[0-9]*",),
-        visible_devices=("CUDA_VISIBLE_DEVICES",), visible_devices_grammar="cuda",
+        name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
+        visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
     )  # fmt: skip
     BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
@@ -205,9 +206,11 @@ class TestBesideCUDA:
 
     def test_not_when_this_torch_is_built_for_other_devices_of_that_name(self, ask):
         """accel-cuda declares CUDA and ROCm; AMD's devices are nothing to a torch with CUDA."""
-        rocm = replace(self.CUDA, torch_builds=("hip",))
+        rocm = replace(self.CUDA, in_torch=self.CUDA.in_torch._replace(builds=("hip",)))
         assert ask(self.BOTH, others=(rocm,)) is None
-        assert ask(self.BOTH, others=(rocm, replace(rocm, torch_builds=("cuda",)))).stands_aside
+        assert ask(
+            self.BOTH, others=(rocm, replace(rocm, in_torch=rocm.in_torch._replace(builds=("cuda",))))
+        ).stands_aside
 
     def test_rocm_counts_as_well(self, ask):
         assert ask(TorchBuild("2.13.0", hip="7.0", xpu="20250301")).stands_aside

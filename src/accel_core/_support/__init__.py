@@ -1,1 +1,36 @@
-"""Tools of every layer: torch and startup, metadata, output kept quiet, children. Private."""
+"""Tools of every layer, private: locks that survive a fork, the log, torch, installed packages, children."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+#: The log of what is tried, at INFO.
+LOGGER = logging.getLogger("accel_core")
+#: A record as `accel -v` shows it, and as a bundle of the doctor keeps it.
+LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S")
+
+
+def fork_safe_lock() -> threading.RLock:
+    """Return a re-entrant lock that is free in a forked child, which lacks the thread that held it."""
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    return lock
+
+
+@contextlib.contextmanager
+def logged_by(handler: logging.Handler) -> Iterator[None]:
+    """Give `handler` all records at INFO and above within the block."""
+    before = LOGGER.level
+    handler.setFormatter(LINES)
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
+        LOGGER.removeHandler(handler)

@@ -18,15 +18,9 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from accel_core._support.forks import ForkSafeLock
-from accel_core._support.installed import entry_points, package_folders
+from accel_core._support import fork_safe_lock
+from accel_core._support.packages import entry_points, package_folders
 from accel_core.errors import CAUGHT, AccelError, BackendUnavailableError, raise_if_users, root_cause
-
-__all__ = [
-    "AUTOLOAD", "BUILDS", "FREE_SLOT", "IMPORTED", "OWN_ENTRY_POINT", "TORCH_GROUP", "TorchBuild",
-    "autoload_is_on", "autoload_restored", "cause_and_step", "failed_before", "import_torch",
-    "imported_by_us", "is_running", "namespace_taken_by", "origin", "private_use1_is_free", "torch_build",
-]  # fmt: skip
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: Packages, by comma, that are imported after torch: they bring a device, and announce it to nobody.
@@ -35,7 +29,7 @@ IMPORTED = "ACCEL_IMPORT"
 TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, accel-train's: it follows what a parent process activated.
 OWN_ENTRY_POINT = "accel_train"
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _ours = False
 
 
@@ -173,61 +167,28 @@ def torch_build() -> TorchBuild | None:
     folders = package_folders("torch")
     if not folders:
         return None
-    values = _assignments(_source_of_version(folders))
-    return TorchBuild(
-        version=values.get("__version__") or "unknown version",
-        cuda=values.get("cuda"),
-        hip=values.get("hip"),
-        xpu=values.get("xpu"),
-    )
+    values = _version_file(folders)
+    version = values.get("__version__", "unknown version")
+    return TorchBuild(version, *(values.get(kind) for kind in ("cuda", "hip", "xpu")))
 
 
-def _source_of_version(folders: list[str]) -> str:
-    """Return the source that Python would run for `torch.version`; empty where there is none."""
-    for finder in sys.meta_path:
-        spec = finder.find_spec("torch.version", folders)
-        if spec is not None:
-            with contextlib.suppress(ImportError):  # it cannot be read
-                return getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
-    return ""
-
-
-def _assignments(source: str) -> dict[str, str]:
-    """Return the module-level `name = "string"` assignments of a Python file."""
-    import ast  # here, as a process that has torch reads no file
-
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
-        return {}
-    assigned = {}
-    for node in tree.body:
-        targets = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign)
-            else []
-        )
-        value = getattr(node, "value", None)
-        for target in targets:
-            if (
-                isinstance(target, ast.Name)
-                and isinstance(value, ast.Constant)
-                and isinstance(value.value, str)
-            ):
-                assigned[target.id] = value.value
-    return assigned
+def _version_file(folders: list[str]) -> dict[str, str]:
+    """The texts that `torch/version.py` assigns, one a line, as torch's build writes it."""
+    for folder in folders:
+        with contextlib.suppress(OSError), open(f"{folder}/version.py", "rb") as file:  # noqa: PTH123
+            text = file.read().decode("utf-8", "replace")
+            return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
+    return {}
 
 
 #: What the loader says of a C++ symbol of torch's own namespaces that a library needs and torch has not.
-_LACKS = re.compile(r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d", re.IGNORECASE)
+_LACKS = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
 
 
 def cause_and_step(error: BaseException) -> tuple[str, str]:
     """`root_cause`, and what to do about a library that was built for another torch; empty for all else."""
     cause = root_cause(error)
-    build = torch_build() if _LACKS.search(cause) else None
+    build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
     if build is None:
         return cause, ""
     told = f"built for another torch (yours is {build.version}): {cause}"
@@ -261,21 +222,5 @@ def origin(function: object) -> str:
     return str(name or "")
 
 
-def is_running(device_type: str) -> bool:
-    """Whether the device's runtime has started here: then neither files nor variables tell what is so."""
-    namespace = getattr(sys.modules.get("torch"), device_type, None)
-    ask = getattr(namespace, "is_initialized", None)
-    try:
-        return bool(ask and ask())
-    except Exception:  # a vendor's namespace, before or after its package has failed
-        return False
-
-
 #: What torch calls the slot that nobody has named.
 FREE_SLOT = "privateuseone"
-
-
-def private_use1_is_free() -> bool:
-    """Whether no package has named torch's one PrivateUse1 slot in this process."""
-    torch = sys.modules.get("torch")
-    return torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT

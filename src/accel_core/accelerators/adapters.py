@@ -1,27 +1,23 @@
 """Accelerators of other frameworks' interfaces, made ours by whoever knows that interface.
 
-An entry point in group `accel.adapters`, named as the framework's package, names a module with two functions.
-`adapt(foreign, backend)` makes an `Accelerator` of an object or a class, or `None` where it does not know it;
-`backend` is the declaration of the plugin that named it, or `None` where a user gives it. `before_import()`
-is called when the framework is imported by such a class, while the accelerator is being made.
+An entry point in group `accel.adapters` names a module with two functions. `adapt(foreign, backend)` makes an
+`Accelerator` of an object or a class, or `None` where it does not know it; `backend` is the declaration of
+the plugin that named it, or `None` where a user gives it. `prepared()` is a context in which such a class,
+which may import its framework, is imported while the accelerator is being made.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
-from accel_core._support import installed
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.settings import read
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
     from accel_core.backend import Backend
-
-__all__ = ["GROUP", "adapted", "frameworks_prepared"]
 
 #: Entry points that name such a module.
 GROUP = "accel.adapters"
@@ -32,52 +28,25 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     What the adapter raises comes out as it is; `InvalidAcceleratorError` where it gives something else.
     """
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
-    for entry_point in _adapters():
+    for entry_point in entry_points(GROUP):
         adapter = entry_point.load()
         made: object = adapter.adapt(foreign, backend)
         if isinstance(made, Accelerator):
             return made
         if made is not None:
-            owner = installed.identity(entry_point.dist)[0]
             raise InvalidAcceleratorError(
-                f"the adapter {entry_point.value} ({owner}) made {made!r} of {foreign!r}, "
+                f"the adapter {entry_point.value} ({entry_point.distribution}) made {made!r} of {foreign!r}, "
                 "expected an accel_core.Accelerator, or None where it does not know it"
             )
     return None
 
 
-def _adapters() -> list[Any]:
-    """The entry points that are installed, but for what is blocked as a whole distribution."""
-    found = installed.entry_points(GROUP)
-    settings = read() if found else None
-    return [e for e in found if settings and not settings.bars(installed.identity(e.dist)[0])]
-
-
-@contextlib.contextmanager
-def frameworks_prepared() -> Iterator[None]:
+@contextmanager
+def prepared() -> Iterator[None]:
     """While a plugin's class is imported: a framework that it imports is prepared for that."""
-    known = {e.name: e for e in _adapters() if e.name not in sys.modules}
-    if not known:
+    with ExitStack() as stack:
+        for entry_point in entry_points(GROUP):
+            stack.enter_context(entry_point.load().prepared())
         yield
-        return
-    finder: Any = _BeforeImport(known)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _BeforeImport:
-    """A finder that finds nothing: it sees a framework's import coming."""
-
-    def __init__(self, known: dict[str, Any]) -> None:
-        self._known = known
-
-    def find_spec(self, name: str, *_: object) -> None:
-        """Nothing; the framework of that name is prepared, once."""
-        entry_point = self._known.pop(name, None)
-        if entry_point is not None:
-            entry_point.load().before_import()

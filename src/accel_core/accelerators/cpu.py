@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core._support.installed import is_installed
-from accel_core.accelerators._streams import HostEvent, HostStream
-from accel_core.accelerators.interface import Accelerator
+from accel_core import machine
+from accel_core._support.packages import is_installed
+from accel_core.accelerators import Accelerator
+from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.errors import InvalidDeviceError
-from accel_core.machine import host
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators._host import PeakMemory
     from accel_core.accelerators.records import DeviceProperties
     from accel_core.backend import Backend
-
-__all__ = ["CPUAccelerator"]
 
 #: Set by launchers: the ranks on this host, and which of them this is.
 LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
@@ -47,11 +46,12 @@ class CPUAccelerator(Accelerator):
     Memory is that of the process: allocated is its resident set.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._cpu = self._devices[None]
         self._selected = threading.local()
         self._ccl_works = True
+        self._memory = PeakMemory()
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -91,7 +91,7 @@ class CPUAccelerator(Accelerator):
 
     @cached_property
     def _nodes(self) -> int:
-        return host.numa_node_count()
+        return machine.numa_node_count()
 
     def current_device(self) -> int:
         """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
@@ -142,15 +142,13 @@ class CPUAccelerator(Accelerator):
     def default_generator(self, device_index: Device) -> torch.Generator:
         """The one CPU generator of torch, whatever the index."""
         self._index_or_none(device_index)
-        generator: torch.Generator = self._torch.default_generator
-        return generator
+        return self._torch.default_generator
 
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
-        context: AbstractContextManager[Any] = self._torch.cpu.stream(stream)
-        return context
+        return self._torch.cpu.stream(stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` the one that `current_stream` gives; all are the one queue."""
@@ -161,7 +159,7 @@ class CPUAccelerator(Accelerator):
         self._index_or_none(device_index)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`, so ours stands for it.
-        return cast("torch.Stream", current) if isinstance(current, HostStream) else self._only_stream
+        return cast("Any", current) if isinstance(current, HostStream) else self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The default stream."""
@@ -169,12 +167,6 @@ class CPUAccelerator(Accelerator):
         return self._only_stream
 
     # Memory
-
-    @cached_property
-    def _memory(self) -> PeakMemory:
-        from accel_core.accelerators._host import PeakMemory  # here, as most programs never ask a CPU
-
-        return PeakMemory()
 
     def memory_allocated(self, device_index: Device = None) -> int:
         """Bytes that the process has in memory: its resident set."""
@@ -194,17 +186,12 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         self._index_or_none(device_index)
-        from accel_core.accelerators._host import memory
-
-        total, limit = memory()[0], host.cgroup_memory_limit()
-        return total if limit is None else min(total, limit)
+        return min(filter(None, (memory()[0], machine.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         self._index_or_none(device_index)
-        from accel_core.accelerators._host import memory
-
-        free, left = memory()[1], host.cgroup_memory_available()
+        free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -263,3 +250,91 @@ class CPUAccelerator(Accelerator):
                     stacklevel=2,
                 )
         return self.communication_backend_name()
+
+
+# --- this process's memory, as the operating system reports it -------------------------------------
+
+_STATUS = Path("/proc/self/status")
+_MEMORY = Path("/proc/meminfo")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    try:
+        return _counted(_STATUS)["VmRSS"]
+    except (OSError, KeyError):  # not Linux
+        return int(_process().rss)
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of memory that this machine has, and those that are available without swapping."""
+    try:
+        counted = _counted(_MEMORY)
+        return counted["MemTotal"], counted["MemAvailable"]
+    except (OSError, KeyError):
+        import psutil
+
+        found = psutil.virtual_memory()
+        return int(found.total), int(found.available)
+
+
+def _counted(file: Path) -> dict[str, int]:
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes."""
+    lines = (line.split() for line in file.read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
+
+
+def _process() -> Any:
+    """Memory of this process as psutil counts it: a dependency where the system has no /proc."""
+    import psutil
+
+    return psutil.Process().memory_info()
+
+
+def high_water() -> int:
+    """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
+    try:
+        return _counted(_STATUS)["VmHWM"]
+    except (OSError, KeyError):  # not Linux; some containers' kernels do not count it
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return int(getattr(_process(), "peak_wset", 0))
+    # macOS counts bytes, the others kibibytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+class PeakMemory:
+    """The peak of resident memory since the process began, or since `reset`.
+
+    Linux keeps a high-water mark and lets a process start it again, which catches peaks between two
+    questions. Where it may not be started again, a peak above the old mark is still seen exactly, and
+    one below it only as far as somebody asked at the time.
+    """
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._sampled = 0
+
+    def sample(self) -> int:
+        """Bytes in memory now, noted for the peak."""
+        now = resident()
+        self._sampled = max(self._sampled, now)
+        return now
+
+    def peak(self) -> int:
+        """The peak in bytes."""
+        self.sample()
+        mark = high_water()
+        return max(mark, self._sampled) if mark > self._floor else self._sampled
+
+    def reset(self) -> None:
+        """Start again from what is in memory now."""
+        try:
+            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
+            self._floor = 0
+        except OSError:  # not Linux, or not permitted here
+            self._floor = high_water()
+        self._sampled = resident()

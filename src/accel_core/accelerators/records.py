@@ -12,16 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Capabilities",
-    "DeviceCapability",
-    "DeviceProperties",
-    "GradScalerOptions",
-    "Graph",
-    "OpBuilderLike",
-    "read_properties",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property, wraps
-from inspect import isclass
-from typing import TYPE_CHECKING, Any
+from enum import Enum, auto
+from functools import cached_property, partial, wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.accelerators._binding import (
-    ROWS,
-    Call,
-    Needs,
-    Row,
-    accepts,
-    by_index,
-    context_class,
-    delegate,
-    natively,
-)
-from accel_core.accelerators._streams import torch_stream_class
-from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators._torch_memory import TorchMemory, TorchRuntime
-from accel_core.accelerators.interface import Accelerator
-from accel_core.errors import BackendUnavailableError, UnsupportedError
+from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import has_parameter, parameters
+from accel_core.accelerators.dtypes import computes_in
+from accel_core.accelerators.graphs import TorchGraphs
+from accel_core.accelerators.memory import TorchMemory, TorchRuntime
+from accel_core.accelerators.streams import torch_stream_class
+from accel_core.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +26,81 @@ if TYPE_CHECKING:
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
 
-__all__ = ["GenericAccelerator", "TorchAccelerator"]
-
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
+
+
+class Needs(Enum):
+    """Requirements of torch's function for a row."""
+
+    NOTHING = auto()
+    #: It works only for a device with an allocator of torch's kind, and says 0 before a start.
+    ALLOCATOR = auto()
+    #: A stream class, of which each function has need: without one, the one queue of the default serves.
+    STREAMS = auto()
+
+
+class Row(NamedTuple):
+    """A function of a vendor's module, `torch.<device_type>`, or torch's, that serves a member."""
+
+    name: str
+    #: What `torch.accelerator` calls it; the newest torch that is read has it, an older one may not.
+    in_torch: str = ""
+    needs: Needs = Needs.NOTHING
+    #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
+    vendor_first: bool = False
+    #: The member, where it is not called as the vendor's function.
+    serves: str = ""
+
+    @property
+    def member(self) -> str:
+        """The name of the member."""
+        return self.serves or self.name
+
+
+#: Members that become a function of the vendor's or of torch's.
+ROWS = (
+    Row("current_device", "current_device_index"),
+    Row("current_stream", "current_stream", Needs.STREAMS, vendor_first=True),
+    Row("default_stream", needs=Needs.STREAMS),
+    Row("device_count", "device_count", vendor_first=True),
+    Row("empty_cache", "empty_cache", Needs.ALLOCATOR),
+    Row("empty_host_cache", "empty_host_cache", vendor_first=True),
+    Row("get_rng_state", "random.get_rng_state"),
+    Row("initial_seed", "random.initial_seed"),
+    Row("is_current_stream_capturing"),
+    Row("is_initialized"),
+    Row("manual_seed"),
+    Row("manual_seed_all"),
+    Row("max_memory_allocated", "max_memory_allocated", Needs.ALLOCATOR),
+    Row("max_memory_reserved", "max_memory_reserved", Needs.ALLOCATOR),
+    Row("mem_get_info", "get_memory_info", Needs.ALLOCATOR),
+    Row("memory_allocated", "memory_allocated", Needs.ALLOCATOR),
+    Row("memory_reserved", "memory_reserved", Needs.ALLOCATOR),
+    Row("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", Needs.ALLOCATOR),
+    Row("reset_peak_memory_stats", "reset_peak_memory_stats", Needs.ALLOCATOR),
+    Row("set_device", "set_device_index", serves="_select"),
+    Row("synchronize", "synchronize"),
+)
+
+
+def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
+    """Whether `function` takes every call that `member` documents: same names, same places."""
+    theirs, ours = parameters(function), parameters(member) or []
+    if theirs is None or len(theirs) < len(ours):
+        return False
+    required = inspect.Parameter.empty
+    same = all(
+        b.name == a.name and b.kind == a.kind and (a.default is required or b.default is not required)
+        for a, b in zip(ours, theirs, strict=False)
+    )
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return same and all(p.default is not required or p.kind in variadic for p in theirs[len(ours) :])
+
+
+def _natively(ask: Callable[..., Any]) -> bool:
+    """A vendor's answer about a data type, without the emulation that several count by default."""
+    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
 
 def _is_missing(error: RuntimeError) -> bool:
@@ -49,43 +114,62 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
     `acc.current_device is torch.npu.current_device`. `torch.accelerator` comes first where torch brings the
     device (cuda, xpu, mps), and the vendor's module where a package does; the other of the two is next, and
-    the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: a function that raises
-    `NotImplementedError`, or names torch.accelerator's, is left out, and `refused` keeps its words. A
-    function that differs only in the name of its device parameter gets a closure in between. A member that
-    a subclass overrides is left alone, and its `super()` call reaches the vendor.
+    the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: if a function raises
+    `NotImplementedError`, or names torch.accelerator's, it is no longer used, and `refused` keeps the
+    message. A function that differs only in the names of its parameters gets a closure in between. A member
+    that a subclass overrides is left alone, and its `super()` call reaches the vendor.
 
-    Raises `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it,
-    must be imported before.
+    Without a declaration the device is the one that `torch.accelerator` names. Raises
+    `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it, must be
+    imported before.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self.device_module = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
             raise BackendUnavailableError(
                 f"{self.name}: torch has no module torch.{self._device_type}; "
-                f"import {' or '.join(backend.vendor_imports)} before constructing {type(self).__name__}"
+                f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
             )
         self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
         self._stream_class, self._event_class = self._find_streams()
-        self._vendor_device = context_class(self._lookup("device"))
-        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
-        self.refused: dict[str, str] = {}
-        #: What serves each row: of a member always something to call, of the others perhaps `None`.
-        self._vendor: dict[str, Any] = {}
+        guard: Any = self._lookup("device")
+        self._vendor_device: Any = guard if inspect.isclass(guard) and hasattr(guard, "__enter__") else None
+        self.refused = {}
+        #: What serves each row, also where a subclass overrides the member.
+        self._vendor: dict[str, Callable[..., Any]] = {}
         for row in ROWS:
-            self._vendor[row.name] = self._bind(row)
+            self._bind(row)
+        # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
+        usable = {"stream": self._lookup("StreamContext"), "set_stream": self._stream_class}
+        for name in ("stream",) if self._is_private else usable:
+            if usable[name] and accepts(self._lookup(name), getattr(super(), name)):
+                self._put(name, self._lookup(name))
         self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
 
+    def _torch_device_type(self) -> str:
+        return super()._torch_device_type() if self._is_declared else self._torchs_own_type()
+
+    def _torchs_own_type(self) -> str:
+        try:
+            device = self._torch.accelerator.current_accelerator()
+        except RuntimeError as error:  # torch finds two that exclude each other
+            raise BackendUnavailableError(
+                f"{self.name}: torch cannot name its accelerator: {error}"
+            ) from error
+        if device is None:
+            raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
+        return str(device.type)
+
     def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
         try:
-            device = self._torch.accelerator.current_accelerator()
-        except RuntimeError:  # torch finds two that exclude each other
+            return self._torchs_own_type() == self._device_type
+        except BackendUnavailableError:
             return False
-        return device is not None and device.type == self._device_type
 
     @cached_property
     def _is_private(self) -> bool:
@@ -101,128 +185,117 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         ours = self.backend.vendor_imports == ("torch",) and not self._is_private
         return ours and self._torch_accelerator is not None
 
-    def _lookup(self, name: str) -> Any:
-        """Return the vendor's object of that name, or `None`."""
-        return getattr(self.device_module, name, None)
+    # Binding
 
-    def _functions(self, row: Row) -> list[Any]:
+    def _functions(self, row: Row) -> list[Callable[..., Any]]:
         """The functions that can serve a row, the best first: torch's and the vendor's."""
         if row.needs is Needs.STREAMS and self._stream_class is None:
             return []
-        vendors = self._lookup(row.name)
-        torchs: Any = self._torch_accelerator if row.in_torch else None
-        for name in filter(None, row.in_torch.split(".")):
-            torchs = getattr(torchs, name, None)
-        if torchs is not None and row.needs is Needs.PAGES:
-            torchs = self._where_pages_lock(torchs)
+        vendors, torchs = self._lookup(row.name), None
+        with suppress(AttributeError):
+            torchs = attrgetter(row.in_torch)(self._torch_accelerator)
+        if torchs is not None and row.name == "empty_host_cache":
+            torchs = partial(self._where_pages_lock, torchs)
         torch_first = self._torch_first and not row.vendor_first
         in_order = (torchs, vendors) if torch_first else (vendors, torchs)
         return [function for function in in_order if function is not None]
 
-    def _bind(self, row: Row) -> Any:
-        """Find what serves a row; it takes the member's place if the calls are the same or can be so."""
-        functions = self._functions(row)
-        if row.call is Call.PART:
-            return functions[0] if functions else None
+    def _bind(self, row: Row) -> None:
+        """Find what serves a row: a function, one that the first call finds, or the default."""
+        functions, default = self._functions(row), getattr(super(), row.member)
         if not functions:
-            return getattr(super(), row.name)
-        if row.needs is Needs.STREAMS and row.call is Call.OWN and self._is_private:
-            return functions[0]  # the method asks whether there are streams, which would start the device
-        vendors_own = functions[0] == self._lookup(row.name)
-        doubtful = row.needs in (Needs.ALLOCATOR, Needs.STREAMS) and not vendors_own
-        if row.call is Call.OWN or self._device_type in _TRUSTED or not (self._is_private or doubtful):
-            return self._put(row, functions[0])
-        return self._put(row, self._first_that_works(row, functions))
+            self._vendor[row.member] = default
+            return
+        doubtful = row.needs is not Needs.NOTHING and functions[0] != self._lookup(row.name)
+        if self._device_type in _TRUSTED or not (self._is_private or doubtful):
+            self._put(row.member, self._shaped(functions[0], default))
+        else:
+            self._put(row.member, self._first_that_works(row, functions, default))
 
-    def _put(self, row: Row, function: Any) -> Any:
-        """Let `function` serve the row, in the member's place too where the calls are the same."""
-        shaped = self._shaped(row, function)
-        if self._is_inherited(row.name) and (shaped is not function or self._has_its_calls(row, function)):
-            setattr(self, row.name, shaped)
-        self._vendor[row.name] = shaped
-        return shaped
+    def _put(self, name: str, function: Callable[..., Any]) -> None:
+        """Let `function` serve the row, in the member's place too where no subclass overrides it."""
+        self._vendor[name] = function
+        if getattr(type(self), name) is getattr(TorchAccelerator, name):
+            setattr(self, name, function)
 
-    def _has_its_calls(self, row: Row, function: Any) -> bool:
-        return accepts(function, getattr(super(), row.name)) and (
-            row.needs is not Needs.STREAM_CONTEXT or self._lookup("StreamContext") is not None
-        )
-
-    def _shaped(self, row: Row, function: Any) -> Any:
-        """`function`, with `device_index` for its only argument where the member has it."""
-        if row.call is not Call.INDEXED or self._has_its_calls(row, function):
+    def _shaped(self, function: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, called as `default` is: by itself where the calls are the same."""
+        ours = [parameter.name for parameter in parameters(default) or ()]
+        if not ours or accepts(function, default):
             return function
-        return by_index(function, self._checked_index, self._current_index, self.device_guard)
+        if ours == ["device_index"]:
+            return self._by_index(function)
 
-    def _first_that_works(self, row: Row, functions: list[Any]) -> Callable[..., Any]:
+        def member(seed: int) -> Any:  # the one other argument
+            return function(seed)
+
+        return member
+
+    def _by_index(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function(device)` as `member(device_index=None)`.
+
+        One that needs a device is given the current one, and one that takes none runs with it selected. Else
+        the vendor's own default stands for the current device: `None`, or a string such as "cuda".
+        """
+        named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        given = parameters(function)
+        places = [parameter for parameter in given or () if parameter.kind not in named]
+        needs_one = bool(places) and places[0].default is inspect.Parameter.empty
+
+        def member(device_index: Device = None) -> Any:
+            if device_index is None:
+                return function(self._current_index()) if needs_one else function()
+            index = self._checked_index(device_index)
+            if places or given is None:
+                return function(index)
+            with self.device_guard(index):
+                return function()
+
+        return member
+
+    def _first_that_works(
+        self, row: Row, functions: list[Callable[..., Any]], default: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
         torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
         `_is_missing` knows is passed over, as a device that fails raises `RuntimeError` too.
         """
-        above = TorchMemory if row.needs is Needs.ALLOCATOR else TorchAccelerator
-        default = getattr(super(above, self), row.name)
-        vendors = self._lookup(row.name)
+        allocator, vendors = row.needs is Needs.ALLOCATOR, self._lookup(row.name)
 
         @wraps(default)
         def first(*given: Any, **named: Any) -> Any:
             failures: list[RuntimeError] = []
-            for function in [*functions, default]:
+            for function in (*functions, default):
                 if row.needs is Needs.STREAMS and function is not default and not self._has_streams:
                     continue
+                shaped = self._shaped(function, default)
                 try:
-                    answer = self._shaped(row, function)(*given, **named)
+                    answer = shaped(*given, **named)
                 except RuntimeError as error:
                     if function == vendors and not _is_missing(error):
                         raise  # of a device that fails
                     failures.append(error)
                     continue
                 # An allocator of another kind than torch's says nothing before its device starts.
-                if row.needs is not Needs.ALLOCATOR or self.is_initialized():
-                    self._put(row, function)
+                if not allocator or self.is_initialized():
+                    self._put(row.member, shaped)
                     if failures:
                         self.refused[row.name] = str(failures[0])
                 return answer
-            told = (
-                row.needs is not Needs.ALLOCATOR
-                and len(failures) > 1
-                and isinstance(failures[-1], UnsupportedError)
-            )
-            raise failures[-2 if told else -1]
+            # The default's "not supported" says less than what torch raised, if a device failed in it.
+            raise failures[-1] if allocator else failures[-2:][0]
 
         return first
 
-    def _part(self, name: str, *given: Any) -> Any:
-        """Ask the vendor's function for a row; `None` without one, and for one that raises."""
-        if (ask := self._vendor[name]) is None:
-            return None
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if ask == self._lookup(name) and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
-
-    def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one function."""
-        try:
-            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-        except RuntimeError:
-            return False
-        return True
-
     def _find_streams(self) -> tuple[Any, Any]:
         """The stream and event classes; `None` where there is none."""
-        classes = (self._lookup("Stream"), self._lookup("Event"))
-        stream, event = (found if isclass(found) else None for found in classes)
+        found = (self._lookup("Stream"), self._lookup("Event"))
+        stream, event = (kind if inspect.isclass(kind) else None for kind in found)
         # torch's own classes serve its accelerator, and `stream` needs the one that is a context manager.
-        if (
-            stream is None
-            and self._torch_accelerator is not None
-            and hasattr(self._torch.Stream, "__enter__")
-        ):
-            return self._torch.Stream, event or self._torch.Event
-        return stream, event
+        if stream or self._torch_accelerator is None or not hasattr(self._torch.Stream, "__enter__"):
+            return stream, event
+        return self._torch.Stream, event or self._torch.Event
 
     @cached_property
     def _has_streams(self) -> bool:
@@ -242,29 +315,11 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return False
         return True
 
-    def _is_inherited(self, name: str) -> bool:
-        """Whether no subclass overrides the member."""
-        return getattr(type(self), name) is getattr(TorchAccelerator, name)
-
     def _current_index(self) -> int:
         """The current device, whatever a subclass makes of `current_device`."""
         return int(self._vendor["current_device"]())
 
     # Devices
-
-    def _select(self, index: int) -> None:
-        select = self._vendor["set_device"]
-        if select is None:
-            super()._select(index)
-            return
-        try:
-            select(index)
-        except RuntimeError as error:
-            other = getattr(self._torch_accelerator, "set_device_index", None)
-            if other is None or not _is_missing(error):
-                raise
-            other(index)
-            self.refused["set_device"], self._vendor["set_device"] = str(error), other
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.
@@ -277,11 +332,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return super().device_guard(device_index)
         index = self._checked_index(device_index)
         try:
-            guard: AbstractContextManager[Any] = self._vendor_device(index)
+            return self._vendor_device(index)
         except RuntimeError as error:  # TorchTPU keeps it for torch
             self.refused["device"], self._vendor_device = str(error), None
             return super().device_guard(index)
-        return guard
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
@@ -301,8 +355,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         index = self._index(device_index)
         if (ask := getattr(self._torch_accelerator, "get_device_capability", None)) is not None:
             with suppress(RuntimeError):  # torch's word for a device that does not tell
-                told: dict[str, Any] = ask(index)
-                return {"supported_dtypes": set(told["supported_dtypes"])}
+                return {"supported_dtypes": set(ask(index)["supported_dtypes"])}
         return super().get_device_capability(index)
 
     # Random numbers
@@ -313,36 +366,24 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         Initialises the device when it must. `None` means the current device. Raises `InvalidDeviceError`, a
         `ValueError`, when there is no such device.
         """
-        index = self._index_or_none(device_index)
-        generators = self._generators()
-        if not generators:
+        index = self._index(device_index)
+        if not self._generators():
             # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
-            start = self._vendor["init"] or self._vendor["_lazy_init"] or self.current_device
+            start = self._lookup("init") or self._lookup("_lazy_init") or self.current_device
             start()
-            generators = self._generators()
-        if not generators:
+        if not (generators := self._generators()):
             return super().default_generator(index)
-        index = self.current_device() if index is None else index
         if index >= len(generators):  # the vendor has fewer than devices
             raise self._unsupported("default_generator", f"device {index} has no generator of its own")
-        generator: torch.Generator = generators[index]
-        return generator
+        return generators[index]
 
     def _generators(self) -> Any:
         # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
         random = getattr(self.device_module, "random", None)
         return self._lookup("default_generators") or getattr(random, "default_generators", ())
 
-    def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the current device."""
-        self._vendor["manual_seed"](seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        """Seed the generators of all devices alike."""
-        self._vendor["manual_seed_all"](seed)
-
     def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
-        restore = self._vendor["set_rng_state"]
+        restore = self._lookup("set_rng_state")
         if restore is None:
             super()._restore_rng_state(state, device_index)
         elif device_index is None:
@@ -357,34 +398,33 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
         # Metal has events of its own, and no streams; torch's own are tried with its streams.
         own = self._event_class is not self._torch.Event or self._has_streams
-        found: type[torch.Event] = (self._event_class if own else None) or super().Event
-        return found
+        return (self._event_class if own else None) or super().Event
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
         """The vendor's stream class, which takes `device` and `priority`; else the default."""
-        found: type[torch.Stream] = super().Stream if not self._has_streams else self._stream_class
-        if self._has_streams or self._torch_accelerator is None:
-            return found
-        return torch_stream_class(found, self._torch, self._device_type)
+        if self._has_streams:
+            return self._stream_class
+        one_queue = super().Stream
+        if self._torch_accelerator is None:
+            return one_queue
+        return torch_stream_class(one_queue, self._torch, self._device_type)
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
-        # Bound straight where there is a StreamContext, which torch's and its followers' modules share and
-        # which takes None; of others nobody knows that they do.
-        if stream is None or not self._has_streams:
+        enter = self._lookup("stream")
+        if stream is None or enter is None or not self._has_streams:
             return super().stream(stream)
-        context: AbstractContextManager[Any] = self._vendor["stream"](stream)
-        return context
+        return enter(stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` the current one of its device for this thread, until another is set."""
-        # Bound straight where torch brings the vendor's module, which has it under this signature.
         if not self._has_streams:
             return
-        if self._torch_accelerator is not None:
-            self._torch_accelerator.set_stream(stream)
-        elif (select := self._lookup("set_stream")) is not None:
+        select = self._lookup("set_stream")
+        if select is None or self._is_private:
+            select = getattr(self._torch_accelerator, "set_stream", select)
+        if select is not None:
             select(stream)
         else:
             self.stream(stream).__enter__()  # sets it, and is not left
@@ -400,8 +440,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
     def is_bf16_native(self) -> bool:
         """Whether the vendor reports bfloat16 without emulation; by default, `is_bf16_supported`."""
-        ask = self._vendor["is_bf16_supported"]
-        return super().is_bf16_native() if ask is None else self.is_available() and natively(ask)
+        ask = self._lookup("is_bf16_supported")
+        return super().is_bf16_native() if ask is None else self.is_available() and _natively(ask)
 
     def is_fp16_supported(self) -> bool:
         """The vendor's word on float16; without it, whether a product comes out right.
@@ -413,21 +453,17 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
     def is_fp8_supported(self) -> bool:
         """Return the vendor's word on native 8-bit floating point; False without it."""
-        ask = self._vendor["is_fp8_supported"]
-        return ask is not None and self.is_available() and natively(ask)
+        ask = self._lookup("is_fp8_supported")
+        return ask is not None and self.is_available() and _natively(ask)
 
     def _computes(self, name: str, dtype: torch.dtype) -> bool:
         if not self.is_available():
             return False
-        if (ask := self._vendor[name]) is not None:
+        if (ask := self._lookup(name)) is not None:
             return bool(ask())
         if dtype not in self._trials:
-            from accel_core.accelerators._trial import computes_in
-
             answer = computes_in(self._torch, self._device_type, dtype)
             if isinstance(answer, Exception):
-                import warnings
-
                 warnings.warn(
                     f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
                     f"until the next call: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
@@ -442,13 +478,22 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Run `callback` when the device initialises, or now if it has or the vendor cannot wait."""
-        defer = self._vendor["_lazy_call"]
+        defer = self._lookup("_lazy_call")
         return super().lazy_call(callback) if defer is None else defer(callback)
 
 
+def _delegate(name: str) -> Callable[..., Any]:
+    """A method that calls what serves the member: an override's `super()` reaches it, also when compiled."""
+
+    @wraps(getattr(TorchAccelerator, name))
+    def member(self: Any, *given: Any, **named: Any) -> Any:
+        return self._vendor[name](*given, **named)
+
+    return member
+
+
 for _row in ROWS:
-    if _row.call in (Call.PLAIN, Call.INDEXED):
-        setattr(TorchAccelerator, _row.name, delegate(_row.name, getattr(TorchAccelerator, _row.name)))
+    setattr(TorchAccelerator, _row.member, _delegate(_row.member))
 
 
 class GenericAccelerator(TorchAccelerator):
@@ -462,15 +507,7 @@ class GenericAccelerator(TorchAccelerator):
     _counted = 0
 
     def _torch_device_type(self) -> str:
-        try:
-            device = self._torch.accelerator.current_accelerator()
-        except RuntimeError as error:  # torch finds two that exclude each other
-            raise BackendUnavailableError(
-                f"{self.name}: torch cannot name its accelerator: {error}"
-            ) from error
-        if device is None:
-            raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
-        return str(device.type)
+        return self._torchs_own_type()
 
     def device_count(self) -> int:
         """How many devices torch sees; one that counts none before its start is started to be counted."""

@@ -1,39 +1,61 @@
 """The `accel` command: what is installed, what an accelerator can do, what is chosen and why.
 
-Importing this package imports neither click nor rich nor the rest of accel_core.
+A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
+and whose value names a package: its `SUMMARIES` has a line for each of its commands, and its module of the
+command's name has the click command, `command`. Listing commands imports none of them. A function `remarks`
+of the package is given the verdicts of `accel list` and `accel why`, and gives lines to show beside them.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-__all__ = ["end_interrupted", "main"]
+import click
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+
+from accel_core import __version__
+from accel_core._support import logged_by
+from accel_core._support.packages import EntryPoint, is_installed
+from accel_core._support.torch_import import IMPORTED
+from accel_core.cli.options import OneOf, did_you_mean
+from accel_core.errors import CAUGHT, root_cause
+from accel_core.machine.vendors import sourced
+from accel_core.settings import VARIABLES, entry_points
+
+if TYPE_CHECKING:
+    from accel_core.detection import Verdict
+
+#: Entry points that name a package of commands.
+GROUP = "accel.commands"
+#: The core's own, with their lines in `accel --help`: the first sentence of their own help.
+SUMMARIES = {
+    "completion": "Print the script for shell completion.",
+    "help": "Explain a command, or the settings: accel help variables.",
+    "list": "List the backends: what can be used, and why not the others.",
+    "why": "Say what would be chosen and why each other is not.",
+}
+#: Whose the commands are that are released with the core.
+BESIDE = {
+    **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
+    **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
+    **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
+}
 
 
 def main() -> None:
     """Run `accel` on the arguments of this process, and end the process with its exit status."""
-    try:
-        from accel_core.cli.app import accel
-
-        # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
-        accel(prog_name="accel")
-    except OSError as error:  # of help, and of what else click prints: `Output` knows its own
-        import errno
-
-        full = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
-        if error.errno not in full:
-            raise
-        _end_on_full_disk(error)
-    except KeyboardInterrupt:  # while the commands themselves were imported
-        end_interrupted()
+    # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
+    accel(prog_name="accel")
 
 
 def end_interrupted() -> NoReturn:
     """End the process by SIGINT, as one ends that does not look for it: so a shell's loop ends too."""
-    import os
-    import signal
-    import sys
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         sys.stdout.flush()
@@ -44,12 +66,164 @@ def end_interrupted() -> NoReturn:
     sys.exit(130)
 
 
-def _end_on_full_disk(error: OSError) -> None:
-    """End the process with one line and status 1."""
-    import os
-    import sys
+# --- The commands --------------------------------------------------------------------------------------
 
-    sys.stderr.write(f"Error: {error.filename or 'stdout'} cannot be written: {error.strerror}\n")
-    # What is still to be written would fail once more when Python ends, with a traceback.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(1)
+
+class Announced(NamedTuple):
+    """A command that can be asked for: one line for it, and the package that has it."""
+
+    summary: str
+    #: Empty where the package fails to import, which `summary` says.
+    package: str
+
+
+def announced() -> dict[str, Announced]:
+    """Every command by name, sorted; of two others of one name the first that is found."""
+    found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
+    for entry_point in entry_points(GROUP):
+        if entry_point.name not in found:
+            found[entry_point.name] = _read(entry_point)
+    return dict(sorted(found.items()))
+
+
+def _read(entry_point: EntryPoint) -> Announced:
+    try:
+        package = entry_point.load()
+        if entry_point.name not in package.SUMMARIES:
+            raise LookupError(f"{package.__name__}.SUMMARIES has no line for {entry_point.name!r}")
+        return Announced(str(package.SUMMARIES[entry_point.name]), package.__name__)
+    except CAUGHT as error:
+        who = f"{entry_point.distribution} {entry_point.version}"
+        return Announced(f"{who} cannot be used: {root_cause(error)}", "")
+
+
+def remarks(verdicts: Iterable[Verdict]) -> list[str]:
+    """Collect the remarks on these verdicts from other commands' packages: their function `remarks`."""
+    packages = dict.fromkeys(command.package for command in announced().values() if command.package)
+    told = (getattr(sys.modules[package], "remarks", None) for package in packages if package != __name__)
+    return [line for function in told if function is not None for line in function(verdicts)]
+
+
+class _Group(click.Group):
+    """A group that lists its commands without importing them; Ctrl-C ends it as `end_interrupted` says."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            end_interrupted()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return [*announced()]  # `list` means the command's module here, once that is imported
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; raises `click.UsageError` where it is not installed."""
+        own = super().get_command(ctx, cmd_name)
+        known = announced()
+        if own is not None or (ctx.resilient_parsing and cmd_name not in known):
+            return own
+        if cmd_name not in known:
+            why = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
+            if missing := BESIDE.get(cmd_name):
+                step = sourced(f"pip install {missing}")
+                why = f"accel {cmd_name} comes with {missing}, which is not installed: {step}"
+            raise click.UsageError(why, ctx)
+        summary, package = known[cmd_name]
+        if not package:
+            raise click.ClickException(summary)
+        try:
+            command: click.Command = import_module(f"{package}.{cmd_name}").command
+        except CAUGHT as error:
+            raise click.ClickException(f"accel {cmd_name} cannot be used: {root_cause(error)}") from error
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, and where those are that are not installed."""
+        known = announced()
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in known.items()])
+        missing: dict[str, list[str]] = {}
+        for name, of in BESIDE.items():
+            if name not in known:
+                missing.setdefault(sourced(f"pip install {of}"), []).append(name)
+        if missing:
+            with formatter.section("Commands of distributions that are not installed"):
+                formatter.write_dl([(step, ", ".join(names)) for step, names in missing.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin with `incomplete`."""
+        found = [(name, known.summary) for name, known in announced().items() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=summary) for name, summary in found]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+    """Name the packages where this process and its children look for them."""
+    for name in names:
+        if not is_installed(name):
+            raise click.BadParameter(
+                f"no module {name!r} is installed here; install it, or correct its name."
+            )
+    if names:
+        os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="accel-core %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when.")
+@click.option(
+    "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False, callback=_import_first,
+    help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
+)  # fmt: skip
+@click.pass_context
+def accel(ctx: click.Context, *, verbose: bool) -> None:
+    """Which accelerators does PyTorch have here, and which one is chosen?
+
+    Each backend is probed in a process of its own. Listing works without torch.
+
+    \b
+    accel list                    the backends, and which of them can be used
+    accel why npu                 why npu is or is not usable, in detail
+    accel info cuda --json        what cuda is and can do, as JSON
+    accel run train.py            one rank for each device on this host
+    DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
+
+    Exit status: 0 it is so, 1 it is not, 2 bad usage or unknown name.
+    """
+    if verbose:
+        ctx.with_resource(logged_by(logging.StreamHandler()))
+
+
+_TOPIC = OneOf("command", lambda: dict.fromkeys(("variables", *announced(), *BESIDE)))
+
+
+@accel.command("help")
+@click.argument("topic", required=False, metavar="[COMMAND|variables]", type=_TOPIC)
+@click.pass_context
+def explain(ctx: click.Context, topic: str | None) -> None:
+    """Explain a command, or the settings: accel help variables."""
+    if topic == "variables":
+        formatter = ctx.make_formatter()
+        with formatter.section("Environment variables that steer the choice"):
+            formatter.write_dl([(variable.name, variable.help) for variable in VARIABLES])
+        click.echo(formatter.getvalue().rstrip())
+    else:
+        accel.main([*filter(None, [topic]), "--help"], prog_name="accel")
+
+
+@accel.command("completion")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def complete(shell: str) -> None:
+    """Print the script for shell completion.
+
+    \b
+    bash (4.4 or newer), in ~/.bashrc:    eval "$(accel completion bash)"
+    zsh, in ~/.zshrc:                     eval "$(accel completion zsh)"
+    fish:   accel completion fish > ~/.config/fish/completions/accel.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # Not `kind.source`: for bash that starts a bash to ask its version, and fails where there is none.
+    click.echo(ShellComplete.source(kind(accel, {}, "accel", "_ACCEL_COMPLETE")))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from accel_core.detection.discovery import installed_names
-from accel_core.settings import ACCEL_PROBE_TIMEOUT, Pin, Settings, parse_pin, read
-
-__all__ = ["as_json", "backend_name", "backend_names", "backend_option", "probe_timeout", "read_settings"]
-
-T = TypeVar("T")
+from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
 
 def read_settings(timeout: float | None = None) -> Settings:
@@ -22,50 +18,62 @@ def read_settings(timeout: float | None = None) -> Settings:
     return settings if timeout is None else settings._replace(probe_timeout=timeout)
 
 
-def _pin(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pin | None:
-    return None if value is None else _parsed(parse_pin, value)
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`" Did you mean 'npu'?"` for a name that is nearly one of `names`, else nothing."""
+    from difflib import get_close_matches  # for the few who need one
+
+    close = get_close_matches(name.lower(), list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _pins(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Pin, ...]:
-    return tuple(_parsed(parse_pin, value) for value in values)
+class OneOf(click.ParamType):  # type: ignore[type-arg]
+    """One of the names that a function gives; another value is bad usage, with the name that may be meant."""
+
+    def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
+        self.name, self._names = kind, names
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value itself."""
+        names = list(self._names())
+        if value not in names:
+            meant = did_you_mean(value, names) or f" Choose from {', '.join(names)}."
+            self.fail(f"there is no {self.name} {value!r}.{meant}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: Any, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete.lower())]
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else _parsed(ACCEL_PROBE_TIMEOUT.parse, value)
+class _Parsed(OneOf):
+    """A value that the settings parse; a complaint of theirs is bad usage."""
+
+    def __init__(self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list) -> None:
+        super().__init__("value", names)
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(f"{value!r} is not valid, expected {error}.", param, ctx)
 
 
-def _parsed(parse: Callable[[str], T], value: str) -> T:
-    """Parse a value as the settings do; a complaint is a usage error."""
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not valid, expected {error}.") from None
-
-
-def _installed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names that are installed, from metadata: no plugin is imported for a press of the tab key."""
-    return [CompletionItem(name) for name in installed_names() if name.startswith(incomplete.lower())]
-
+#: The names that are installed, from metadata: no plugin is imported for a press of the tab key.
+_BACKEND = _Parsed(parse_pin, installed_names)
 
 #: `--json`.
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 #: `[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`.
-backend_name = click.argument(
-    "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
-)
+backend_name = click.argument("name", required=False, metavar="[NAME]", type=_BACKEND)
 
 #: `[NAME]...`; the command gets a tuple of `Pin`s, empty where none is given.
-backend_names = click.argument(
-    "names", nargs=-1, metavar="[NAME]...", callback=_pins, shell_complete=_installed
-)
+backend_names = click.argument("names", nargs=-1, metavar="[NAME]...", type=_BACKEND)
 
-_THIS = "This backend, instead of the chosen one."
-#: `--backend NAME`; the command gets a `Pin` or `None`.
-backend_option = click.option(
-    "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
-)
-
-_HOW_LONG = "Stop a probe after SECONDS without output or CPU time [default: ACCEL_PROBE_TIMEOUT, or 60]."
+_HOW_LONG = "Stop a probe after SECONDS [default: ACCEL_PROBE_TIMEOUT, or 60]."
 #: `--timeout`; the command gets a number of seconds or `None`.
-probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)
+probe_timeout = click.option(
+    "--timeout", metavar="SECONDS", type=_Parsed(ACCEL_PROBE_TIMEOUT.parse), help=_HOW_LONG
+)

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
@@ -17,11 +18,8 @@ from typing import TextIO
 import click
 
 from accel_core._support import child
-from accel_core._text import printable
-from accel_core.cli.page import Part
-from accel_core.errors import AccelError, SettingError
-
-__all__ = ["Output", "answering"]
+from accel_core.cli import page
+from accel_core.errors import AccelError, BackendNotFoundError, SettingError, printable
 
 #: The version of the JSON documents, raised when a key changes its meaning or goes away.
 _SCHEMA = 1
@@ -31,9 +29,7 @@ _NARROWEST = 40
 _SHORT = 2.0
 
 
-class _BadSetting(click.ClickException):
-    """A variable that cannot be understood ends a command as bad usage does."""
-
+class _Misuse(click.ClickException):
     exit_code = 2
 
 
@@ -44,8 +40,14 @@ class Output:
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self.is_terminal = stream is not None and stream.isatty()
+        # Some terminals (a bare pty, a serial line) say 0 columns, which means that they do not know.
+        columns = shutil.get_terminal_size().columns or 80
         #: Columns to fill; `None` for no limit, as lines in a pipe are for `grep`.
-        self.width = _width(stream if self.is_terminal else None)
+        self.width = (
+            max(_NARROWEST, columns)
+            if self.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
+            else None
+        )
         self._descriptor = _keep(stream)
 
     @property
@@ -56,11 +58,7 @@ class Output:
 
     def can_write(self, text: str) -> bool:
         """Whether the encoding has these characters."""
-        try:
-            text.encode(self._encoding)
-        except UnicodeEncodeError:
-            return False
-        return True
+        return text.encode(self._encoding, "ignore").decode(self._encoding) == text
 
     def write(self, text: str) -> None:
         """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes.
@@ -80,11 +78,9 @@ class Output:
                 raise
             raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
 
-    def write_page(self, parts: Iterable[Part]) -> None:
+    def write_page(self, parts: Iterable[page.Part]) -> None:
         """Write one page for people."""
-        from accel_core.cli.render import to_text  # here, as JSON needs none of it
-
-        self.write(to_text(parts, self.width, in_colour=self.in_colour))
+        self.write(page.to_text(parts, self.width, in_colour=self.in_colour))
 
     def write_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document and its schema's version, in ASCII: valid whatever stdout's encoding."""
@@ -103,20 +99,6 @@ def _keep(stream: TextIO | None) -> int | None:
     with contextlib.suppress(OSError):  # stderr may be closed
         os.dup2(2, 1)
     return copy
-
-
-def _width(terminal: TextIO | None) -> int | None:
-    """`COLUMNS` where it is set, else the terminal's width; no limit without either."""
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return max(_NARROWEST, int(wanted))
-    if terminal is None:
-        return None
-    try:
-        # Some terminals (a bare pty, a serial line) say 0, which means that they do not know.
-        return max(_NARROWEST, os.get_terminal_size(terminal.fileno()).columns or 80)
-    except (OSError, ValueError):
-        return 80
 
 
 @contextlib.contextmanager
@@ -149,8 +131,9 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 def answering(*, as_json: bool) -> Iterator[Output]:
     """The `Output` for one answer.
 
-    An `AccelError` becomes a message and an exit status, and with `as_json` a document too. Everything
-    else is a fault of ours and keeps its traceback.
+    An `AccelError` becomes a message and an exit status, and with `as_json` a document too: 2 for a setting
+    that cannot be understood and a name that nothing has, else 1. Everything else is a fault of ours and
+    keeps its traceback.
     """
     output = Output(sys.stdout)
     terminal = sys.stderr
@@ -162,5 +145,9 @@ def answering(*, as_json: bool) -> Iterator[Output]:
         except AccelError as error:
             if as_json:
                 output.write_json({"error": {"type": type(error).__name__, "message": str(error)}})
-            failure = _BadSetting if isinstance(error, SettingError) else click.ClickException
-            raise failure(str(error)) from error
+            raise (_Misuse if status_of(error) == 2 else click.ClickException)(str(error)) from error
+
+
+def status_of(error: AccelError) -> int:
+    """The exit status for an error: 2 is misuse, a name that nothing has included."""
+    return 2 if isinstance(error, (SettingError, BackendNotFoundError)) else 1

@@ -1,30 +1,49 @@
-"""Pages that a command shows to people, as data: a page is a list of the parts below.
-
-This module does not import rich, so building a page is cheap: `render` turns it into text.
-"""
+"""Pages that a command shows to people: lists of the parts below, which `to_text` wraps and styles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Bullets", "Cell", "Facts", "Heading", "Marked", "Paragraph", "Part", "Row", "Table", "paragraph"]
+import click
 
-#: A text and its style, in rich's words: `("usable", "bold green")`.
+from accel_core.errors import printable
+
+#: A text and its style: `("usable", "bold green")`.
 Cell: TypeAlias = "tuple[str, str]"
 Row: TypeAlias = "Sequence[Cell]"
+#: The characters of a line, each with its style.
+_Line: TypeAlias = "list[Cell]"
+
+#: Spaces between columns.
+_GAP = 2
+#: The least width at which a table's last column stands beside the others, and not below them.
+_LAST = 32
+#: A column is never folded to less.
+_COLUMN = 4
 
 
 class Paragraph(NamedTuple):
     """Words that run on, wrapped as wide as the page; without cells an empty line."""
 
-    cells: Sequence[Cell] = ()
+    cells: Row = ()
+
+    def lines(self, width: int) -> Iterable[_Line]:
+        """Its lines."""
+        return _wrapped(self.cells, width)
 
 
 class Heading(NamedTuple):
     """A heading, after an empty line."""
 
     text: str
+
+    def lines(self, width: int) -> Iterable[_Line]:
+        """Its lines."""
+        return [[], *_wrapped([(self.text, "bold")], width)]
 
 
 class Facts(NamedTuple):
@@ -33,6 +52,11 @@ class Facts(NamedTuple):
     rows: Iterable[tuple[str, str]]
     #: Columns before the names.
     indent: int = 2
+
+    def lines(self, width: int) -> Iterable[_Line]:
+        """Its lines."""
+        rows = [((name, "dim"), [(value, "")]) for name, value in self.rows if value]
+        return _hanging(rows, self.indent, width)
 
 
 class Marked(NamedTuple):
@@ -43,11 +67,19 @@ class Marked(NamedTuple):
     #: Columns before the sign.
     indent: int = 0
 
+    def lines(self, width: int) -> Iterable[_Line]:
+        """Its lines."""
+        return _hanging([(self.mark, self.paragraph.cells)], self.indent, width)
+
 
 class Bullets(NamedTuple):
     """Paragraphs that hang on a dash each."""
 
     items: Iterable[Paragraph]
+
+    def lines(self, width: int) -> Iterable[_Line]:
+        """Its lines."""
+        return _hanging([(("-", ""), item.cells) for item in self.items], 2, width)
 
 
 class Table(NamedTuple):
@@ -59,6 +91,25 @@ class Table(NamedTuple):
     titles: Sequence[str]
     rows: Sequence[Row]
 
+    def lines(self, width: int) -> Iterator[_Line]:
+        """Its lines."""
+        count = len(self.titles) - 1
+        head = [(title, "bold") for title in self.titles]
+        widths = [max(len(printable(row[i][0])) for row in (head, *self.rows)) for i in range(count)]
+        room = width - sum(widths) - _GAP * count
+        is_wide = room >= _LAST
+        while not is_wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
+            widths[widths.index(max(widths))] -= 1  # the widest is folded first
+        for row in (head if is_wide else head[:count], *self.rows):
+            prose = [cell for cell in row[count:] if cell[0]]
+            # A line of it with a word that is longer than the room, a URL, stands below.
+            below = [c for i, c in enumerate(prose) if not is_wide or (i and _longest_word(c) > room)]
+            between = ("\n" if width < sys.maxsize else "; ", "")
+            beside = [part for cell in prose if cell not in below for part in (between, cell)][1:]
+            yield from _beside([*([cell] for cell in row[:count]), beside], [*widths, room])
+            for cell in below:
+                yield from _beside([[], [cell]], [2, width - 4])
+
 
 Part: TypeAlias = "Paragraph | Heading | Facts | Marked | Bullets | Table"
 
@@ -66,3 +117,64 @@ Part: TypeAlias = "Paragraph | Heading | Facts | Marked | Bullets | Table"
 def paragraph(*cells: Cell) -> Paragraph:
     """A paragraph of these cells."""
     return Paragraph(cells)
+
+
+def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
+    """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
+    lines = (line for part in parts for line in part.lines(width or sys.maxsize))
+    return "\n".join(_written(line, in_colour=in_colour) for line in lines)
+
+
+def _hanging(rows: Sequence[tuple[Cell, Row]], indent: int, width: int) -> Iterator[_Line]:
+    """Rows of a name, or a sign, and words that wrap beside it."""
+    first = max((len(printable(name)) for (name, _), _ in rows), default=0)
+    for name, words in rows:
+        lead = (" " * indent, "")
+        yield from _beside([[lead, name], words], [indent + first, width - indent - first - _GAP])
+
+
+def _beside(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
+    """Texts side by side, each in its own width; what is longer goes on in the next line, never cut."""
+    folded = [_wrapped(cells, width) for cells, width in zip(columns, widths, strict=True)]
+    for parts in zip_longest(*folded, fillvalue=[]):
+        line: _Line = []
+        start = 0
+        for part, width in zip(parts, widths, strict=True):
+            line += [(" ", "")] * (start - len(line)) + part
+            start += width + _GAP
+        yield line
+
+
+def _wrapped(cells: Row, width: int) -> list[_Line]:
+    """The text in lines of at most `width` columns, broken at spaces; a longer word is broken itself."""
+    characters = [(character, style) for text, style in cells for character in printable(text)]
+    text = "".join(character for character, _ in characters)
+    styles = iter([style for character, style in characters if character not in " \t\n"])
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, max(width, _COLUMN), break_on_hyphens=False) or [""]
+    ]
+    styled: list[_Line] = []
+    for part in lines:
+        line: _Line = []
+        for character in part:
+            style = next(styles) if character != " " else line[-1][1] if line else ""
+            line.append((character, style))
+        styled.append(line)
+    return styled
+
+
+def _longest_word(cell: Cell) -> int:
+    return max(map(len, cell[0].split()), default=0)
+
+
+def _written(line: _Line, *, in_colour: bool) -> str:
+    groups = ((style, "".join(c for c, _ in cells)) for style, cells in groupby(line, lambda cell: cell[1]))
+    return "".join(_styled(text, style) if in_colour and style else text for style, text in groups).rstrip()
+
+
+def _styled(text: str, style: str) -> str:
+    words = style.split()
+    colour = next((word for word in words if word not in ("bold", "dim")), None)
+    return click.style(text, fg=colour, bold="bold" in words or None, dim="dim" in words or None)

@@ -1,16 +1,407 @@
-"""Entry points in, a `Selection` out: a pipeline of small functions over the records of `records`.
+"""Entry points in, a `Selection` out: a pipeline of small functions over the records of this module.
 
-    plugins        entry points, a plugin's declarations, and its hooks
-    builtin        the backends that accel_core brings itself
-    creation       a candidate to a live accelerator
-    facts, device  a candidate to an outcome: without importing anything, then by asking
-    isolated       the same, in a child process
-    discovery      entry points to candidates, in rank order
-    autoload       what torch's autoload spoils
-    probe          a candidate to its verdict, each question once
-    messages       errors and warnings in words
-    select         candidates and a judge to a choice; the one place that decides
-    survey         every verdict at once, for people
+    guard      others' code runs announced and quiet, and what it changes is put back
+    discovery  entry points to candidates, in rank order; a plugin's hooks
+    autoload   what announces itself to torch: what `generic` makes of it, and what it spoils
+    device     a plugin and its device, asked in this process
+    isolated   the same in a child process
+    probe      a candidate to its verdict: a table of steps that import nothing, then the device
+    messages   errors and warnings in words
+    select     candidates and a judge to a choice, the one place that decides; or every verdict at once
 
-A module imports only from those above it. Importing one imports neither torch nor a vendor's package.
+A module imports only from those above it, and the records are never changed. Importing one imports neither
+torch nor a vendor's package.
 """
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from accel_core._support.packages import brought_by
+from accel_core.backend import Backend, Provenance
+from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.machine import platform_matches
+from accel_core.machine.devices import Evidence
+from accel_core.machine.vendors import sourced
+from accel_core.settings import Pin
+
+
+class Status(str, enum.Enum):
+    """Result of probing a candidate."""
+
+    USABLE = "usable"
+    NOT_PROBED = "not_probed"
+    BLOCKED = "blocked"
+    CONFLICT = "conflict"
+    INCOMPATIBLE = "incompatible"
+    NOT_INSTALLED = "not_installed"
+    NO_DEVICE = "no_device"
+    STANDS_ASIDE = "stands_aside"
+    BROKEN = "broken"
+    INVALID = "invalid"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+
+    __str__ = str.__str__
+
+    @property
+    def words(self) -> str:
+        """The status in words: `"no device"`."""
+        return self.value.replace("_", " ")
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something installed does not work, as against not being there."""
+        return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
+
+
+class Outcome(NamedTuple):
+    """Result of one step of the funnel."""
+
+    status: Status
+    reason: str = ""
+    hint: str = ""
+    devices: int | None = None
+    error: BaseException | None = None
+    #: Type and message of the error, and where it was raised, where that was another process's.
+    cause: str = ""
+    where: str = ""
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether all that is missing is a device, which a pinned backend can do without."""
+        return self.status is Status.NO_DEVICE and self.devices == 0
+
+
+def no_device(reason: str, hint: str = "") -> Outcome:
+    """The outcome where a device is all that is missing."""
+    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
+
+
+class _Known:
+    """Members that a candidate and an unloaded plugin share."""
+
+    name: str
+    provenance: Provenance
+
+    @property
+    def distribution(self) -> str:
+        """Name of the distribution; `accel-core` for what is built in."""
+        return self.provenance.distribution
+
+    def matches(self, pins: Iterable[Pin]) -> bool:
+        """Whether one of `pins` means this backend."""
+        return any(pin.matches(self.name, self.distribution) for pin in pins)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.provenance})"
+
+
+@dataclass(frozen=True)
+class Candidate(_Known):
+    """A backend that can be examined, and the plugin that declares it."""
+
+    #: The declaration, with its provenance.
+    backend: Backend
+    #: What the entry point names: a module of hooks; `None` for what is built in.
+    plugin: object
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The backend's name."""
+        return self.backend.name
+
+    @property
+    def provenance(self) -> Provenance:  # type: ignore[override]
+        """Provenance of the declaration, which discovery filled in."""
+        assert self.backend.provenance is not None
+        return self.backend.provenance
+
+    @property
+    def builtin(self) -> bool:
+        """Whether accel_core itself brings this backend: it was found by no entry point."""
+        return not (self.provenance.entry_point or self.provenance.value)
+
+    @property
+    def priority(self) -> int:
+        """The declared priority."""
+        return self.backend.priority
+
+
+@dataclass(frozen=True)
+class Unloaded(_Known):
+    """An entry point of which no backend could be read, or none was: its name, and what came of it."""
+
+    name: str
+    provenance: Provenance
+    outcome: Outcome
+    builtin = False
+    priority = 0
+
+
+class Found(tuple[Candidate | Unloaded, ...]):
+    """Result of `discover`; in a notebook a line for each, or a table."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text("\n".join(map(str, self)))
+
+    def _repr_html_(self) -> str:
+        rows = ((c.name, c.priority if isinstance(c, Candidate) else "", c.provenance) for c in self)
+        return _html_table(("backend", "priority", "from"), *rows)
+
+
+#: Texts of the declaration.
+_DECLARED = ("device_type", "description", "url")
+_NOT_IN_JSON = ("provenance", "error", "broken", "absent")
+
+
+class Verdict(NamedTuple):
+    """Result of probing one candidate, and how long it took."""
+
+    name: str
+    status: Status
+    #: Why, as one clause; empty for `usable`.
+    reason: str
+    #: The next step for a user; empty where there is none.
+    hint: str
+    #: Type and message of the exception behind it; empty where there was none.
+    cause: str
+    #: Number of devices; `None` where it was not asked.
+    devices: int | None
+    #: Device nodes and PCI ids that were found.
+    evidence: str
+    #: How long the probe took, in milliseconds.
+    ms: float
+    priority: int
+    device_type: str
+    vendor_import: tuple[str, ...]
+    provenance: Provenance
+    builtin: bool
+    description: str = ""
+    url: str = ""
+    error: BaseException | None = None
+    #: Whether something that is installed for it does not work, though the status is another.
+    broken: bool = False
+    #: What people call the device: `"NVIDIA GPU"`; empty where its plugin does not say.
+    hardware: str = ""
+    #: Whether the device was looked for and is not on this machine, or cannot be.
+    absent: bool = False
+    #: The file and line that raised the cause; empty where it was accel_core, or is not known.
+    where: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether this backend can be chosen."""
+        return self.status is Status.USABLE
+
+    @property
+    def is_news(self) -> bool:
+        """Whether users are told, where this is not used, that it is not.
+
+        What is built in is no news, except where it met a vendor's package that is broken, and what the user
+        blocked is no surprise.
+        """
+        return (not self.builtin or self.status.is_failure) and self.status is not Status.BLOCKED
+
+    @property
+    def needs_mending(self) -> bool:
+        """Whether somebody should act: its hardware is present, or something installed for it does not work.
+
+        The one rule of the fallback's warning, of `ACCEL_STRICT`, of `accel list` and of `accel doctor`.
+        """
+        if self.usable or not self.is_news:
+            return False
+        present = bool(self.evidence) and self.status not in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
+
+    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
+        """Whether both are the same backend of the same distribution, of which there may be several."""
+        return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {
+            **{name: value for name, value in self._asdict().items() if name not in _NOT_IN_JSON},
+            "distribution": self.provenance.distribution,
+            "version": self.provenance.version,
+            "entry_point": self.provenance.value,
+            "entry_point_name": self.provenance.entry_point,
+            "vendor_import": list(self.vendor_import),
+            "status": self.status.value,
+            "ms": round(self.ms, 3),
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} ({self.provenance}): {self.status.words}"]
+        if self.reason:
+            parts.append(f": {self.reason}")
+        return "".join(parts) + (f". {self.hint}" if self.hint else "")
+
+
+def verdict(
+    candidate: Candidate | Unloaded,
+    outcome: Outcome,
+    evidence: Evidence | None = None,
+    ms: float = 0.0,
+    broken: Verdict | None = None,
+) -> Verdict:
+    """The verdict that `outcome` means for `candidate`; `evidence` of its hardware, where that was sought.
+
+    `broken`: what else does not work, though the outcome remains: no mended package brings a device.
+    """
+    backend = candidate.backend if isinstance(candidate, Candidate) else None
+    known: dict[str, Any] = {n: getattr(backend, n, "") for n in _DECLARED}
+    known.update((n, getattr(candidate, n)) for n in ("name", "priority", "provenance", "builtin"))
+    found = Verdict(
+        **known,
+        status=outcome.status,
+        reason=_clause(clean(outcome.reason)),
+        hint=_clause(sourced(clean(outcome.hint))),
+        cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
+        devices=outcome.devices,
+        evidence=clean(str(evidence or "")),
+        ms=ms,
+        vendor_import=backend.vendor_imports if backend else (),
+        hardware=backend.hardware.name if backend else "",
+        error=outcome.error,
+        absent=(evidence is not None and not evidence)
+        or not (backend is None or platform_matches(backend.hardware.platforms)),
+        where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
+    )
+    if broken is None:
+        return found
+    brought = (brought_by(module)[0] for module in found.vendor_import)
+    hint, package = broken.hint, next(filter(None, brought), "")
+    if found.absent and package and not hint.startswith("pip uninstall "):
+        hint = f"pip uninstall {package}." + (f" (On a machine that has one: {hint}.)" if hint else "")
+    return found._replace(
+        reason=f"{found.reason}; besides, {broken.reason}",
+        hint=hint,
+        cause=broken.cause,
+        where=broken.where,
+        broken=True,
+    )
+
+
+def _clause(text: str) -> str:
+    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+
+
+class How(str, enum.Enum):
+    """How a backend came to be chosen."""
+
+    PINNED = "pinned"
+    PREFERRED = "preferred"
+    RANKED = "ranked"
+    FALLBACK = "fallback"
+    SET = "set"
+
+    __str__ = str.__str__
+
+    @property
+    def words(self) -> str:
+        """The same as a clause."""
+        return _HOW[self.value]
+
+
+_HOW = {
+    "pinned": "pinned by DS_ACCELERATOR",
+    "preferred": "the first usable one of DS_ACCELERATOR's list",
+    "ranked": "the highest-ranking usable one",
+    "fallback": "the fall-back, as nothing that ranks higher is usable",
+    "set": "set by the program",
+}
+
+
+class Selection(NamedTuple):
+    """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
+
+    #: The backend's name; `None` where the choice failed, and `problem` says why.
+    chosen: str | None
+    how: How
+    #: Every verdict, in the order in which the backends were considered.
+    verdicts: tuple[Verdict, ...]
+    #: Where the chosen backend comes from.
+    provenance: Provenance | None = None
+    #: The process that chose.
+    pid: int = 0
+    #: The environment variables that mattered, as they were.
+    environ: Mapping[str, str] = MappingProxyType({})
+    #: Hardware that is present while no plugin for it is installed, each with the command to run.
+    missing_plugins: tuple[str, ...] = ()
+    #: What the choice took, in milliseconds.
+    ms: float = 0.0
+    problem: str = ""
+    #: What a user should know of the settings: misspelt names, and pins without their device.
+    notes: tuple[str, ...] = ()
+    #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
+    #: it was looked for, and no verdict says it.
+    autoload: tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether what would be chosen is not known, for a backend gave no answer in time."""
+        return self.chosen is None and any(v.status is Status.TIMED_OUT for v in self.verdicts)
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        same = {name: value for name, value in self._asdict().items() if name != "provenance"}
+        lists = {name: list(value) for name, value in same.items() if isinstance(value, tuple)}
+        return {
+            **same,
+            **lists,
+            "how": self.how.value,
+            "distribution": self.provenance.distribution if self.provenance else None,
+            "version": self.provenance.version if self.provenance else None,
+            "ms": round(self.ms, 3),
+            "environ": dict(self.environ),
+            "verdicts": [v.to_dict() for v in self.verdicts],
+        }
+
+    def __str__(self) -> str:
+        if self.chosen is None:
+            lines = [f"No backend could be chosen. {self.problem}"]
+        else:
+            origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
+            lines = [f"{self.chosen}{origin}: {self.how.words}."]
+        lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
+        lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
+        if self.environ:
+            lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
+        lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
+        return printable("\n".join(lines))
+
+    # In a notebook: the choice alone as text, every verdict as a table.
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self).partition("\n")[0])
+
+    def _repr_html_(self) -> str:
+        words = [f"usable: {self.how.words}" if v.usable else v.status.words for v in self.verdicts]
+        rows = ((v.name, what, v.reason, v.hint) for v, what in zip(self.verdicts, words, strict=True))
+        return _html_table(("backend", "verdict", "why", "next step"), *rows)
+
+
+class Choice(NamedTuple):
+    """A selection, the candidate it names and what else was considered; or the error it came to."""
+
+    selection: Selection
+    candidate: Candidate | None
+    considered: tuple[Candidate | Unloaded, ...]
+    error: AccelError | None = None
+
+
+def _html_table(*rows: Iterable[object]) -> str:
+    """Return a table for notebooks; the first row is its head."""
+    from html import escape
+
+    cells = [[escape(printable(str(cell)), quote=False) for cell in row] for row in rows]
+    head, *body = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+    return f"<table>{head.replace('td>', 'th>')}{''.join(body)}</table>"

@@ -1,4 +1,4 @@
-"""Effects of torch's autoload: packages that make `import torch` fail, or take the device away.
+"""Packages that announce themselves to torch: what `generic` makes of them, and what they spoil.
 
 torch imports every package that announces itself in its group, wherever it is installed and whatever is
 chosen. If accel_core is the first to import torch, it leaves that out; a program that imports torch first,
@@ -7,31 +7,161 @@ and every rank that a launcher starts, does not. So a child process does what to
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import (
-    AUTOLOAD,
-    autoload_is_on,
-    cause_and_step,
-    failed_before,
-    import_torch,
-    imported_by_us,
+from accel_core._support import torch_import
+from accel_core._support.packages import EntryPoint
+from accel_core.backend import Backend, ProbeResult
+from accel_core.detection.discovery import (
+    CPU,
+    GENERIC,
+    decode_backend,
+    encode_backend,
 )
-from accel_core._text import clean
-from accel_core.backend import Backend
-from accel_core.detection.builtin import announced, fails_in_torch, remedies
-from accel_core.detection.facts import impersonator
-from accel_core.detection.isolated import decode_backend, encode_backend
-from accel_core.detection.plugins import EntryPoint
-from accel_core.errors import CAUGHT
+from accel_core.detection.guard import announce
+from accel_core.errors import (
+    CAUGHT,
+    BackendUnavailableError,
+    DeclinedError,
+    clean,
+    raise_if_users,
+    root_cause,
+)
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
-    from accel_core._support.child import ChildReport
+    from accel_core.detection import Verdict
 
-__all__ = ["Spoiler", "spoilers", "try_in_child"]
+
+def announced() -> list[EntryPoint]:
+    """The packages that torch loads by itself, in its order.
+
+    But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
+    all the same, and we do not.
+    """
+    return [e for e in entry_points(torch_import.TORCH_GROUP) if e.name != torch_import.OWN_ENTRY_POINT]
+
+
+def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
+    """Those of them whose package no plugin among `others` claims."""
+    return [e for e in announced() if not _claimants(e, others)]
+
+
+def _claimants(entry_point: EntryPoint, others: tuple[Backend, ...]) -> list[str]:
+    """The backends through the package that the entry point names."""
+    top = entry_point.module.partition(".")[0]
+    return [b.name for b in others if top in [m.partition(".")[0] for m in b.vendor_imports]]
+
+
+def impersonator(backend: Backend) -> str:
+    """The package that has taken the backend's namespace of torch over; empty where none has.
+
+    So do torch_supa's autoload, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` with
+    torch.cuda, which then reports a device that is not CUDA's. What takes it over below Python is known by
+    name alone.
+    """
+    other = taken_over_by(backend)
+    if other or backend.vendor_imports != ("torch",):
+        return other
+    return torch_import.namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
+
+
+def taken_over_by(backend: Backend) -> str:
+    """The imported package that `Backend.in_torch.taken_over_by` names; empty where there is none."""
+    return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
+
+
+# --- What is built in, in the place of a plugin's hooks ------------------------------------------------
+
+_NONE = "torch reports no accelerator"
+
+
+def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
+    """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
+    if backend.name == CPU.name:
+        return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
+    if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
+        return None
+    if sys.modules.get("torch") is not None:
+        torch = torch_import.import_torch()  # another thread may still be importing it
+        ask = getattr(getattr(torch, "accelerator", None), "current_accelerator", lambda: ...)
+        return ProbeResult(False, _NONE) if ask() is None else None
+    build = torch_import.torch_build()
+    kinds = {
+        "cuda": build and (build.cuda or build.hip),
+        "xpu": build and build.xpu,
+        "mps": sys.platform == "darwin",
+    }
+    there = [kind for kind, present in kinds.items() if present]
+    claimed = {other.device_type for other in others}
+    if not there:
+        reason = f"{build or 'torch'} has no accelerator"
+        claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
+        if not claims:
+            return ProbeResult(False, f"{reason} and no package announces one to torch")
+        return ProbeResult(False, f"{reason}, and a plugin claims what announces one to torch ({claims})")
+    if all(kind in claimed for kind in there):
+        return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
+    return None
+
+
+def create(backend: Backend, others: tuple[Backend, ...]) -> object:
+    """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
+    if backend.name == CPU.name:
+        return None
+    torch = torch_import.import_torch()
+    if torch.accelerator.current_accelerator() is None:
+        _load_unclaimed(others)
+    device = torch.accelerator.current_accelerator()
+    if device is None:
+        raise DeclinedError(_NONE)
+    owner = next((other for other in others if other.device_type == device.type), None)
+    if owner is not None:
+        raise DeclinedError(
+            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
+        )
+    from accel_core.accelerators.torch_device import GenericAccelerator
+
+    return GenericAccelerator(backend)
+
+
+def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
+    """Whether building the accelerator runs code of packages that no plugin claims.
+
+    torch's autoload would run it wherever it is installed; here a child process tries it first.
+    """
+    if backend.name != GENERIC.name or not unclaimed(others):
+        return False
+    torch = sys.modules.get("torch")
+    return torch is None or torch.accelerator.current_accelerator() is None
+
+
+def _load_unclaimed(others: tuple[Backend, ...]) -> None:
+    """Run torch's autoload for unclaimed packages, one at a time.
+
+    torch itself would fail at the first broken one; the last failure is raised when none worked. It names
+    the distribution, which breaks every `import torch` of this environment.
+    """
+    failure: BackendUnavailableError | None = None
+    for package in unclaimed(others):
+        announce(f"importing {package.value} ({package.distribution} {package.version})")
+        try:
+            package.load()()
+        except CAUGHT as error:  # one vendor's failure leaves the next one its turn
+            raise_if_users(error)
+            spoiler = _failing(package, error)
+            failure = BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
+            failure.__cause__ = error
+        else:
+            return
+    if failure is not None:
+        raise failure
+
+
+# --- What torch's autoload spoils ----------------------------------------------------------------------
 
 
 class Spoiler(NamedTuple):
@@ -39,87 +169,107 @@ class Spoiler(NamedTuple):
 
     reason: str
     hint: str
+    #: Type and message of the error, which end the reason; empty where there was none.
+    cause: str = ""
     #: Whether it was seen; else nothing came in time.
     known: bool = True
 
+    def beside(self, verdicts: Sequence[Verdict]) -> str:
+        """The same in words, beside verdicts: a cause that one of them has too is read there."""
+        name = next((v.name for v in verdicts if v.cause and v.cause == self.cause), "")
+        if not name:
+            return str(self)
+        return f"{self.reason.removesuffix(f': {self.cause}')}, for the same reason as {name}. {self.hint}"
+
     def __str__(self) -> str:
         return f"{self.reason}. {self.hint}"
+
+
+def _failing(package: EntryPoint, error: BaseException | None, ending: str = "") -> Spoiler:
+    """The package fails with `error`, or its process had that `ending`."""
+    how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
+    at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
+    reason = f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
+    return Spoiler(clean(reason), _remedy(package, "fails with"), clean(root_cause(error)) if error else "")
+
+
+def _taking(package: EntryPoint, what: str) -> Spoiler:
+    loaded = f"{package.distribution} {package.version}, which torch loads ({package.value}),"
+    return Spoiler(clean(f"{loaded} {what}"), _remedy(package, "loads"))
+
+
+def _remedy(package: EntryPoint, does: str) -> str:
+    return clean(
+        f"`import torch` {does} it: pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
+    )
 
 
 def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     """The packages that break `import torch`, or take torch's slot or namespace from `chosen`.
 
     None where torch's autoload is off, where this process has imported torch with it, and where nobody's
-    package but the chosen backend's own would be loaded. `timeout`: seconds for the child process, which
-    imports torch and the packages.
+    package but the chosen backend's own would be loaded. `timeout`: seconds for each child process, which
+    imports torch and the packages; one that dies of a package is followed by one without it.
     """
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
-    foreign = [package.module.partition(".")[0] not in own for package in packages]
-    if not any(foreign) or ("torch" in sys.modules and not imported_by_us()):
+    foreign = [package for package in packages if package.module.partition(".")[0] not in own]
+    if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us()):
         return ()
     # What has failed here may have switched it off since, as torch_npu does.
-    if not autoload_is_on() and not failed_before():
+    if not torch_import.autoload_is_on() and not torch_import.failed_before():
         return ()
     from accel_core._support import child  # here, as in most environments there is nothing to try
 
-    job: dict[str, object] = {"packages": [tuple(package) for package in packages]}
-    if chosen is not None:
-        job["chosen"] = encode_backend(chosen)
-    try:
-        report = child.run(try_in_child, job, timeout)
-    except OSError:  # no process is to be had, and nothing is known
-        return ()
-    found = _read(report, packages)
+    found: dict[EntryPoint, Spoiler] = {}
+    while left := [package for package in packages if package not in found]:
+        job: dict[str, object] = {"packages": left, "chosen": encode_backend(chosen) if chosen else None}
+        try:
+            report = child.run(try_in_child, job, timeout)
+        except OSError:  # no process is to be had, and nothing is known
+            return ()
+        if report.answer is not None:
+            told: Any = report.answer["spoilers"]
+            found |= {left[index]: Spoiler(*spoiler) for index, spoiler in told}
+            break
+        package = next((package for package in left if report.stage == _step(package)), None)
+        if package is None:  # it did not come to the packages, so that they are not to blame
+            break
+        found[package] = _failing(package, None, report.ending)
+        if report.timed_out:  # which says nothing of the package
+            who = clean(f"{package.distribution} {package.version}")
+            what = f"whether torch can load {who} is not known: it {report.ending}"
+            found[package] = Spoiler(
+                what, f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0", known=False
+            )
     # What fails because another package came first is not to be uninstalled for it.
-    blamed = [index for index in found if foreign[index]] or list(found)
-    return tuple(found[index] for index in sorted(blamed))
+    blamed = [package for package in foreign if package in found] or found
+    return tuple(found[package] for package in packages if package in blamed)
 
 
-def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]:
-    """Return the child's findings, by the number of the package; if it crashed, at which package."""
-    told: Any = report.answer
-    if told is not None:
-        return _spoilers(told)
-    if not report.stage.startswith("["):  # it did not come to the packages, so that they are not to blame
-        return {}
-    _, at, wrong = json.loads(report.stage)
-    found, package = _spoilers(wrong), packages[at]
-    failed = Spoiler(fails_in_torch(package, f"its process {report.ending}"), remedies(package))
-    if report.timed_out:  # which says nothing of the package
-        who = f"{package.distribution} {package.version}"
-        what = f"whether torch can load {who} is not known: it {report.ending}"
-        failed = Spoiler(what, f"raise ACCEL_PROBE_TIMEOUT, or set {AUTOLOAD}=0", known=False)
-    return {**found, at: failed._replace(reason=clean(failed.reason), hint=clean(failed.hint))}
+def _step(package: EntryPoint) -> str:
+    return f"importing {package.module}"
 
 
-def _spoilers(told: dict[str, list[str]]) -> dict[int, Spoiler]:
-    return {int(index): Spoiler(clean(reason), clean(hint)) for index, (reason, hint, _) in told.items()}
-
-
-def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, Spoiler]:
+def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each package as torch does; what is wrong, by the number of the package."""
     stage("import of torch")
-    torch = import_torch()
-    chosen = decode_backend(job["chosen"]) if "chosen" in job else None
+    torch = torch_import.import_torch()
+    chosen = decode_backend(job["chosen"]) if job["chosen"] else None
     wrong: dict[int, Spoiler] = {}
     slot = torch._C._get_privateuse1_backend_name()
-    for index, fields in enumerate(job["packages"]):
-        package = EntryPoint(*fields)
-        stage(json.dumps([f"importing {package.module}", index, wrong]))
+    for index, package in enumerate(EntryPoint(*fields) for fields in job["packages"]):
+        stage(_step(package))
         try:
-            package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
+            package.load()()  # as torch calls it, whatever it is
         except CAUGHT as error:
-            wrong[index] = Spoiler(fails_in_torch(package, cause_and_step(error)[0]), remedies(package))
+            wrong[index] = _failing(package, error)
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:
             continue
-        loaded = f"{package.distribution} {package.version}, which torch loads ({package.value}),"
-        if chosen.private_use1 and slot not in (before, chosen.device_type):
-            takes = f"{loaded} takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-            wrong[index] = Spoiler(takes, remedies(package, "loads"))
+        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
+            wrong[index] = _taking(package, f"takes torch's one PrivateUse1 slot, which {chosen.name} needs")
         elif other := impersonator(chosen):
-            puts = f"{loaded} puts {other} in the place of torch.{chosen.device_type}"
-            wrong[index] = Spoiler(puts, remedies(package, "loads"))
+            wrong[index] = _taking(package, f"puts {other} in the place of torch.{chosen.device_type}")
             break  # all others would be blamed for it
-    return wrong
+    return {"spoilers": list(wrong.items())}

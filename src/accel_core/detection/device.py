@@ -1,36 +1,31 @@
-"""A plugin and its device, asked in this process.
+"""A plugin and its device, asked in this process: the vendor's package, the accelerator, the count.
 
-Nothing is raised: every failure is an outcome with its reason, cause and next step.
+`create` raises whatever goes wrong. To `ask_device` every failure is an outcome with its reason, cause and
+next step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import sys
 import traceback
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.guarded import begin, preserved, stdout_to_stderr
-from accel_core._support.torch_import import cause_and_step, import_torch
+from accel_core import errors
+from accel_core._support import torch_import
+from accel_core._support.packages import is_installed
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection import builtin, plugins
-from accel_core.detection.creation import create
-from accel_core.detection.facts import hidden
-from accel_core.detection.plugins import Unimported
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import (
-    CAUGHT,
-    AccelError,
-    BackendUnavailableError,
-    DeclinedError,
-    InvalidAcceleratorError,
-    InvalidBackendError,
-    raise_if_users,
-)
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery, no_device
+from accel_core.detection.discovery import Unimported
+from accel_core.detection.guard import announce, last_step, quiet, restoring
 from accel_core.machine import devices
 
-__all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to", "uncounted"]
+if TYPE_CHECKING:
+    from accel_core.accelerators import Accelerator
+    from accel_core.machine.visible_devices import Mask
 
 
 class Group(NamedTuple):
@@ -58,15 +53,140 @@ class Group(NamedTuple):
         So they claim every package that announces itself to torch and that no other backend claims, and the
         device that is named as they are: what a user blocks must not come in by another door.
         """
-        for candidate in self.refused():
-            packages = tuple(e.module for e in builtin.unclaimed(others)) or ("torch",)
-            with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
-                yield Backend(
-                    name=candidate.name,
-                    priority=0,
-                    device_type=candidate.name.partition(".")[0],
-                    vendor_import=packages,
-                )
+        for name in (candidate.name for candidate in self.refused()):
+            packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
+            with contextlib.suppress(errors.InvalidBackendError):  # entry points may be called anything
+                kind = name.partition(".")[0]
+                yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
+
+
+# --- The accelerator -----------------------------------------------------------------------------------
+
+
+def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
+    """Import torch and the vendor's package and build the accelerator; no device is initialised.
+
+    Each step is announced before it is taken, so that a step that fails, hangs or crashes is named.
+
+    Whatever the plugin or the vendor's package raises comes out as it is. Raises
+    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
+    torch's import brought a package that takes the device's namespace over, and `InvalidAcceleratorError`
+    when the plugin builds something else. What vendors print while they are imported goes to stderr.
+    """
+    # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
+    from accel_core.accelerators import Accelerator
+
+    backend, source = candidate.backend, candidate.provenance
+    with quiet():
+        announce("importing torch")
+        torch = torch_import.import_torch()
+        _require_private_use1(backend, others)
+        failure: BaseException | None = None
+        with torch_import.autoload_restored():
+            for name in installed_imports(backend) or backend.vendor_imports[:1]:
+                announce(f"importing {name} ({source})")
+                try:
+                    importlib.import_module(name)
+                except errors.CAUGHT as error:
+                    errors.raise_if_users(error)
+                    failure = failure or error
+                else:
+                    failure = None
+                    break
+        if failure is not None:  # none of the vendor's imports works
+            raise failure
+        sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
+        if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
+            aside = impersonated(backend, other)
+            raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+        if candidate.builtin:
+            built = autoload.create(backend, others)
+        else:
+            announce(f"accel_create() of {source}")
+            answers = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
+            built = answers[0] if answers else None
+        if built is None:
+            if backend.accelerator and not candidate.builtin:
+                announce(f"accelerator={backend.accelerator!r} of {source}")
+            built = _instance(backend)
+        if not isinstance(built, Accelerator):
+            from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
+
+            built = adapted(built, backend) or built
+    if not isinstance(built, Accelerator):
+        raise errors.InvalidAcceleratorError(
+            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
+            "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+        )
+    return built
+
+
+def _instance(backend: Backend) -> object:
+    """Return an instance of the declared class, else of the one over any device module of torch.
+
+    An adapter wraps a class of another framework.
+    """
+    from accel_core.accelerators import Accelerator
+
+    if not backend.accelerator:
+        from accel_core.accelerators.torch_device import TorchAccelerator  # not for a process on the CPU
+
+        return TorchAccelerator(backend)
+    module, _, name = backend.accelerator.partition(":")
+    if module.startswith("accel_core."):
+        return getattr(importlib.import_module(module), name)(backend)
+    from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
+
+    with prepared():
+        kind = getattr(importlib.import_module(module), name)
+    if not isinstance(kind, type):
+        raise errors.InvalidAcceleratorError(
+            f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
+        )
+    if issubclass(kind, Accelerator):
+        return kind._of(backend)
+    foreign: Any = kind
+    made = adapted(foreign, backend)
+    return foreign(backend) if made is None else made
+
+
+def installed_imports(backend: Backend) -> list[str]:
+    """Those of the backend's vendor imports whose package can be found, without importing it."""
+    return [name for name in backend.vendor_imports if is_installed(name)]
+
+
+def impersonated(backend: Backend, by: str) -> Outcome:
+    """The outcome where another vendor's package has taken the backend's namespace over."""
+    reason = f"torch.{backend.device_type} is impersonated by {by}"
+    return Outcome(Status.STANDS_ASIDE, reason, f"choose that vendor's own backend, or do not load {by}")
+
+
+def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """A process has one PrivateUse1 slot, and it can be named once only."""
+    if not backend.in_torch.private_use1:
+        return
+    holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
+    if holder in (torch_import.FREE_SLOT, backend.device_type):
+        return
+    raise errors.BackendUnavailableError(
+        f"torch's one PrivateUse1 slot is held by {holder} in this process",
+        hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
+    )
+
+
+def _before(holder: str, others: tuple[Backend, ...]) -> str:
+    """Return the step, beside the pin, that keeps `holder` from taking the slot first."""
+    holders = [b for b in others if b.device_type == holder]
+    tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
+    loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+        return (
+            f"and {torch_import.AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+        )
+    return f"before Python starts, and import nothing of {holder}'s"
+
+
+# --- The device ----------------------------------------------------------------------------------------
 
 
 def ask_device(
@@ -82,75 +202,54 @@ def ask_device(
     forgiven = answer is not None and pinned and answer.is_absence
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
-    at = ""
-
-    def step(text: str) -> None:
-        nonlocal at
-        at = text
-        begin(text)
-
     try:
-        step("importing torch")
-        import_torch()  # before the state is noted: what torch sets is not the vendor's
-        with preserved(candidate.provenance) as kept:
-            accelerator = create(candidate, group.beside(candidate), step)
+        announce("importing torch")
+        torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
+        with restoring(candidate.provenance) as kept:
+            accelerator = create(candidate, group.beside(candidate))
             if (known := answer or counted) is not None:
                 kept.stays = True
                 return known
-            step(f"device_count() of {candidate.provenance}")
-            with stdout_to_stderr():
+            announce(f"device_count() of {candidate.provenance}")
+            with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
-    except CAUGHT as error:
-        begin(f"{at}, and what its error means")  # plugins are asked for that
-        return _failed(candidate, error, group, at)
+    except errors.CAUGHT as error:
+        return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
-        return Outcome(
-            Status.INVALID,
-            f"device_count() gave {count!r} ({type(count).__name__}), expected an int of 0 or more",
-            f"report this to the maintainers of {candidate.distribution}",
-        )
+        return _invalid(candidate, f"device_count() gave {count!r}", count, "an int of 0 or more")
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
-    others = group.beside(candidate)
+    plugin, others = candidate.plugin, group.beside(candidate)
     answer: object
     if candidate.builtin:
-        answer = builtin.probe(candidate.backend, others)
+        answer = autoload.probe(candidate.backend, others)
     else:
-        if isinstance(candidate.plugin, Unimported) and not candidate.plugin.is_imported:
-            begin(plugins.steps(candidate.plugin.entry_point)[0])
+        if isinstance(plugin, Unimported) and not plugin.is_imported:
+            announce(discovery.import_step(plugin.entry_point))
             try:
-                with preserved(candidate.provenance):
-                    _ = candidate.plugin.imported
-            except CAUGHT as error:
-                return plugins.failure(candidate.plugin.entry_point, error)
-        step = f"accel_probe() of {candidate.provenance}"
-        begin(step)
+                with restoring(candidate.provenance):
+                    _ = plugin.imported
+            except errors.CAUGHT as error:
+                return discovery.failure(plugin.entry_point, error)
+        announce(f"accel_probe() of {candidate.provenance}")
         try:
-            with stdout_to_stderr(), preserved(candidate.provenance):
-                answers = plugins.ask(
-                    candidate.plugin, "accel_probe", backend=candidate.backend, others=others
-                )
-        except CAUGHT as error:
-            unfit = plugins.misfit(candidate.distribution, error)
-            return unfit or _failed(candidate, error, group, step)
+            with quiet(), restoring(candidate.provenance):
+                answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
+        except errors.CAUGHT as error:
+            return _failed(candidate, error, group)
         answer = answers[0] if answers else None
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
-        return Outcome(
-            Status.INVALID,
-            f"accel_probe() returned {answer!r} ({type(answer).__name__}), "
-            "expected accel_core.ProbeResult or None",
-            f"report this to the maintainers of {candidate.distribution}",
-        )
-    if answer.usable:
-        return Outcome(Status.USABLE, answer.reason, answer.hint, answer.devices)
-    status = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
+        said = f"accel_probe() returned {answer!r}"
+        return _invalid(candidate, said, answer, "accel_core.ProbeResult or None")
+    aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
+    status = Status.USABLE if answer.usable else aside
     return Outcome(status, answer.reason, answer.hint, answer.devices)
 
 
@@ -164,33 +263,42 @@ def _is_well_formed(answer: ProbeResult) -> bool:
 
 # --- A failure, and what helps -------------------------------------------------------------------------
 
+
+def _invalid(candidate: Candidate, said: str, answer: object, expected: str) -> Outcome:
+    reason = f"{said} ({type(answer).__name__}), expected {expected}"
+    return Outcome(Status.INVALID, reason, f"report this to the maintainers of {candidate.distribution}")
+
+
 #: Steps in which a plugin's own code runs; in the others it is the vendor's.
 _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
 
-def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
-    """The outcome of an error that was raised in the step `at`, which tells whose it is.
+def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
+    """The outcome of an error that was raised in the step announced last, which tells whose it is.
 
     What a signal handler of the program's raised is raised anew.
     """
-    raise_if_users(error)
+    errors.raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    if at.startswith(_OF_THE_PLUGIN) and plugins.is_of_another_core(error):
-        return plugins.of_another_core(error, at)
-    if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
+    at = last_step.get()
+    announce(f"{at}, and what its error means")  # plugins are asked for that
+    own = at.startswith(_OF_THE_PLUGIN)
+    if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
+        return unfit
+    if isinstance(error, errors.DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
-    own = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
-    _, what, hint, *_ = ProbeResult(False, hint=own) if own else explain(candidate, error, group)
-    if isinstance(error, BackendUnavailableError):
+    known = getattr(error, "hint", "") if isinstance(error, errors.AccelError) else ""
+    _, what, hint, *_ = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
+    if isinstance(error, errors.BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
-    cause, step = cause_and_step(error)
+    cause, step = torch_import.cause_and_step(error)
     hint = hint or step or report_to(candidate, at)
-    if isinstance(error, InvalidAcceleratorError):
+    if isinstance(error, errors.InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
-    failed = at if at.startswith(_OF_THE_PLUGIN) else " or ".join(candidate.backend.vendor_imports)
+    failed = at if own else " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
 
 
@@ -205,24 +313,32 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
+    others = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate)}
+    others.pop(id(candidate.plugin), None)
+    at_hand = (
+        p for p in others.values() if group.importing or not isinstance(p, Unimported) or p.is_imported
+    )
+    if own := _explained([candidate.plugin], candidate.backend, error):
+        return own
+    if hint := errors.hint_for(error, candidate.backend.hints):
+        return ProbeResult(False, hint=hint)
+    return _explained(at_hand, candidate.backend, error) or ProbeResult(False)
 
-    def asked(asking: list[object]) -> ProbeResult | None:
-        with stdout_to_stderr():
-            answers = plugins.ask_each(asking, "accel_explain", backend=candidate.backend, error=error)
-            given = (ProbeResult(False, hint=a) if isinstance(a, str) else a for a in answers if a)
-            return next((a for a in given if isinstance(a, ProbeResult) and _is_well_formed(a)), None)
 
-    installed = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate) and c.plugin}
-    others = [
-        plugin
-        for plugin in installed.values()
-        if plugin is not candidate.plugin
-        and (group.importing or not isinstance(plugin, Unimported) or plugin.is_imported)
-    ]
-    own = asked([candidate.plugin] if candidate.plugin else [])
-    hint = hint_for(error, candidate.backend.hints) if own is None else None
-    return own or (ProbeResult(False, hint=hint) if hint else asked(others)) or ProbeResult(False)
+def _explained(plugins: Iterable[object], backend: Backend, error: BaseException) -> ProbeResult | None:
+    """The first answer of the plugins' `accel_explain`; one that fails is passed over."""
+    for plugin in filter(None, plugins):
+        try:
+            with quiet(), restoring(getattr(plugin, "__name__", plugin)):
+                answers = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
+        except errors.CAUGHT as another:
+            errors.raise_if_users(another)
+            continue
+        for answer in filter(None, answers):
+            given = ProbeResult(False, hint=answer) if isinstance(answer, str) else answer
+            if isinstance(given, ProbeResult) and _is_well_formed(given):
+                return given
+    return None
 
 
 # --- A count of none -----------------------------------------------------------------------------------
@@ -230,34 +346,39 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
-    from accel_core.machine.visible_devices import hiding  # here, as whoever has a device never comes here
-
-    hides = hiding(backend, os.environ)
-    if hides is not None:
-        return hidden(backend, hides)
-    reason, hint = _why(backend, root)
-    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
-
-
-def _why(backend: Backend, root: str) -> tuple[str, str]:
+    # These here, as whoever has a device never comes here.
     from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import beyond, counting_variables
+    from accel_core.machine.visible_devices import masks
 
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
-    if absent := beyond(backend, os.environ, nodes):
-        return absent
+    mask = masks(backend, os.environ, nodes)
+    if mask.nothing:
+        return hidden(backend, mask)
+    if mask.missing:
+        return no_device(str(mask), mask.step)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"
         if place.withheld(backend):
             reason += f"; Slurm gave the job {place.slurm_job} none"
-        return reason, place.step(backend) or permission_step(denied[0], root)
+        return no_device(reason, place.step(backend) or permission_step(denied[0], root))
     reason = "the vendor's runtime counts no device"
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
-        return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
-    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"unset {variable}, or name in it devices that exist"
-        return f"{reason} with {variable}={os.environ[variable]!r}", hint
-    return reason, ""
+        return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
+    if mask.value:
+        hint = f"unset {mask.variable}, or name in it devices that exist"
+        return no_device(f"{reason} with {mask.variable}={mask.value!r}", hint)
+    return no_device(reason)
+
+
+def hidden(backend: Backend, mask: Mask) -> Outcome:
+    """`no_device` where a variable hides every device of `backend`."""
+    from accel_core.machine.placement import placement
+
+    place = placement()
+    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
+        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
+        return no_device(reason, place.schedulers_step(backend))
+    return no_device(str(mask), mask.step)

@@ -1,4 +1,4 @@
-"""Entry points to candidates: plugins are loaded, checked and ordered here.
+"""Entry points to candidates: plugins are loaded, checked and ordered here, and their hooks called.
 
 A plugin that fails to import, declares nothing or declares nonsense is `Unloaded` with its outcome, never an
 exception, so that one broken distribution cannot hide the others.
@@ -6,32 +6,66 @@ exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from accel_core._text import clean
-from accel_core._version import __version__
-from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-from accel_core.detection import builtin, plugins
-from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of
-from accel_core.detection.records import Candidate, Found, Outcome, Status, Unloaded
-from accel_core.settings import Pin, Settings, normalize_distribution, read
+from accel_core import __version__
+from accel_core._support.packages import EntryPoint, entry_points
+from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, RECORDS, Backend, Provenance, is_unknown_field
+from accel_core.detection import Candidate, Outcome, Status, Unloaded
+from accel_core.detection.guard import announce, quiet, restoring
+from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
+from accel_core.settings import Pin, Settings, normalize_distribution
 
-__all__ = ["Load", "builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
-
+if TYPE_CHECKING:
+    import pluggy
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
 Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
 
+CPU = Backend(
+    name="cpu",
+    priority=0,
+    device_type="cpu",
+    accelerator="accel_core.accelerators.cpu:CPUAccelerator",
+    description="the processor, through torch.cpu",
+    install_hint="pip install torch",
+    communication_backend="gloo",
+)
 
-def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
-    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
+GENERIC = Backend(
+    name="generic",
+    priority=100,
+    device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
+    accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
+    description="an accelerator that torch reports and no installed plugin knows",
+    install_hint="pip install torch",
+    communication_backend="",
+)
 
-    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
-    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
-    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
-    """
-    settings = read()
-    return Found(find(None, settings, loader(settings, isolated=isolated)))
+
+class Unimported:
+    """A plugin whose declarations a child process has read; it is imported here when a hook is called."""
+
+    def __init__(self, entry_point: EntryPoint) -> None:
+        self.entry_point = entry_point
+
+    @functools.cached_property
+    def imported(self) -> object:
+        """The module; raises whatever its import raises. What it prints goes to stderr."""
+        with quiet():
+            return self.entry_point.load()
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it was imported here since."""
+        return "imported" in vars(self)
+
+
+# --- Candidates ----------------------------------------------------------------------------------------
 
 
 def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
@@ -42,37 +76,29 @@ def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | U
     does not say which, both come back and neither is imported. A built-in name means the built-in one
     unless the pin says otherwise.
     """
-    installed = find_entry_points(ENTRY_POINT_GROUP)
+    every = entry_points(ENTRY_POINT_GROUP)
     if pin is None:
-        return rank([*builtin_candidates(), *_loaded(installed, settings, load)])
+        return rank([*builtin_candidates(), *_loaded(every, settings, load)])
     own = tuple(c for c in builtin_candidates() if c.matches([pin]))
     if own:
         return own
-    named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
+    named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
-        return tuple(map(_claim, named))
-    candidates = [c for c in _loaded(named, settings, load) if c.matches([pin])]
-    if not candidates:
-        others = [e for e in installed if e not in named]
-        candidates = [c for c in _loaded(others, settings, load) if c.matches([pin])]
-    return rank(candidates)
+        claim = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
+        return tuple(unloaded(e, claim) for e in named)
+    for plugins in (named, [e for e in every if e not in named]):
+        if candidates := [c for c in _loaded(plugins, settings, load) if c.matches([pin])]:
+            return rank(candidates)
+    return ()
 
 
-def _loaded(entry_points: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
+def _loaded(plugins: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
     """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
-    given = list(entry_points)
+    given = list(plugins)
     left = [e for e in given if _may_be_loaded(e, settings)]
-    refused = [_refused(e) for e in given if e not in left]
+    blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
+    refused = [unloaded(e, blocked) for e in given if e not in left]
     return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
-
-
-def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """Return the reader of declarations: in child processes if settings or the caller ask, else here."""
-    if isolated or settings.isolated:
-        from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
-
-        return IsolatedLoader(settings.probe_timeout)
-    return lambda entry_points: [plugins.load(e) for e in entry_points]
 
 
 def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
@@ -89,31 +115,21 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
     return not blocked and any(pin.distribution == normalized for pin in settings.allow)
 
 
-def _refused(entry_point: EntryPoint) -> Unloaded:
-    blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
-    return plugins.unloaded(entry_point, blocked)
-
-
 def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
-    names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name]
-    return [*dict.fromkeys(sorted(names)), *(c.name for c in reversed(builtin_candidates()))]
+    names = [clean(e.name.lower()) for e in entry_points(ENTRY_POINT_GROUP) if e.name]
+    return [*dict.fromkeys(sorted(names)), GENERIC.name, CPU.name]
 
 
 def declarers(name: str) -> set[str]:
     """The distributions whose entry point has that name, read from metadata alone."""
-    return {clean(e.distribution) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
+    return {clean(e.distribution) for e in entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(backend._declared_by(ours), None) for backend in (builtin.CPU, builtin.GENERIC))
-
-
-def _claim(entry_point: EntryPoint) -> Unloaded:
-    """Describe a plugin by its entry point alone."""
-    return plugins.unloaded(entry_point, Outcome(Status.NOT_PROBED, "its plugin was not loaded"))
+    return tuple(Candidate(backend._declared_by(ours), None) for backend in (CPU, GENERIC))
 
 
 def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:
@@ -123,16 +139,16 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     whatever the numbers say: what it impersonates looks usable when it is not.
     """
     items = list(candidates)
-    impersonators = [c for c in items if isinstance(c, Candidate) and c.backend.impersonates]
-    places = {id(c): _place(c, items, ()) for c in impersonators}
+    declared = [(c, c.backend.device_type) for c in items if isinstance(c, Candidate)]
 
     def key(candidate: Candidate | Unloaded) -> tuple[object, ...]:
-        priority, depth = places.get(id(candidate), (candidate.priority, 0))
+        taken = candidate.backend.in_torch.impersonates if isinstance(candidate, Candidate) else ""
+        behind = [c.priority for c, kind in declared if taken and kind == taken and c is not candidate]
         return (
-            -priority,
-            -depth,
+            -max([candidate.priority, *behind]),
+            not behind,
             -candidate.priority,
-            candidate.builtin and candidate.name == builtin.CPU.name,
+            candidate.builtin and candidate.name == CPU.name,
             candidate.name,
             normalize_distribution(candidate.distribution),
             candidate.provenance.version,
@@ -142,19 +158,183 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     return tuple(sorted(items, key=key))
 
 
-def _place(
-    candidate: Candidate, items: Sequence[Candidate | Unloaded], above: tuple[int, ...]
-) -> tuple[int, int]:
-    """The effective priority, and how many impersonations lie below (a circle ends at its start)."""
-    priority, depth = candidate.priority, 0
-    for target in _impersonated(candidate, items):
-        if id(target) not in above:
-            p, d = _place(target, items, (*above, id(candidate)))
-            priority, depth = max(priority, p), max(depth, d + 1)
-    return priority, depth
+# --- Declarations --------------------------------------------------------------------------------------
 
 
-def _impersonated(candidate: Candidate, items: Iterable[Candidate | Unloaded]) -> list[Candidate]:
-    target = candidate.backend.impersonates
-    others = (other for other in items if isinstance(other, Candidate) and other is not candidate)
-    return [other for other in others if target and other.backend.device_type == target]
+def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+    """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
+    try:
+        with quiet(), restoring(provenance(entry_point)):
+            return read_plugin(entry_point)
+    except CAUGHT as error:
+        return (unloaded(entry_point, failure(entry_point, error)),)
+
+
+def read_plugin(entry_point: EntryPoint) -> tuple[Candidate, ...]:
+    """Import one plugin's module and read its declarations; raises what goes wrong."""
+    source = provenance(entry_point)
+    announce(import_step(entry_point))
+    if not entry_point.name:
+        raise InvalidBackendError("the entry point has no name, expected that of its backend")
+    if not entry_point.module:
+        raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
+    plugin = entry_point.load()
+    announce(f"accel_backends() of {source}")
+    unique = {(b.name, b.priority): b._declared_by(source) for b in declarations(plugin)}
+    return tuple(Candidate(backend, plugin) for backend in unique.values())
+
+
+def name_of(entry_point: EntryPoint) -> str:
+    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
+    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+
+
+def provenance(entry_point: EntryPoint) -> Provenance:
+    """Return the provenance of the entry point, as messages name it."""
+    # Folder names and metadata may hold anything, and these go into every message.
+    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
+    return Provenance(distribution, version, entry_point.name, entry_point.value)
+
+
+def import_step(entry_point: EntryPoint) -> str:
+    """The step of importing a plugin, as `guard` announces it."""
+    return f"importing {clean(entry_point.value)}, the plugin of {provenance(entry_point)}"
+
+
+def declarations(plugin: object) -> list[Backend]:
+    """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
+    import pluggy
+
+    # Not through the hook's caller, which takes all hooks of a plugin or none.
+    reader = pluggy.PluginManager(PROJECT)
+    options = {name: reader.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
+    declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
+    if not declaring:
+        raise InvalidBackendError(
+            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
+        )
+    return [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+
+
+def _checked(declared: object) -> list[Backend]:
+    several = isinstance(declared, Sequence) and not isinstance(declared, str)
+    items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
+    if not items:
+        raise InvalidBackendError(
+            "accel_backends() returned an empty sequence, expected at least one Backend"
+        )
+    for item in items:
+        kind = type(item)
+        if kind is not Backend and (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+            raise InvalidBackendError(
+                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
+                hint="start Python again, or import the plugin's modules anew as well",
+            )
+        if not isinstance(item, Backend):
+            raise InvalidBackendError(
+                f"accel_backends() returned {shown(item)} ({kind.__name__}), "
+                "expected accel_core.Backend or a sequence of them"
+            )
+    return [item for item in items if isinstance(item, Backend)]
+
+
+def encode_backend(backend: Backend) -> dict[str, object]:
+    """A declaration as JSON: without its provenance, and without fields that have their default."""
+    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
+    return {field.name: value for field, value in said if value != field.default}
+
+
+def decode_backend(given: Mapping[str, Any]) -> Backend:
+    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
+    values = {name: _tuples(value) for name, value in given.items()}
+    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
+    return Backend(**{**values, **records})
+
+
+def _tuples(value: object) -> Any:
+    """Lists, as which tuples come through JSON, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# --- Failures ------------------------------------------------------------------------------------------
+
+
+def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
+    """The plugin whose declarations cannot be read, and why."""
+    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
+
+
+def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
+    """The outcome of an `error` that loading the plugin raised.
+
+    What a signal handler of the program's raised is raised anew.
+    """
+    raise_if_users(error)
+    at = f"entry point {entry_point.name} = {entry_point.value!r}"
+    if isinstance(error, InvalidBackendError):
+        hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
+        return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
+    return unfit(entry_point.distribution, error, at) or Outcome(
+        Status.BROKEN,
+        f"the plugin failed to load: {root_cause(error)} ({at})",
+        f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
+        error=error,
+    )
+
+
+def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
+    """The outcome of a plugin that was written for another accel-core; `None` for any other error.
+
+    It asks accel_core for a name, or has a hook or an argument of one, that this accel_core lacks.
+    """
+    first = root(error)
+    asked = first.name or "" if isinstance(first, ImportError) else ""
+    lacking = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
+    if lacking or is_unknown_field(first) or asked.partition(".")[0] == "accel_core":
+        reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
+        return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
+    from pluggy import PluginValidationError
+
+    if not isinstance(error, PluginValidationError):
+        return None
+    hint = f"pip install --upgrade {distribution} accel-core"
+    return Outcome(Status.INVALID, f"a hook does not fit: {root_cause(error)}", hint, error=error)
+
+
+# --- Hooks ---------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _hooks(plugin: object) -> pluggy.HookRelay:
+    """The hooks of one plugin: a manager each, so that a plugin that raises does not end the others' turn.
+
+    Raises pluggy's `PluginValidationError` for a plugin that does not fit our hooks.
+    """
+    import pluggy
+
+    from accel_core import hookspecs
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin)
+    manager.check_pending()
+    return manager.hook
+
+
+def caller(plugin: object, hook: str) -> pluggy.HookCaller:
+    """The caller of `hook` for this plugin alone; imports an `Unimported` one, which may raise anything."""
+    module = plugin.imported if isinstance(plugin, Unimported) else plugin
+    found: pluggy.HookCaller = getattr(_hooks(module), hook)
+    return found
+
+
+def ask(plugin: object, hook: str, **arguments: object) -> list[Any]:
+    """Return what one plugin answers but `None`; at most one answer of a `firstresult` hook.
+
+    Raises what the import of an `Unimported` plugin and its hook raise.
+    """
+    calling = caller(plugin, hook)
+    answer: Any = calling(**arguments)
+    if calling.spec is not None and calling.spec.opts["firstresult"]:
+        return [] if answer is None else [answer]
+    return list(answer)

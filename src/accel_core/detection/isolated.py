@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support.guarded import reported
-from accel_core._text import clean
-from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
-from accel_core.detection import plugins
+from accel_core import machine
+from accel_core._support.packages import EntryPoint, entry_points
+from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.plugins import EntryPoint, Unimported, provenance, unloaded
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import InvalidBackendError, root_cause, root_place
-from accel_core.machine import host
+from accel_core.detection.discovery import (
+    Unimported,
+    decode_backend,
+    encode_backend,
+    provenance,
+    unloaded,
+)
+from accel_core.detection.guard import announcing_to
+from accel_core.errors import InvalidBackendError, clean, root_cause, root_place
 from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
-
-__all__ = [
-    "IsolatedLoader", "decode_backend", "decode_candidate", "encode_backend", "encode_candidate",
-    "probe_isolated",
-]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +42,8 @@ Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
 class IsolatedLoader:
     """Reads plugins' declarations in child processes, each once; none is imported here.
 
-    One child loads all plugins. If it dies, each plugin has a child of its own, and the guilty one is
-    `Unloaded` with how its child ended. The candidates' plugins are `Unimported`. `timeout`: seconds for each
-    plugin's import and for each `accel_backends()`, the first counted from the child's first sign of life.
+    One child loads all plugins. Each that fails there, or has no answer as the child died, is loaded alone in
+    another. The candidates' plugins are `Unimported`. `timeout`: seconds for a child.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -59,30 +58,16 @@ class IsolatedLoader:
 
             _log.info("load %s plugins in a child process", len(new))
             found = self._in_child(new)
-            # One that fails beside others may fail for what another of them has changed.
-            left = {e: e in found for e in new if len(new) > 1 and _fails(found.get(e))}
-            for alone in child.each(lambda e: self._in_child([e]), left, host.usable_cores()) if left else ():
-                found |= alone
+            left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
+            alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
+            for entry_point, rows in zip(left, alone, strict=True):
+                together = () if _fails(rows) else found.get(entry_point, ())
+                found[entry_point] = tuple(map(_beside_others, together)) or rows
             self._known |= found
-            # Of those that another one spoils, the first tells who.
-            spoiled = [e for e, lived in left.items() if lived and not _fails(found[e])][:1]
-            self._known |= next(filter(None, (self._spoiling(e, s) for s in spoiled for e in new)), {})
         return [self._known[e] for e in entry_points]
 
-    def _spoiling(self, entry_point: EntryPoint, other: EntryPoint) -> Plugins:
-        """The verdict on a plugin after which another fails to load that loads alone; empty for none."""
-        beside = self._in_child([entry_point, other]).get(other, ())
-        failed = [each.outcome.reason for each in beside if isinstance(each, Unloaded)]
-        reason = f"once it is imported, {provenance(other)} fails to load: {''.join(failed[:1])}"
-        hint = f"report this to the maintainers of {clean(entry_point.distribution)}, or pip uninstall it"
-        spoils = unloaded(entry_point, Outcome(Status.BROKEN, reason, hint))
-        return {entry_point: (spoils,)} if failed else {}
-
     def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
-        """Return what each declares; if the child crashed or hung with several, only the one that hangs.
-
-        A child that died may have died of another plugin's thread, or patch.
-        """
+        """Return what each declares; nothing if the child died with several, as any may be to blame."""
         from accel_core._support import child
 
         job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
@@ -94,23 +79,30 @@ class IsolatedLoader:
             declared: Any = report.answer["plugins"]
             report.pass_on()
             return {e: _decode_plugin(e, rows) for e, rows in zip(entry_points, declared, strict=True)}
-        hanging = [e for e in entry_points if report.timed_out and report.stage == plugins.steps(e)[0]]
-        guilty = entry_points if len(entry_points) == 1 else hanging
-        return {e: (unloaded(e, self._outcome(e, report)),) for e in guilty}
-
-    def _outcome(self, entry_point: EntryPoint, report: ChildReport) -> Outcome:
-        step = f"report this to the maintainers of {clean(entry_point.distribution)}"
-        return _ended(report, "loaded its plugin", step, plugins.name_of(entry_point))
+        if len(entry_points) > 1:
+            return {}
+        (e,) = entry_points
+        step = f"report this to the maintainers of {clean(e.distribution)}"
+        return {e: (unloaded(e, _ended(report, "loaded its plugin", step, discovery.name_of(e))),)}
 
 
-def _fails(rows: tuple[Candidate | Unloaded, ...] | None) -> bool:
+def _fails(rows: tuple[Candidate | Unloaded, ...]) -> bool:
     return not rows or any(isinstance(c, Unloaded) and c.outcome.status is Status.BROKEN for c in rows)
+
+
+def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
+    """The plugin that fails beside the others, as in a process that loads them all, and alone does not."""
+    if isinstance(failed, Candidate):
+        return failed
+    reason = f"{failed.outcome.reason}; it loads alone, so another plugin is to blame"
+    hint = "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
+    return replace(failed, outcome=failed.outcome._replace(reason=reason, hint=hint))
 
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
-    with reported(stage):
-        loaded = [plugins.load(EntryPoint(*fields)) for fields in job["entry_points"]]
+    with announcing_to(stage):
+        loaded = [discovery.load(EntryPoint(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
@@ -126,7 +118,7 @@ def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple
         )
     except (InvalidBackendError, KeyError, TypeError, ValueError) as error:
         wrong = error if isinstance(error, InvalidBackendError) else InvalidBackendError(root_cause(error))
-        return (unloaded(entry_point, plugins.failure(entry_point, wrong)),)
+        return (unloaded(entry_point, discovery.failure(entry_point, wrong)),)
 
 
 # --- A probe -------------------------------------------------------------------------------------------
@@ -156,17 +148,13 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
 
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: import the candidate's plugin, and no other, and ask it and its device."""
-    with reported(stage):
-        return _encode_outcome(_probed(job))
+    with announcing_to(stage):
+        candidate = decode_candidate(job["candidate"])
+        loaded = candidate if candidate.builtin else _loaded_again(candidate)
+        return _encode_outcome(loaded if isinstance(loaded, Outcome) else _ask(loaded, job))
 
 
-def _probed(job: dict[str, Any]) -> Outcome:
-    candidate = decode_candidate(job["candidate"])
-    if not candidate.builtin:
-        found = _loaded_again(candidate)
-        if isinstance(found, Outcome):
-            return found
-        candidate = found
+def _ask(candidate: Candidate, job: dict[str, Any]) -> Outcome:
     others = [
         replace(other, plugin=candidate.plugin) if other.provenance == candidate.provenance else other
         for other in map(decode_candidate, job["others"])
@@ -179,9 +167,9 @@ def _probed(job: dict[str, Any]) -> Outcome:
 
 def _loaded_again(candidate: Candidate) -> Candidate | Outcome:
     """The same candidate with its plugin loaded; or why it is missing here."""
-    installed = plugins.find_entry_points(ENTRY_POINT_GROUP)
+    installed = entry_points(ENTRY_POINT_GROUP)
     entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
-    for found in plugins.load(entry_point) if entry_point is not None else ():
+    for found in discovery.load(entry_point) if entry_point is not None else ():
         if isinstance(found, Unloaded):
             return found.outcome
         if (found.name, found.priority) == (candidate.name, candidate.priority):
@@ -228,17 +216,6 @@ def decode_candidate(given: Mapping[str, Any]) -> Candidate:
     return replace(candidate, plugin=None) if candidate.builtin else candidate
 
 
-def encode_backend(backend: Backend) -> dict[str, object]:
-    """Encode a declaration: without its provenance, and without fields that have their default."""
-    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
-    return {field.name: value for field, value in said if value != field.default}
-
-
-def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
-    return Backend(**{name: _tuples(value) for name, value in given.items()})
-
-
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:
     """Encode an outcome; of its error, the texts that people read."""
     error = outcome.error
@@ -247,18 +224,5 @@ def _encode_outcome(outcome: Outcome) -> dict[str, object]:
 
 
 def _decode_outcome(given: Mapping[str, Any]) -> Outcome:
-    """The outcome that `_encode_outcome` wrote; raises `KeyError` or `ValueError` for anything else."""
-    devices = given["devices"]
-    return Outcome(
-        Status(given["status"]),
-        str(given["reason"]),
-        str(given["hint"]),
-        devices if isinstance(devices, int) else None,
-        cause=str(given["cause"]),
-        where=str(given["where"]),
-    )
-
-
-def _tuples(value: object) -> Any:
-    """Lists, as which tuples come through JSON, as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    """The outcome that `_encode_outcome` wrote; raises `KeyError`, `TypeError` or `ValueError` for others."""
+    return Outcome(**{**given, "status": Status(given["status"])})

@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
-from accel_core.settings import Pin, Settings
-
-__all__ = [
-    "MANY", "conflict", "fallback", "is_uninstalled", "merely_absent", "merged", "none_found", "not_found",
-    "not_known", "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
-]  # fmt: skip
+from accel_core.settings import Pin, Settings, normalize_distribution
 
 # --- Verdicts ------------------------------------------------------------------------------------------
 
 #: From how many on backends that only lack a package share one line.
-MANY = 3
+_MANY = 3
 
 
-def is_uninstalled(verdict: Verdict) -> bool:
+def _is_uninstalled(verdict: Verdict) -> bool:
     """Whether all that can be said is that a package is not installed: no hardware asks for it."""
     return verdict.status is Status.NOT_INSTALLED and not verdict.evidence
 
 
+def _is_missing(verdict: Verdict) -> bool:
+    """Whether all that can be said is that a device is missing."""
+    return verdict.status is Status.NO_DEVICE and not verdict.evidence and not verdict.broken
+
+
+def _is_absent(verdict: Verdict) -> bool:
+    return verdict.absent and _is_missing(verdict)
+
+
 def merely_absent(verdict: Verdict) -> bool:
     """Whether there is nothing to mend, for its device is not here or its package is not installed."""
-    absent = verdict.absent and verdict.status is Status.NO_DEVICE
-    return (absent or is_uninstalled(verdict)) and not verdict.needs_mending
+    return (_is_absent(verdict) or _is_uninstalled(verdict)) and not verdict.needs_mending
 
 
 def none_found(hardware: Iterable[str]) -> str:
@@ -61,6 +64,62 @@ def reason(verdict: Verdict) -> str:
     return text.replace("[0-9]*", "0")  # a pattern as one of the nodes that it means
 
 
+def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[Verdict], list[Verdict]]:
+    """The verdicts with a row of their own, and those that share one line; in plain words, or `in_full`.
+
+    What is only not installed shares the line, unless it is so few that each can say what to do. Each cause
+    stands in full where it is first: it may be long, and a broken torch breaks all.
+    """
+    every = list(verdicts)
+    uninstalled = [v for v in every if _is_uninstalled(v)]
+    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
+    rows: list[Verdict] = []
+    told = {"": ""}
+    for first, *others in _declarations(every):
+        if first in shared:
+            continue
+        group = [first, *others]
+        if in_full or not _is_absent(first):
+            why = _joined(v.reason if in_full else reason(v) for v in group)
+        else:
+            why = none_found(v.hardware for v in group)
+        if same := told.get(first.cause):
+            why = why.replace(f": {first.cause}", f", for the same reason as {same}")
+        told.setdefault(first.cause, first.name)
+        rows.append(first._replace(reason=why))
+    known = {_key(v) for v in rows}
+    return rows, [v for v in shared if _key(v) not in known]
+
+
+def _declarations(verdicts: Sequence[Verdict]) -> Iterable[list[Verdict]]:
+    """The verdicts in groups that are told as one: CUDA and ROCm are two declarations of one `cuda`.
+
+    Those of one distribution with one status and one next step are one group. That the device of one is
+    missing is no news beside another declaration of the same backend that says more.
+    """
+    groups: dict[object, list[Verdict]] = {}
+    for v in verdicts:
+        alike = (w for w in verdicts if _key(w) == _key(v))
+        if _is_missing(v) and not all(_is_missing(w) or _is_uninstalled(w) for w in alike):
+            continue
+        groups.setdefault((_key(v), v.status, "" if _is_absent(v) else v.hint), []).append(v)
+    return groups.values()
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    """All reasons; what stands behind each alike is said once."""
+    every = list(dict.fromkeys(reasons))
+    parts = [each.rpartition("; and ") for each in every]
+    common = {last for _, _, last in parts}
+    if len(every) == 1 or len(common) > 1:
+        return "; ".join(every)
+    return "; ".join([*(first for first, _, _ in parts), f"and {common.pop()}"])
+
+
+def _key(verdict: Verdict) -> tuple[str, str]:
+    return verdict.name, normalize_distribution(verdict.provenance.distribution)
+
+
 def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
     """Why the CPU is used, where something else is installed or present.
 
@@ -81,63 +140,24 @@ def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bo
 
 def _in_one_line(news: Sequence[Verdict]) -> str:
     """Reasons that are not only an absence, and the absences at once."""
-    told = [f"{v.name}: {reason(v)}" for v in merged(news) if not merely_absent(v)]
-    absent = [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]
-    if absent:
+    told = [f"{v.name}: {v.reason}" for v in folded(news)[0] if not merely_absent(v)]
+    if absent := [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]:
         told.append(none_found(absent))
-    uninstalled = dict.fromkeys(v.name for v in news if is_uninstalled(v))
-    if uninstalled and not told:
-        told.append(f"vendor's package not installed: {', '.join(uninstalled)}")
+    if not told:
+        told = _uninstalled(v for v in news if _is_uninstalled(v))
     return "; ".join(told)
 
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Why each accelerator that is installed or present is not used, a line each; what is here first."""
     news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
-    return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
+    rows, uninstalled = folded(news, in_full=True)
+    return _lines([*missing, *rows, *_uninstalled(uninstalled)])
 
 
-def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
-    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
-    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
-    if len(missing) < MANY:
-        return list(map(str, merged(verdicts)))
-    lines = map(str, merged([v for v in verdicts if v not in missing]))
-    names = ", ".join(dict.fromkeys(v.name for v in missing))
-    return [*lines, f"vendor's package not installed: {names}"]
-
-
-def merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts with those on several declarations of one backend merged: CUDA and ROCm are both `cuda`.
-
-    That the device of one is missing is no news beside the device, or the failure, of another. What has one
-    status and one next step is one verdict, with the reasons of all.
-    """
-    kept: dict[object, Verdict] = {}
-    for v in verdicts:
-        missing = v.status is Status.NO_DEVICE and not v.evidence
-        if missing and any(_is_other_way(w, v) and (w.evidence or w.status.is_failure) for w in verdicts):
-            continue
-        same = kept.get(key := (v.name, v.provenance, v.status, v.hint))
-        if same is None:
-            kept[key] = v
-        elif v.reason not in same.reason.split("; "):
-            kept[key] = same._replace(reason=_joined(same.reason, v.reason))
-    return list(kept.values())
-
-
-def _joined(reason: str, other: str) -> str:
-    """Both reasons; what stands in both ways alike is said once, behind."""
-    (first, _, common), (second, _, also) = reason.rpartition("; and "), other.rpartition("; and ")
-    return f"{first}; {second}; and {common}" if first and common == also else f"{reason}; {other}"
-
-
-def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
-    """Whether both are one distribution's declarations of one backend, through the same package."""
-    return verdict is not other and (
-        (verdict.name, verdict.provenance, verdict.vendor_import)
-        == (other.name, other.provenance, other.vendor_import)
-    )
+def _uninstalled(verdicts: Iterable[Verdict]) -> list[str]:
+    names = ", ".join(dict.fromkeys(v.name for v in verdicts))
+    return [f"vendor's package not installed: {names}"] if names else []
 
 
 # --- Errors --------------------------------------------------------------------------------------------
@@ -200,13 +220,13 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
     """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
     instead = _instead(others)
-    verdicts = merged(verdicts)
-    if len(verdicts) == 1:
-        v = verdicts[0]
+    every = [g[0]._replace(reason=_joined(v.reason for v in g)) for g in _declarations(verdicts)]
+    if len(every) == 1:
+        v = every[0]
         what = "gave no answer in time" if v.status is Status.TIMED_OUT else "is not usable"
         refusal = f"{v.name} ({v.provenance}) {what}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
-    return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
+    return f"{settings.asked}: none of these is usable.\n{_lines(every)}\n{instead}"
 
 
 def _instead(others: Sequence[str]) -> str:
@@ -237,8 +257,8 @@ def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterab
     )
 
 
-def _lines(verdicts: Iterable[Verdict]) -> str:
-    return "\n".join(f"  {v}" for v in verdicts)
+def _lines(items: Iterable[object]) -> str:
+    return "\n".join(f"  {item}" for item in items)
 
 
 def _next(hint: str) -> str:

@@ -5,26 +5,48 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
+import enum
 import logging
+import os
+import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.torch_import import private_use1_is_free
+from accel_core import machine
+from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import builtin
-from accel_core.detection.creation import installed_imports
-from accel_core.detection.device import Group, ask_device, plugin_answer
-from accel_core.detection.facts import examine
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict, verdict
+from accel_core.detection import (
+    Candidate,
+    Outcome,
+    Status,
+    Unloaded,
+    Verdict,
+    autoload,
+    device,
+    no_device,
+    verdict,
+)
+from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices
+from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from accel_core.detection.autoload import Spoiler
+    from packaging.specifiers import SpecifierSet
 
-__all__ = ["Prober", "can_be_broken"]
+    from accel_core.detection.autoload import Spoiler
+    from accel_core.machine.placement import Placement
 
 _log = logging.getLogger(__name__)
+
+
+class Way(enum.Enum):
+    """How a plugin and its device are asked."""
+
+    HERE = "in this process"
+    CHILD_FIRST = "in a child process, then in this one if the child lives to see a device"
+    CHILD = "in a child process only"
 
 
 class Prober:
@@ -61,70 +83,71 @@ class Prober:
             return at_rank
         if known is not None:
             return known
-        group = Group(among)
-        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
-        outcome, absence = examine(candidate, self._settings, seen, pinned=pinned)
+        case = _case(candidate, self._settings, pinned)
+        outcome, doubt = examine(case)
         broken: Verdict | None = None
         if outcome is None:
-            assert isinstance(candidate, Candidate)
-            doubtful = absence is not None and not pinned
-            outcome = counted = None
-            if candidate.builtin:  # answers without importing anything, and needs no child for that
-                outcome = plugin_answer(candidate, group)
-            risky = isolated or doubtful or self._is_risky(candidate.backend, group.beside(candidate), pinned)
-            if outcome is None and risky:
-                from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
-
-                outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=pinned)
-                lives = outcome.status is Status.USABLE or (pinned and outcome.status is Status.NO_DEVICE)
-                if lives and not isolated:  # in this process too, but for a count that would start the device
-                    counted = outcome if candidate.backend.count_starts_device else None
-                    outcome = None
-            if outcome is None:
-                outcome = ask_device(candidate, group, pinned=pinned, counted=counted)
-            if doubtful and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
-                outcome = absence  # the vendor counts none either, or fails as one does without its device
-        assert outcome is not None
+            outcome = self._ask(case, device.Group(among), doubt, isolated=isolated)
+            if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
+                outcome = doubt  # the vendor counts none either, or fails as one does without its device
         if pinned and outcome.is_absence:
-            why = absence or outcome  # what was seen without the vendor says more than its count
+            why = doubt or outcome  # what was seen without the vendor says more than its count
             outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
         elif (self.isolated or self._settings.strict) and not pinned:
             broken = self._broken(candidate, outcome, among)
-        found = verdict(candidate, outcome, seen, (time.perf_counter() - start) * 1e3, broken)
+        found = verdict(candidate, outcome, case.evidence, (time.perf_counter() - start) * 1e3, broken)
         _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
-        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
-        ruled_out, _ = examine(candidate, self._settings, seen)
-        return verdict(candidate, ruled_out or otherwise, seen)
+        case = _case(candidate, self._settings)
+        return verdict(candidate, examine(case)[0] or otherwise, case.evidence)
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
         """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
-        if not self._autoload or not (self.isolated or fallback) or not builtin.announced():
+        if not self._autoload or not (self.isolated or fallback):
             return ()
-        from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
+        return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
-        return spoilers(chosen.backend if chosen is not None else None, self._settings.probe_timeout)
+    def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
+        """Ask the plugin and its device, in the way that the case needs."""
+        candidate, counted = case.candidate, None
+        assert isinstance(candidate, Candidate)
+        # What is built in answers without importing anything, and needs no child for that.
+        if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
+            return answer
+        way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
+        if way is not Way.HERE:
+            from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
-    def _is_risky(self, backend: Backend, others: tuple[Backend, ...], pinned: bool) -> bool:
-        """Whether a child process comes first: it is asked for, or this process could be spoilt."""
-        asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
-        if asked_for or builtin.loads_unclaimed(backend, others):
-            return True
-        return not pinned and self._takes_the_slot(backend, others)
+            outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
+            lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
+            if way is Way.CHILD or not lives:
+                return outcome
+            counted = outcome if case.backend.in_torch.in_child == "count" else None
+        return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
+
+    def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
+        """A child comes first if it is asked for, if no device is expected, or to spare this process."""
+        backend = case.backend
+        asked_for = self._settings.isolated or backend.in_torch.in_child
+        doubtful = not case.pinned and (doubt or self._takes_the_slot(backend, others))
+        child_first = asked_for or doubtful or autoload.loads_unclaimed(backend, others)
+        return Way.CHILD_FIRST if child_first else Way.HERE
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.private_use1 or not private_use1_is_free():
+        torch = sys.modules.get("torch")
+        is_free = torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT
+        if not backend.in_torch.private_use1 or not is_free:
             return False
-        rivals = [b for b in others if b.private_use1 and installed_imports(b)]
-        return bool(rivals or len(self._settings.pins) > 1 or builtin.unclaimed((*others, backend)))
+        rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
+        return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
     def _broken(
         self, candidate: Candidate | Unloaded, outcome: Outcome, among: tuple[Candidate | Unloaded, ...]
@@ -139,4 +162,281 @@ class Prober:
 
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:
     """Whether a vendor's package is installed, which need not work."""
-    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+    return isinstance(candidate, Candidate) and device.installed_imports(candidate.backend) not in (
+        [],
+        ["torch"],
+    )
+
+
+# --- Steps that import nothing, the cheapest first -----------------------------------------------------
+
+
+class Case(NamedTuple):
+    """One candidate, and what its steps look at."""
+
+    candidate: Candidate | Unloaded
+    settings: Settings
+    #: Of its hardware, as `machine.devices` gives it.
+    evidence: Evidence | None
+    #: The user asked for this backend by name, so it may be usable without a device.
+    pinned: bool = False
+    #: The folder under which `/proc` and the container's marks are looked for.
+    root: str = "/"
+
+    @property
+    def backend(self) -> Backend:
+        """The declaration, once the steps on unloaded plugins have passed."""
+        assert isinstance(self.candidate, Candidate)
+        return self.candidate.backend
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the device's runtime has started here: then neither files nor variables decide."""
+        namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
+        ask = getattr(namespace, "is_initialized", None)
+        try:
+            return bool(ask and ask())
+        except Exception:  # a vendor's namespace, before or after its package has failed
+            return False
+
+
+def _case(candidate: Candidate | Unloaded, settings: Settings, pinned: bool = False) -> Case:
+    seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
+    return Case(candidate, settings, seen, pinned)
+
+
+def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
+    """Return what rules the candidate out, and what speaks against its device without deciding; else `None`.
+
+    Nothing that speaks against the device decides about a pin. Where device nodes are all that is known of
+    the hardware their absence does not decide either: drivers rename them, and the vendor can count.
+    """
+    doubt: Outcome | None = None
+    for step in _STEPS:
+        outcome = step(case)
+        if outcome is None:
+            continue
+        conjecture = step is _on_the_machine and not case.backend.hardware.pci_ids
+        if outcome.is_absence and (case.pinned or conjecture):
+            doubt = doubt or outcome
+            continue
+        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.hardware.pci_ids
+        missing = _on_the_machine(case) if sure else None
+        return (_both(missing, outcome) if missing else outcome), doubt
+    return None, doubt
+
+
+def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
+    """Join both reasons against a pin; the first step is a machine with the device, not an installation."""
+    return obstacle._replace(
+        reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
+        hint="run on a machine that has one"
+        + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
+    )
+
+
+def _policy(case: Case) -> Outcome | None:
+    name, distribution, settings = case.candidate.name, case.candidate.distribution, case.settings
+    for pin in settings.block:
+        if pin.matches(name, distribution):
+            return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {pin} out of ACCEL_BLOCK")
+    if settings.permits(name, distribution):
+        return None
+    return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {name} to ACCEL_ALLOW")
+
+
+def _unread(case: Case) -> Outcome | None:
+    return case.candidate.outcome if isinstance(case.candidate, Unloaded) else None
+
+
+def _platform(case: Case) -> Outcome | None:
+    if machine.platform_matches(case.backend.hardware.platforms):
+        return None
+    return Outcome(
+        Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
+    )
+
+
+def _vendor_installed(case: Case) -> Outcome | None:
+    backend = case.backend
+    if device.installed_imports(backend):
+        return None
+    reason = f"{' or '.join(backend.vendor_imports)} is not installed"
+    if case.evidence:
+        reason += f", though the hardware is there: {case.evidence}"
+    return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
+
+
+def _fits_torch(case: Case) -> Outcome | None:
+    """Whether what is built for one release of torch was built for the torch that is here.
+
+    Some such packages end the process when they are imported beside another torch.
+    """
+    backend = case.backend
+    build = torch_build() if backend.in_torch.same_version else None
+    if build is None:  # creation says that torch is missing
+        return None
+    from accel_core._support.packages import version
+
+    for name in backend.in_torch.same_version:
+        installed = version(name)
+        if installed is None:
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
+        release = _minor(installed)
+        if release != _minor(build.version):
+            reason = (
+                f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
+            )
+            # The plugin's own next step, where its hints know the reason as they know errors.
+            known = hint_for(BackendUnavailableError(reason), backend.hints)
+            otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            return Outcome(Status.INCOMPATIBLE, reason, known or otherwise)
+    return None
+
+
+def _minor(text: str) -> str:
+    """`"2.8"` of `"2.8.10+xpu"`."""
+    return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+def _own_namespace(case: Case) -> Outcome | None:
+    other = autoload.impersonator(case.backend)
+    return device.impersonated(case.backend, other) if other else None
+
+
+def _on_the_machine(case: Case) -> Outcome | None:
+    """Whether there are signs of the device. Before torch's build, as no other build brings a device."""
+    backend, root = case.backend, case.root
+    if case.evidence is None or case.evidence or case.is_running:
+        return None
+    named = _with_article(backend.hardware.name)
+    sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
+    if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
+        place = _placement(root)
+        if place.container and (step := place.step(backend)):
+            return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
+        if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+            reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
+            return no_device(reason, f"if it has {named}, {backend.hardware.driver_step}")
+    build = torch_build() if backend.in_torch.builds else None
+    if not backend.hardware.name or not backend.hardware.pci_ids:
+        reason = f"this machine has none of {sought}"
+    elif build is not None and build.has_any(backend.in_torch.builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware.name}"
+    else:
+        reason = f"this machine has no {backend.hardware.name} (none of {sought})"
+    # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
+    in_cluster = backend.hardware.name and any(name in os.environ for name in _SCHEDULERS)
+    step = _placement(root).schedulers_step(backend) if in_cluster else ""
+    return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
+
+
+#: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
+_SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+
+
+def _placement(root: str) -> Placement:
+    from accel_core.machine.placement import placement  # here, as few processes come here
+
+    return placement(root)
+
+
+#: What brings a device type into torch, where that is one of several builds.
+_BUILDS_OF = {"cuda": ("cuda", "hip")}
+
+
+def _torch_built_for_it(case: Case) -> Outcome | None:
+    """Whether torch was built with what the backend needs of it.
+
+    A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
+    """
+    backend = case.backend
+    build = torch_build() if backend.in_torch.builds else None
+    if build is None or build.has_any(backend.in_torch.builds):
+        return None
+    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
+    lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
+    reason = f"torch {build.version} is {build.kind}, without {lacking}"
+    return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
+
+
+def _not_hidden(case: Case) -> Outcome | None:
+    backend = case.backend
+    names = backend.visibility.filters + backend.visibility.variables
+    if case.is_running or not any(name in os.environ for name in names):
+        return None
+    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
+
+    mask = masks(backend, os.environ)
+    # What a runtime makes of a malformed value, it must tell.
+    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
+
+
+def _driver_loaded(case: Case) -> Outcome | None:
+    """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
+    backend, evidence, root = case.backend, case.evidence, case.root
+    if not evidence or evidence.nodes or not backend.hardware.name or case.is_running:
+        return None
+    if devices.device_nodes(backend.hardware.shared_nodes, root):
+        return None
+    named = _with_article(backend.hardware.name)
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+        reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
+        return no_device(reason, backend.hardware.driver_step)
+    nodes, place = (
+        " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]]),
+        _placement(root),
+    )
+    if nodes and place.container and (step := place.step(backend)):
+        return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
+    return None  # some drivers make their nodes at the first use
+
+
+def _with_article(name: str) -> str:
+    """`"an NVIDIA GPU"`, `"a Biren GPU"`: a word in capitals is spelled."""
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
+
+
+def _requirements(case: Case) -> Outcome | None:
+    """Required distributions and their versions, from metadata; markers that do not apply are passed over.
+
+    Last, for reading version ranges costs more than all the rest together.
+    """
+    backend = case.backend
+    for text in backend.requires:
+        from packaging.requirements import Requirement
+
+        from accel_core._support.packages import version
+
+        try:
+            requirement = Requirement(text)
+            applies = requirement.marker is None or requirement.marker.evaluate()
+        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
+        except (ValueError, RecursionError) as error:
+            reason = f"its requirement {shown(text)} is malformed: {error}"
+            return Outcome(Status.INVALID, reason, error=error)
+        name, installed = requirement.name, version(requirement.name)
+        if applies and installed is None:
+            hint = backend.install_hint or f"pip install '{text}'"
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
+        if applies and not _lies_in(requirement.specifier, str(installed)):
+            reason = f"it needs {text} and {name} {installed} is installed"
+            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+    return None
+
+
+def _lies_in(versions: SpecifierSet, installed: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return versions.contains(Version(installed), prereleases=True)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        return not versions
+
+
+#: In this order; each rules the candidate out, or passes with `None`.
+_STEPS: tuple[Callable[[Case], Outcome | None], ...] = (
+    _policy, _unread, _platform, _vendor_installed, _fits_torch, _own_namespace, _on_the_machine,
+    _torch_built_for_it, _not_hidden, _driver_loaded, _requirements,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Candidates and a judge to a choice: the one place that decides.
+"""The three questions: which backends there are, which one is chosen, and what each comes to.
 
 Nothing here looks at the machine: what there is comes from `find`, what it is worth from `judge`. Ranked
 choice goes down the order and stops at the first usable backend, so that a judge who probes when he is asked
@@ -10,40 +10,81 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Provenance
-from accel_core.detection import discovery
-from accel_core.detection.probe import Prober
-from accel_core.detection.records import (
+from accel_core.detection import (
     Candidate,
     Choice,
+    Found,
     How,
     Outcome,
     Selection,
     Status,
     Unloaded,
     Verdict,
+    discovery,
     verdict,
 )
+from accel_core.detection.discovery import Load
+from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, VARIABLES, Pin, Settings, normalize_distribution
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from accel_core.detection.autoload import Spoiler
-
-    #: The candidates that a pin means, `None` for all of them; in rank order.
-    Find = Callable[[Pin | None], tuple[Candidate | Unloaded, ...]]
+from accel_core.settings import (
+    ACCEL_ALLOW,
+    ACCEL_BLOCK,
+    VARIABLES,
+    Pin,
+    Settings,
+    normalize_distribution,
+    read,
+)
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["conflict", "conflicts", "select"]
+#: Candidates, in rank order.
+Candidates = tuple[Candidate | Unloaded, ...]
+#: The candidates that a pin means; `None` for all of them.
+Find = Callable[[Pin | None], Candidates]
+
+
+def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
+    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
+
+    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
+    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
+    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
+    """
+    settings = read()
+    return Found(discovery.find(None, settings, loader(settings, isolated=isolated)))
+
+
+def loader(settings: Settings, *, isolated: bool = False) -> Load:
+    """Return the reader of declarations: in child processes if settings or the caller ask, else here."""
+    if isolated or settings.isolated:
+        from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
+
+        return IsolatedLoader(settings.probe_timeout)
+    return lambda plugins: [discovery.load(e) for e in plugins]
+
+
+class _Decision(NamedTuple):
+    """Outcome of a choice, before it is put on record."""
+
+    how: How
+    considered: Candidates
+    verdicts: Sequence[Verdict]
+    candidate: Candidate | None = None
+    missing: tuple[str, ...] = ()
+    autoload: tuple[str, ...] = ()
+    error: AccelError | None = None
+
+    def refused(self, error: AccelError) -> _Decision:
+        """The same without a candidate, for `error` is what it came to."""
+        return self._replace(candidate=None, error=error)
 
 
 def select(
@@ -55,58 +96,175 @@ def select(
     """
     start = time.perf_counter()
     if find is None:
-        load = discovery.loader(settings, isolated=isolated)
+        load = loader(settings, isolated=isolated)
         find = functools.partial(discovery.find, settings=settings, load=load)
     judge = judge or Prober(settings, isolated=isolated)
-    choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
-    if judge.isolated and len(settings.pins) != 1:
-        choice = _as_far_as_known(choice)
-    ms = (time.perf_counter() - start) * 1e3
-    chosen = choice.selection.chosen
-    _log.info("%s, after %.1f ms", f"choose {chosen}" if chosen else "nothing can be chosen", ms)
-    selection = choice.selection._replace(
-        notes=_notes(settings, choice),
+    decided = (_pinned if settings.pins else _ranked)(settings, find, judge)
+    late = [v for v in decided.verdicts if v.status is Status.TIMED_OUT]
+    # A program goes on without a backend that gave no answer in time, or waits for it: no command is to say
+    # which.
+    if late and judge.isolated and len(settings.pins) != 1:
+        from accel_core.detection import messages  # here, as nearly every choice is known
+
+        decided = decided.refused(BackendUnavailableError(messages.not_known(late)))
+    candidate, error = decided.candidate, decided.error
+    selection = Selection(
+        chosen=candidate.name if candidate else None,
+        how=decided.how,
+        verdicts=tuple(decided.verdicts),
+        provenance=candidate.provenance if candidate else None,
         pid=os.getpid(),
-        environ=_environ(choice.considered),
-        ms=ms,
+        environ=_environ(decided.considered),
+        missing_plugins=decided.missing,
+        ms=(time.perf_counter() - start) * 1e3,
+        problem=str(error) if error else "",
+        notes=_notes(settings, decided),
+        autoload=decided.autoload,
     )
-    return choice._replace(selection=selection)
+    what = f"choose {selection.chosen}" if candidate else "nothing can be chosen"
+    _log.info("%s, after %.1f ms", what, selection.ms)
+    return Choice(selection, candidate, decided.considered, error)
 
 
-def _as_far_as_known(choice: Choice) -> Choice:
-    """The choice; where a backend that comes before it gave no answer in time, it is not known.
+def _ranked(settings: Settings, find: Find, judge: Prober) -> _Decision:
+    candidates = find(None)
+    clashes = _conflicts(candidates, settings)
+    verdicts: list[Verdict] = []
+    chosen: Candidate | None = None
+    for candidate in candidates:
+        if candidate in clashes:
+            verdicts.append(verdict(candidate, clashes[candidate]))
+        elif chosen is not None:
+            below = Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}")
+            verdicts.append(judge.inspect(candidate, below))
+        else:
+            verdicts.append(judge.probe(candidate, candidates))
+            chosen = candidate if verdicts[-1].usable and isinstance(candidate, Candidate) else None
+    fallback = chosen is not None and chosen.builtin and chosen.name == "cpu"
+    how = How.FALLBACK if fallback else How.RANKED
+    missing = missing_plugins(c.name for c in candidates) if fallback else ()
+    spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
+    decided = _Decision(how, candidates, verdicts, chosen, missing, spoiled)
+    more = (*missing, *spoiled)
+    mending = more or any(v.needs_mending for v in verdicts)
+    refused = settings.strict == "always" or (settings.strict and mending)
+    if chosen is not None and not (fallback and refused):
+        return decided
+    from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
-    A program goes on without that backend, or waits for it: no command is to say which.
+    why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
+    return decided.refused(BackendUnavailableError(why))
+
+
+def _spoiled(
+    judge: Prober, chosen: Candidate | None, verdicts: Sequence[Verdict], *, fallback: bool = False
+) -> tuple[str, ...]:
+    """Return what torch's autoload spoils, without what a verdict says."""
+    spoilers = judge.autoload(chosen, fallback=fallback)
+    return tuple(s.beside(verdicts) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
+
+
+def _pinned(settings: Settings, find: Find, judge: Prober) -> _Decision:
+    """One pin must be honoured; of several the first usable one is taken."""
+    from accel_core.detection import messages  # here, as most choices are ranked
+
+    single = len(settings.pins) == 1
+    how = How.PINNED if single else How.PREFERRED
+    considered: Candidates = ()
+    verdicts: list[Verdict] = []
+    for pin in settings.pins:
+        meant = _unblocked(find(pin), settings, find)
+        if len({normalize_distribution(c.distribution) for c in meant}) > 1:
+            conflict = BackendConflictError(messages.conflict(settings.asked, pin, meant))
+            return _Decision(how, meant, verdicts, error=conflict)
+        if not meant:
+            unknown = Unloaded(pin.name, Provenance(pin.distribution, ""), messages.unknown(pin))
+            verdicts.append(verdict(unknown, unknown.outcome))
+            if single:
+                others = functools.cache(lambda: _instead(settings, find, judge))
+                missing = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
+                return _Decision(how, (), verdicts, error=missing)
+        for candidate in meant:
+            considered += (candidate,)
+            verdicts.append(judge.probe(candidate, meant, pinned=single))
+            if verdicts[-1].usable:
+                assert isinstance(candidate, Candidate)
+                spoiled = _spoiled(judge, candidate, verdicts)
+                return _Decision(how, considered, verdicts, candidate, (), spoiled)
+    message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
+    error = BackendUnavailableError(message)
+    error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
+    return _Decision(how, considered, verdicts, error=error)
+
+
+def _unblocked(meant: Candidates, settings: Settings, find: Find) -> Candidates:
+    """Drop claims that are blocked by policy, if another is left; the claim that stays is judged."""
+    kept = tuple(c for c in meant if settings.permits(c.name, c.distribution))
+    if kept == meant or not kept:
+        return meant
+    return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution))) if len(kept) == 1 else kept
+
+
+def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
+    """Other names to pin: of what nothing rules out those that work when a child process tries them."""
+    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
+    candidates = find(None)
+    clashes = _conflicts(candidates, settings)
+    names: list[str] = []
+    for candidate in candidates:
+        if candidate.name in (*asked_for, *names, "cpu") or candidate in clashes:
+            continue
+        possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
+        if possible and judge.probe(candidate, candidates, isolated=True).usable:
+            names.append(candidate.name)
+    return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
+
+
+def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[Candidate | Unloaded, Outcome]:
+    """The outcomes of names that several distributions declare: they serve none of them.
+
+    A built-in name stays built in.
     """
-    late = [v for v in choice.selection.verdicts if v.status is Status.TIMED_OUT]
-    if not late:
-        return choice
-    from accel_core.detection import messages  # here, as nearly every choice is known
+    claims: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        if isinstance(candidate, Candidate) and settings.permits(candidate.name, candidate.distribution):
+            claims.setdefault(candidate.name, []).append(candidate)
+    clashes: dict[Candidate | Unloaded, Outcome] = {}
+    for claimants in claims.values():
+        if len({normalize_distribution(c.distribution) for c in claimants}) == 1:
+            continue
+        for candidate in claimants:
+            name, distribution = candidate.name, candidate.distribution
+            rivals = sorted({str(c.provenance) for c in claimants if c.distribution != distribution})
+            hint = f"set DS_ACCELERATOR={name}@{distribution}, or ACCEL_BLOCK the other one"
+            reason = f"{', '.join(rivals)} declares {name} too"
+            if not candidate.builtin:
+                clashes[candidate] = Outcome(Status.CONFLICT, reason, hint)
+    return clashes
 
-    error = BackendUnavailableError(messages.not_known(late))
-    selection = choice.selection._replace(chosen=None, provenance=None, problem=str(error))
-    return choice._replace(selection=selection, candidate=None, error=error)
 
-
-def _environ(considered: Iterable[Candidate | Unloaded]) -> dict[str, str]:
+def _environ(considered: Candidates) -> dict[str, str]:
     """The variables that mattered, as they are."""
     names = [v.name for v in VARIABLES]
     names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
     for candidate in considered:
         if isinstance(candidate, Candidate):
-            names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+            names += candidate.backend.visibility.filters + candidate.backend.visibility.variables
     return {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
 
 
-def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
+# --- What a user should know of the settings -----------------------------------------------------------
+
+
+def _notes(settings: Settings, decided: _Decision) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
         f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
-        notes += _without_its_device(settings, choice)
+        notes += _without_its_device(settings, decided)
         return tuple(notes)
-    names = {candidate.name for candidate in choice.considered}
+    names = {candidate.name for candidate in decided.considered}
     for variable, pins in ((ACCEL_ALLOW, settings.allow), (ACCEL_BLOCK, settings.block)):
         for name in (pin.name for pin in pins if pin.name and pin.name not in names):
             from difflib import get_close_matches  # for the few who have one
@@ -119,16 +277,16 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
+def _without_its_device(settings: Settings, decided: _Decision) -> list[str]:
     """A pin that is honoured without a device though one is here, or hidden: what runs on it will fail.
 
     On a login node, where none is here, a pin without a device is what was meant.
     """
-    chosen = choice.selection.verdicts[-1] if choice.candidate else None
-    if choice.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
+    chosen = decided.verdicts[-1] if decided.candidate else None
+    if decided.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
         return []
-    backend = choice.candidate.backend
-    names = backend.visible_devices_filters + backend.visible_devices
+    backend = decided.candidate.backend
+    names = backend.visibility.filters + backend.visibility.variables
     if not (chosen.evidence or any(name in os.environ for name in names)):
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""
@@ -136,156 +294,60 @@ def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
     return [f"{settings.asked} is honoured without a device: {why}.{step}"]
 
 
-def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
-    candidates = find(None)
-    claims = conflicts(candidates, settings)
-    verdicts: list[Verdict] = []
-    chosen: Candidate | None = None
-    for candidate in candidates:
-        clash = conflict(candidate, claims)
-        if clash is not None:
-            verdicts.append(verdict(candidate, clash))
-        elif chosen is not None:
-            below = Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}")
-            verdicts.append(judge.inspect(candidate, below))
-        else:
-            verdicts.append(judge.probe(candidate, candidates))
-            chosen = candidate if verdicts[-1].usable and isinstance(candidate, Candidate) else None
-    fallback = chosen is not None and chosen.builtin and chosen.name == "cpu"
-    how = How.FALLBACK if fallback else How.RANKED
-    missing = missing_plugins(c.name for c in candidates) if fallback else ()
-    spoiled = _untold(judge.autoload(chosen, fallback=fallback), verdicts)
-    more = (*missing, *spoiled)
-    error: AccelError | None = None
-    if chosen is None or (fallback and _refuses_cpu(settings, verdicts, more)):
-        from accel_core.detection import messages  # here, as a choice that succeeds says nothing
-
-        why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
-        error = BackendUnavailableError(why)
-    return _choice(chosen, candidates, verdicts, how, error, missing, spoiled)
+# --- Every verdict at once -----------------------------------------------------------------------------
 
 
-def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[str, ...]) -> bool:
-    """Whether `ACCEL_STRICT` forbids the CPU: always, or where something needs mending."""
-    if settings.strict == "always":
-        return True
-    return bool(settings.strict) and bool(more or any(v.needs_mending for v in verdicts))
+class Survey(NamedTuple):
+    """Every candidate with its verdict, and the choice."""
+
+    #: The verdict on every candidate, in rank order; it does not depend on `DS_ACCELERATOR`.
+    verdicts: tuple[Verdict, ...]
+    #: What `get_accelerator()` comes to; `None` where nothing was probed.
+    choice: Choice | None
+    #: Hardware that is present while no plugin for it is installed, each with the command to run.
+    missing_plugins: tuple[str, ...]
+    #: What the verdicts are on, one by one, in the same order.
+    candidates: Candidates
+    #: What the one pin of the settings means; empty where there is none, or several.
+    pinned: Candidates
 
 
-def _untold(spoilers: Iterable[Spoiler], verdicts: list[Verdict]) -> tuple[str, ...]:
-    """Return what torch's autoload spoils, without what a verdict says: cause and remedy, or all."""
+def survey(
+    settings: Settings, *, probing: bool = True, autoload: bool = True, load: Load | None = None
+) -> Survey:
+    """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
-    def shortened(line: str, v: Verdict) -> str:
-        said = rf": {re.escape(v.cause)}(\. [^:]*){'' if v.hint[:6] in ('', 'report') else ':.*'}"
-        return re.sub(said, rf", for the same reason as {v.name}\1", line) if v.cause else line
+    This process imports neither torch nor a vendor: each candidate is probed in a child process. Without
+    `probing` no process is started but the one that reads the plugins' declarations: who passes the steps
+    that import nothing is `not_probed`, and what would be chosen is not known. Without `autoload` nobody
+    tries what torch's autoload spoils, which takes a process of its own after all others. `load` has read
+    declarations before.
+    """
+    load = load or loader(settings, isolated=True)
+    judge = Prober(settings, isolated=True, autoload=autoload)
+    candidates = discovery.find(None, settings, load)
+    clashes = _conflicts(candidates, settings)
+    unprobed = Outcome(Status.NOT_PROBED, "installed, and not probed")
+    verdicts = {c: verdict(c, clashes[c]) if c in clashes else judge.inspect(c, unprobed) for c in candidates}
+    missing = missing_plugins(c.name for c in candidates)
+    pinned = discovery.find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
+    if not probing:
+        return Survey(tuple(verdicts.values()), None, missing, candidates, pinned)
+    unsettled = [candidate for candidate, first in verdicts.items() if _says_more(candidate, first)]
+    if unsettled:
+        from accel_core._support import child  # here, as on most machines nothing is left to probe
 
-    lines = [str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts)]
-    return tuple(functools.reduce(shortened, verdicts, line) for line in lines)
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
+        verdicts |= zip(unsettled, probed, strict=True)
 
+    def find(pin: Pin | None) -> Candidates:
+        return candidates if pin is None else discovery.find(pin, settings, load)
 
-def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
-    """One pin must be honoured; of several the first usable one is taken."""
-    from accel_core.detection import messages  # here, as most choices are ranked
-
-    single = len(settings.pins) == 1
-    how = How.PINNED if single else How.PREFERRED
-    considered: list[Candidate | Unloaded] = []
-    verdicts: list[Verdict] = []
-    for pin in settings.pins:
-        meant = _unblocked(find(pin), settings, find)
-        if len({normalize_distribution(c.distribution) for c in meant}) > 1:
-            conflicting = BackendConflictError(messages.conflict(settings.asked, pin, meant))
-            return _choice(None, meant, verdicts, how, conflicting)
-        if not meant:
-            unknown = Unloaded(pin.name, Provenance(pin.distribution, ""), messages.unknown(pin))
-            verdicts.append(verdict(unknown, unknown.outcome))
-            if single:
-                others = functools.cache(lambda: _instead(settings, find, judge))
-                missing = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
-                return _choice(None, (), verdicts, how, missing)
-        for candidate in meant:
-            considered.append(candidate)
-            verdicts.append(judge.probe(candidate, meant, pinned=single))
-            if verdicts[-1].usable:
-                taken = candidate if isinstance(candidate, Candidate) else None
-                spoiled = _untold(judge.autoload(taken, fallback=False), verdicts)
-                return _choice(taken, tuple(considered), verdicts, how, None, (), spoiled)
-    message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
-    error = BackendUnavailableError(message)
-    error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
-    return _choice(None, tuple(considered), verdicts, how, error)
+    choice = select(settings, find=find, judge=judge)
+    return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)
 
 
-def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
-    """Other names to pin: of what nothing rules out those that work when a child process tries them."""
-    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
-    candidates = find(None)
-    claims = conflicts(candidates, settings)
-    names: list[str] = []
-    for candidate in candidates:
-        if candidate.name in (*asked_for, *names, "cpu") or conflict(candidate, claims):
-            continue
-        possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
-        if possible and judge.probe(candidate, candidates, isolated=True).usable:
-            names.append(candidate.name)
-    return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
-
-
-def _unblocked(
-    meant: tuple[Candidate | Unloaded, ...], settings: Settings, find: Find
-) -> tuple[Candidate | Unloaded, ...]:
-    """Drop claims that are blocked by policy, if another is left; the claim that stays is judged."""
-    kept = tuple(c for c in meant if settings.permits(c.name, c.distribution))
-    if kept == meant or not kept:
-        return meant
-    return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution))) if len(kept) == 1 else kept
-
-
-def conflicts(candidates: Iterable[Candidate | Unloaded], settings: Settings) -> dict[str, list[Candidate]]:
-    """Names that several distributions declare, each with the claimants that the policy permits."""
-    claims: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        if isinstance(candidate, Candidate) and settings.permits(candidate.name, candidate.distribution):
-            claims.setdefault(candidate.name, []).append(candidate)
-    return {
-        name: claimants
-        for name, claimants in claims.items()
-        if len({normalize_distribution(c.distribution) for c in claimants}) > 1
-    }
-
-
-def conflict(candidate: Candidate | Unloaded, claims: Mapping[str, list[Candidate]]) -> Outcome | None:
-    """A name that several distributions declare serves none of them; a built-in name stays built in."""
-    claimants = claims.get(candidate.name, [])
-    if not any(claimant is candidate for claimant in claimants) or candidate.builtin:
-        return None
-    rivals = ", ".join(
-        sorted({str(c.provenance) for c in claimants if c.distribution != candidate.distribution})
-    )
-    return Outcome(
-        Status.CONFLICT,
-        f"{rivals} declares {candidate.name} too",
-        f"set DS_ACCELERATOR={candidate.name}@{candidate.distribution}, or ACCEL_BLOCK the other one",
-    )
-
-
-def _choice(
-    chosen: Candidate | None,
-    considered: tuple[Candidate | Unloaded, ...],
-    verdicts: list[Verdict],
-    how: How,
-    error: AccelError | None,
-    missing: tuple[str, ...] = (),
-    autoload: tuple[str, ...] = (),
-) -> Choice:
-    candidate = chosen if error is None else None
-    selection = Selection(
-        chosen=candidate.name if candidate else None,
-        how=how,
-        verdicts=tuple(verdicts),
-        provenance=candidate.provenance if candidate else None,
-        missing_plugins=missing,
-        autoload=autoload,
-        problem=str(error) if error else "",
-    )
-    return Choice(selection, candidate, considered, error)
+def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
+    """Whether probing says more of a candidate than the verdict that was had without."""
+    doubtful = first.status is Status.NO_DEVICE and can_be_broken(candidate)
+    return doubtful or first.status is Status.NOT_PROBED

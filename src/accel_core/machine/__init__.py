@@ -1,1 +1,231 @@
-"""The machine's hardware, detected without torch and without any vendor's package."""
+"""The computer, seen without torch and without any vendor's package.
+
+Here: files, platform, NUMA nodes, processor cores, control groups. Every function takes `root`, the
+folder under which `/sys`, `/proc` and the rest are looked for. What cannot be read or understood counts as
+absent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+
+# --- Files and platform --------------------------------------------------------------------------------
+
+
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_PART = 1 << 14
+
+
+def read_text(path: str, root: str = "/") -> str:
+    """The stripped text of a small file (`"/proc/self/cgroup"`); empty where it cannot be read."""
+    try:
+        # Not `open`, which takes twice as long: the bus has a file for each of hundreds of functions.
+        file = os.open(below(root, path), _READING)
+        try:
+            data = part = os.read(file, _PART)
+            while part:  # the kernel may give less than it has
+                part = os.read(file, _PART)
+                data += part
+        finally:
+            os.close(file)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return ""
+    return data.decode("utf-8", "replace").strip()
+
+
+def names_in(folder: str, root: str = "/") -> list[str]:
+    """The names in a folder, in no order; none where it cannot be listed."""
+    try:
+        return os.listdir(below(root, folder))
+    except (OSError, ValueError):
+        return []
+
+
+def path_exists(path: str, root: str = "/") -> bool:
+    """Whether there is a file or folder `path` (`"/proc/driver/nvidia/version"`); links are followed."""
+    try:
+        os.stat(below(root, path))
+    except (OSError, ValueError):  # also PermissionError, where a folder above it may not be searched
+        return False
+    return True
+
+
+def below(root: str, path: str) -> str:
+    """Give the place of the machine's file `path` below `root`."""
+    return path if root == "/" else os.path.join(root, path.lstrip("/"))
+
+
+def on_linux() -> bool:
+    """Whether `/sys`, `/proc` and `/dev` say here what this package reads in them."""
+    return sys.platform.startswith("linux")
+
+
+def platform_matches(platforms: tuple[str, ...]) -> bool:
+    """Whether this is one of `Hardware.platforms`: `"linux"`, `"darwin-arm64"`; none given means any."""
+    wanted = tuple(platform.lower() for platform in platforms)
+    if not wanted or sys.platform.startswith(wanted):
+        return True
+    if not any(platform.startswith(f"{sys.platform}-") for platform in wanted):
+        return False
+    from platform import machine  # only here: the import costs more than this whole module
+
+    return f"{sys.platform}-{machine()}".lower().startswith(wanted)
+
+
+# --- NUMA nodes and cores ------------------------------------------------------------------------------
+
+_NODES = "/sys/devices/system/node"
+
+
+def numa_node_count(root: str = "/") -> int:
+    """Number of NUMA nodes that have cores, at least 1; memory-only nodes (CXL, HBM) have an empty list."""
+    numbered = (n for n in names_in(_NODES, root) if n.startswith("node") and n[4:].isdigit())
+    return max(1, sum(bool(read_text(f"{_NODES}/{name}/cpulist", root).strip()) for name in numbered))
+
+
+def allowed_cores() -> frozenset[int] | None:
+    """The logical cores that this process may use (cpusets are in it); `None` where it cannot be bound."""
+    if not hasattr(os, "sched_getaffinity") or not hasattr(os, "sched_setaffinity"):
+        return None
+    return frozenset(os.sched_getaffinity(0))
+
+
+def usable_cores() -> int:
+    """How many cores' work this process can do at once, at least 1: those it may use, within its quota."""
+    allowed = allowed_cores()
+    count = len(allowed) if allowed else os.cpu_count() or 1
+    quota = cgroup_cpu_quota()
+    return max(1, count if quota is None else min(count, math.ceil(quota)))
+
+
+def parse_number(text: str) -> int | None:
+    """The number in `text`; `None` for other text, and for a number of 19 digits.
+
+    Such a one is how version 1 of control groups writes that there is no limit on memory.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+# --- Control groups ------------------------------------------------------------------------------------
+# https://docs.kernel.org/admin-guide/cgroup-v2.html, and of version 1 cgroup-v1/memory.html there and
+# https://docs.kernel.org/scheduler/sched-bwc.html
+
+
+def cgroup_memory_limit(root: str = "/") -> int | None:
+    """Bytes that this process's control group allows: the smallest limit from it up to the root group.
+
+    `None` where no group sets a limit.
+    """
+    return min((limit for limit, _ in _memory_limits(root)), default=None)
+
+
+def cgroup_memory_available(root: str = "/") -> int | None:
+    """Bytes left below the limits, in the group that has least left; `None` without a limit.
+
+    That need not be the group with the smallest limit: its parent may be full with the use of others. File
+    cache that the kernel gives back under pressure is not in use, as for `docker stats`: counted, a container
+    that had read a large data set would look full.
+    """
+    return min((max(0, limit - used) for limit, used in _memory_limits(root)), default=None)
+
+
+def cgroup_cpu_quota(root: str = "/") -> float | None:
+    """How many cores' time the control groups allow this process: the least from its group up.
+
+    `None` where no group sets a limit.
+    """
+    quotas = (_cpu_quota(version, folder, root) for version, folder in _groups("cpu", root))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _cpu_quota(version: int, folder: str, root: str) -> float | None:
+    """Microseconds of a core in each period, divided by the period; no limit is `max` or -1."""
+    if version == 2:
+        time, _, period = read_text(f"{folder}/cpu.max", root).partition(" ")
+    else:
+        time = read_text(f"{folder}/cpu.cfs_quota_us", root)
+        period = read_text(f"{folder}/cpu.cfs_period_us", root)
+    allowed, whole = parse_number(time), parse_number(period)
+    return allowed / whole if allowed is not None and whole else None
+
+
+#: Of each version: the files of the limit and of the use, and the file cache's name in memory.stat.
+_MEMORY_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
+
+
+def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
+    """`(limit, used)` of every group above this process that has a limit on memory."""
+    for version, folder in _groups("memory", root):
+        limit_file, usage_file, cache = _MEMORY_FILES[version]
+        limit = parse_number(read_text(f"{folder}/{limit_file}", root))
+        if limit is not None:
+            usage = parse_number(read_text(f"{folder}/{usage_file}", root)) or 0
+            statistics = read_text(f"{folder}/memory.stat", root).splitlines()
+            values = dict(line.partition(" ")[::2] for line in statistics)
+            yield limit, max(0, usage - (parse_number(values.get(cache, "")) or 0))
+
+
+def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
+    """`(version, folder)` of this process's group under `controller`, and of those above it that are mounted.
+
+    Both versions are looked at: on a hybrid system only one of them has the controller's files.
+    """
+    if not on_linux():
+        return
+    for line in read_text("/proc/self/cgroup", root).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")  # version 2 names none
+        if not controllers or controller in controllers.split(","):
+            version = 1 if controllers else 2
+            mount, parts = _mounted(version, controller, path, root)
+            for depth in range(len(parts), -1, -1):
+                yield version, "/".join((mount, *parts[:depth]))
+
+
+def _mounted(version: int, controller: str, path: str, root: str) -> tuple[str, list[str]]:
+    """Give the mount point of the groups, and the folders from there down to the group `path`.
+
+    In a container it is often not the root group that is mounted, and one that `path` is not below: then its
+    limits are the nearest that can be read. Of several mounts the one that shows most groups counts.
+    """
+    mounts = list(_mounts(version, controller, root))
+    shown = [(mount, parts) for top, mount in mounts if (parts := _partsbelow(path, top)) is not None]
+    return max(shown, key=lambda candidate: len(candidate[1]), default=(mounts[0][1], []))
+
+
+def _mounts(version: int, controller: str, root: str) -> Iterator[tuple[str, str]]:
+    """`(group, folder)` of each mount of the controller; the usual ones where none is listed."""
+    listed = False
+    for line in read_text("/proc/self/mountinfo", root).splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        # Version 1 has a mount for each controller, or for several, which the last field names.
+        wanted = kind[0] == ("cgroup2" if version == 2 else "cgroup")
+        wanted = wanted and (version == 2 or controller in kind[-1].split(","))
+        if wanted and len(fields) > 4:
+            listed = True
+            yield _unescape(fields[3]), _unescape(fields[4])
+    if not listed:
+        yield "/", "/sys/fs/cgroup" if version == 2 else f"/sys/fs/cgroup/{controller}"
+
+
+def _unescape(text: str) -> str:
+    r"""Undo what the kernel does to spaces and the like in mountinfo: `\040` is one."""
+    for character in " \t\n#\\":  # the backslash last
+        text = text.replace(f"\\{ord(character):03o}", character)
+    return text
+
+
+def _partsbelow(path: str, top: str) -> list[str] | None:
+    """The parts of `path` below the group `top`; `None` where the path leads out of it."""
+    prefix = top.rstrip("/")
+    if path != prefix and not path.startswith(f"{prefix}/"):
+        return None
+    parts = [part for part in path[len(prefix) :].split("/") if part]
+    return None if ".." in parts else parts

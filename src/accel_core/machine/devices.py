@@ -12,13 +12,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Backend
-from accel_core.machine import host
-
-__all__ = [
-    "Evidence", "PciDevice", "device_nodes", "enumerated", "evidence", "matches_node", "matches_pci",
-    "numa_node_of", "pci_devices",
-]  # fmt: skip
 
 
 class PciDevice(NamedTuple):
@@ -67,11 +62,11 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
     false `Evidence` means "looked, and there is nothing".
     """
-    if not host.on_linux() or not (backend.device_nodes or backend.pci_ids):
+    if not machine.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None
-    bus = pci_devices(root) if backend.pci_ids else ()
-    functions = tuple(str(device) for device in bus if matches_pci(device, backend.pci_ids))
-    return Evidence(device_nodes(backend.device_nodes, root), functions)
+    bus = pci_devices(root) if backend.hardware.pci_ids else ()
+    functions = tuple(str(device) for device in bus if matches_pci(device, backend.hardware.pci_ids))
+    return Evidence(device_nodes(backend.hardware.nodes, root), functions)
 
 
 # --- The PCI bus ---------------------------------------------------------------------------------------
@@ -86,8 +81,8 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
     Read once a process: a server has hundreds, and every backend asks.
     """
     functions = (
-        _pci_device(address, host.read_text(f"{_BUS}/{address}/modalias", root))
-        for address in host.names_in(_BUS, root)
+        _pci_device(address, machine.read_text(f"{_BUS}/{address}/modalias", root))
+        for address in machine.names_in(_BUS, root)
     )
     return tuple(sorted(function for function in functions if function is not None))
 
@@ -122,8 +117,8 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
     """The NUMA node of the PCI device; `None` where the kernel does not know it."""
-    text = host.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
-    return host.parse_number(text)  # the kernel writes -1 for "not known"
+    text = machine.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
+    return machine.parse_number(text)  # the kernel writes -1 for "not known"
 
 
 # --- Device nodes --------------------------------------------------------------------------------------
@@ -150,7 +145,7 @@ def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str
         yield from (f"/{path}" for path in glob(pattern.lstrip("/"), root_dir=root))
         return
     if folder not in names:
-        names[folder] = host.names_in(folder, root)
+        names[folder] = machine.names_in(folder, root)
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
     yield from (
         f"{folder}/{entry}" for entry in names[folder] if entry.startswith(fixed) and fnmatchcase(entry, name)

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Backend
-from accel_core.machine import host
-
-__all__ = ["Placement", "denied_nodes", "permission_step", "placement"]
 
 #: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
 #: container, whatever `enableServiceLinks` says: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
@@ -50,7 +48,7 @@ class Placement(NamedTuple):
 
     def withheld(self, backend: Backend) -> bool:
         """Whether Slurm started the job without a device: so it says of GPUs, and of nothing else."""
-        return bool(self.slurm_job) and not self.given_gpus and _granted(backend, "slurm") == "gpu"
+        return bool(self.slurm_job) and not self.given_gpus and backend.granted.slurm == "gpu"
 
     def step(self, backend: Backend) -> str:
         """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
@@ -60,7 +58,7 @@ class Placement(NamedTuple):
     def schedulers_step(self, backend: Backend) -> str:
         """Give the request to Slurm, else to Kubernetes; empty outside of both."""
         if self.slurm_job:
-            word = _granted(backend, "slurm")
+            word = backend.granted.slurm
             names = "" if word else "; `sinfo -o %G` lists the names"
             return (
                 f"ask Slurm for it: #SBATCH --gres={word or 'gpu'}:1, or srun --gres={word or 'gpu'}:1{names}"
@@ -69,30 +67,23 @@ class Placement(NamedTuple):
 
     def _start(self, backend: Backend) -> str:
         """How such a container is given devices."""
-        word = _granted(backend, self.container)
+        granted, hardware = backend.granted, backend.hardware
         if self.container == "kubernetes":
-            if not word:
+            if not granted.kubernetes:
                 return (
                     "ask for it under the container's resources.limits in the pod's spec; "
                     "`kubectl describe node` lists the names"
                 )
-            return f"ask for it in the pod's spec, under the container: resources: {{limits: {{{word}: 1}}}}"
+            limits = f"{{limits: {{{granted.kubernetes}: 1}}}}"
+            return f"ask for it in the pod's spec, under the container: resources: {limits}"
         if self.container == "apptainer":
-            nodes = [
-                pattern.replace("[0-9]*", "0") for pattern in backend.device_nodes + backend.shared_nodes
-            ]
-            flags = word or (f"--bind {nodes[0]}" if nodes else "")
+            nodes = [node.replace("[0-9]*", "0") for node in hardware.nodes + hardware.shared_nodes]
+            flags = granted.apptainer or (f"--bind {nodes[0]}" if nodes else "")
             return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
-        if self.container == "podman":
-            # podman takes docker's flags, but for what it has of its own.
-            own = f"start it with its devices: podman run {word}" if word else ""
-            return own or backend.container_hint.replace("docker run", "podman run")
-        return backend.container_hint if self.container else ""
-
-
-def _granted(backend: Backend, by: str) -> str:
-    """Give the device's name for `by`: a resource, or flags."""
-    return dict(backend.granted_by).get(by, "")
+        podman = self.container == "podman"
+        flags = (podman and granted.podman) or granted.docker
+        command = f"{'podman' if podman else 'docker'} run {flags}"
+        return f"start it with its devices: {command}" if self.container and flags else ""
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
@@ -102,7 +93,8 @@ def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place
     and a bare `unshare`, leave no mark.
     """
     kind = _container(root, environ)
-    command = "singularity" if kind == "apptainer" and _is_singularity(environ) else kind
+    singularity = kind == "apptainer" and _SINGULARITY in environ and _APPTAINER not in environ
+    command = "singularity" if singularity else kind
     job = environ.get(_SLURM, "")
     return Placement(kind, command, job, any(environ.get(name) for name in _SLURM_GPUS))
 
@@ -128,16 +120,16 @@ _HOSTS = (("/pods/", "kubernetes"), ("/overlay-containers/", "podman"), ("/docke
 
 def _container(root: str, environ: Mapping[str, str]) -> str:
     """The kind of the innermost container; empty outside."""
-    found = {kind for mark, kind in _MARKS if host.path_exists(mark, root)}
-    found.update(kind for part, kind in _GROUPS if part in host.read_text("/proc/self/cgroup", root))
+    found = {kind for mark, kind in _MARKS if machine.path_exists(mark, root)}
+    found.update(kind for part, kind in _GROUPS if part in machine.read_text("/proc/self/cgroup", root))
     hosts = _mounted_as_hosts(root)
     found.update(kind for part, kind in _HOSTS if part in hosts)
     if _APPTAINER in environ or _SINGULARITY in environ:
         found.add("apptainer")
-    if _KUBERNETES in environ or host.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
+    if _KUBERNETES in environ or machine.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
         found.add("kubernetes")
     # Which container a systemd in it was started in; to systemd, WSL is one.
-    if (manager := host.read_text("/run/systemd/container", root)) not in ("", "wsl"):
+    if (manager := machine.read_text("/run/systemd/container", root)) not in ("", "wsl"):
         found.add(manager if manager in ("docker", "podman") else "container")
     order = ("apptainer", "kubernetes", "podman", "docker", "container")
     return next((kind for kind in order if kind in found), "")
@@ -148,15 +140,11 @@ def _mounted_as_hosts(root: str) -> str:
 
     On the host itself kubelet's and Docker's files are mounted elsewhere, so that line alone tells.
     """
-    for line in host.read_text("/proc/self/mountinfo", root).splitlines():
+    for line in machine.read_text("/proc/self/mountinfo", root).splitlines():
         fields = line.split(" ")
         if len(fields) > 4 and fields[4] == "/etc/hosts":
             return fields[3]
     return ""
-
-
-def _is_singularity(environ: Mapping[str, str]) -> bool:
-    return _SINGULARITY in environ and _APPTAINER not in environ
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
@@ -166,7 +154,7 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     fs/namei.c, `inode_permission`.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
-    allowed = any(os.access(host.below(root, node), os.R_OK | os.W_OK) for node in own)
+    allowed = any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own)
     return () if allowed else own
 
 
@@ -175,7 +163,7 @@ def permission_step(node: str, root: str) -> str:
     import stat
 
     try:
-        status = Path(host.below(root, node)).stat()
+        status = Path(machine.below(root, node)).stat()
         import grp  # not on Windows
 
         group = grp.getgrgid(status.st_gid).gr_name

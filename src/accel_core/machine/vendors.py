@@ -12,15 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core._support import installed
-from accel_core.machine import devices, host
+from accel_core import machine
+from accel_core._support import packages
+from accel_core.machine import devices
 from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import read
-
-__all__ = [
-    "FIRST_PARTY", "FOLDERS", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins",
-    "sourced",
-]  # fmt: skip
 
 
 class KnownHardware(NamedTuple):
@@ -76,53 +72,32 @@ VENDORS = (
     # tinygrad/runtime/support/nv/tegradev.py. On WSL2 Windows' NVIDIA driver brings libcuda.so.1:
     # https://docs.nvidia.com/cuda/wsl-user-guide/
     Vendor(
-        "NVIDIA GPU",
-        "cuda",
-        nodes=(
-            "/dev/nvidia[0-9]*",
-            "/dev/nvhost-ctrl-gpu",
-            "/dev/nvgpu/igpu[0-9]*",
+        "NVIDIA GPU", "cuda", pci=("10de/03",), toolkit=("CUDA_HOME", "CUDA_PATH"), nodes=(
+            "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*",
             "/usr/lib/wsl/lib/libcuda.so.1",
         ),
-        pci=("10de/03",),
-        toolkit=("CUDA_HOME", "CUDA_PATH"),
     ),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
     # and processing accelerators (Instinct); which class a card has is without a first-hand source.
     Vendor(
-        "AMD GPU",
-        "cuda",
-        nodes=("/dev/kfd",),
-        pci=("1002/03", "1002/12"),
-        toolkit=("ROCM_HOME", "ROCM_PATH"),
+        "AMD GPU", "cuda", ("/dev/kfd",), ("1002/03", "1002/12"), toolkit=("ROCM_HOME", "ROCM_PATH"),
         counts=_is_amd_compute,
     ),
     # /dev/davinci0: Ascend/pytorch, docker/devel/README.md and docker/OVERVIEW.md. d801 is a 910A, d802 a
     # 910B, d803 a 910C, d500 an inference card: without a first-hand source. Not all of 19e5 (pci.ids:
     # Huawei), nor by class: so the ZIP engines of Kunpeng processors show.
     Vendor(
-        "Ascend NPU",
-        "npu",
-        nodes=("/dev/davinci[0-9]*",),
-        pci=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+        "Ascend NPU", "npu", ("/dev/davinci[0-9]*",), ("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
         toolkit=("ASCEND_HOME_PATH", "ASCEND_OPP_PATH"),
     ),
     # Linux, drivers/accel/habanalabs/common/habanalabs_drv.c, `PCI_VENDOR_ID_HABANALABS`; pci.ids' 1da3.
     Vendor("Intel Gaudi", "hpu", pci=("1da3",)),
     # torch_tpu 0.2.0, torch_tpu/_internal/utils/hardware.py; Google's network cards are of 1ae0 too.
-    Vendor(
-        "Google TPU",
-        "tpu",
-        pci=tuple(f"1ae0:{device}" for device in ("005e", "0062", "0063", "006f", "0076")),
-    ),
+    Vendor("Google TPU", "tpu", pci=tuple(f"1ae0:{i}" for i in ("005e", "0062", "0063", "006f", "0076"))),
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
     Vendor(
-        "Cambricon MLU",
-        "mlu",
-        nodes=("/dev/cambricon_dev[0-9]*",),
-        pci=("cabc",),
-        toolkit=("NEUWARE_HOME",),
+        "Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",), toolkit=("NEUWARE_HOME",)
     ),
     # Display controllers of pci.ids' 8086. No node is Intel's alone.
     Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
@@ -136,12 +111,8 @@ VENDORS = (
     # .../documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html 1d22:3684 (R200, R300), and
     # .../xpu-p800_install_cn.html devices 3686 to 3689 of 1d22 and 2057 (P800).
     Vendor(
-        "Kunlunxin XPU",
-        "klxpu",
-        nodes=("/dev/xpu[0-9]*",),
-        pci=(
-            *("1d22:3684", "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689"),
-            *("2057:3686", "2057:3687", "2057:3688", "2057:3689"),
+        "Kunlunxin XPU", "klxpu", ("/dev/xpu[0-9]*",), (
+            "1d22:3684", *(f"{maker}:{device}" for maker in ("1d22", "2057") for device in range(3686, 3690)),
         ),
     ),
     # vllm-rbln 0.12.0, vllm_rbln/v1/worker/utils.py, has the node; the wheel of
@@ -149,7 +120,7 @@ VENDORS = (
     Vendor("Rebellions NPU", "rbln", nodes=("/dev/rbln[0-9]*",), pci=("1eff",)),
     # torch 2.13, torch/backends/mps/__init__.py. It is a part of Apple silicon, without node or PCI id.
     Vendor("Apple GPU", "mps", platform="darwin-arm64"),
-)
+)  # fmt: skip
 
 #: Which distribution of ours brings a backend: `"cuda"` is in `"accel-cuda"`.
 FIRST_PARTY: Mapping[str, str] = {vendor.backend: f"accel-{vendor.backend}" for vendor in VENDORS}
@@ -190,7 +161,7 @@ def _place(name: str) -> str:
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    origin = json.loads(installed.read("accel-core", "direct_url.json") or "{}")
+    origin = json.loads(packages.read("accel-core", "direct_url.json") or "{}")
     url, folder = origin.get("url", ""), FOLDERS.get(name)
     if folder is None:
         return name
@@ -199,13 +170,13 @@ def _place(name: str) -> str:
             f"#subdirectory={folder}" if folder else ""
         )
     path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
-    here = "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml")
+    here = "dir_info" in origin and machine.path_exists(f"{path}/{folder}/pyproject.toml")
     return f"{path}/{folder}".rstrip("/") if here else name
 
 
 def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
     """The accelerators on this machine for which a first-party plugin exists or is planned."""
-    linux = host.on_linux()
+    linux = machine.on_linux()
     bus = devices.pci_devices(root) if linux else ()
     nodes = devices.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()
     present = []
@@ -213,7 +184,7 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
         evidence = Evidence(
             tuple(node for node in nodes if devices.matches_node(node, vendor.nodes)),
             tuple(str(d) for d in bus if devices.matches_pci(d, vendor.pci) and vendor.counts(d)),
-            "Apple silicon" if vendor.platform and host.platform_matches((vendor.platform,)) else "",
+            "Apple silicon" if vendor.platform and machine.platform_matches((vendor.platform,)) else "",
         )
         if evidence:
             distribution = FIRST_PARTY[vendor.backend]

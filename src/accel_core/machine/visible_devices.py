@@ -9,24 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
 from accel_core.machine.devices import enumerated
-
-__all__ = [
-    "Hidden",
-    "VisibleDevices",
-    "beyond",
-    "choices",
-    "counting_variables",
-    "format_visible_devices",
-    "hidden_by",
-    "hiding",
-    "parse_visible_devices",
-]
 
 #: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
 _DIGITS = "[0-9]{1,9}"
@@ -45,29 +33,105 @@ _MODULES = range(8)
 Id = int | str
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleDevices:
-    """The devices that a visible-devices variable shows a process."""
+class Mask(NamedTuple):
+    """The devices that visible-devices variables leave to a process."""
 
     #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
-    ids: tuple[int | str, ...] | None = None
-    #: Why entries of the value have no effect, where some have none: "'-1' ends the list".
+    ids: tuple[Id, ...] | None = None
+    #: Why the value, or part of it, has no effect: "'-1' ends the list".
     note: str = ""
+    #: The runtime refuses the value, as `note` says, and decides what comes of it.
+    malformed: bool = False
+    #: Which variable this is about, and its value; empty where none is set.
+    variable: str = ""
+    value: str = ""
+    #: Device nodes with a number, where the value names devices that have none: `missing`.
+    nodes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
         """Every device is hidden."""
         return self.ids == ()
 
+    def __str__(self) -> str:
+        """Describe what is wrong in a sentence; empty where nothing is known to be."""
+        said = f"{self.variable}={self.value!r}"
+        if self.malformed:
+            return f"{said} is not valid: {self.note}"
+        if self.nothing:
+            return f"{said} hides every device" + (f": {self.note}" if self.note else "")
+        if not self.missing:
+            return ""
+        noun = "device" if len(self.missing) == 1 else "devices"
+        return (
+            f"{said} names {noun} {enumerated(self.missing)}, counted from 0, "
+            f"and this machine has {enumerated(self.nodes)}"
+        )
 
-def parse_visible_devices(grammar: str, value: str | None) -> VisibleDevices:
+    @property
+    def step(self) -> str:
+        """A value that works here, where the number of devices is known; else what to name in it."""
+        if self.missing:
+            return choices(self.variable, len(self.nodes))
+        return f"unset {self.variable}, or name in it the devices to use"
+
+
+def masks(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...] = ()) -> Mask:
+    """The mask that decides which devices of `backend` a process sees; its text says what is wrong with it.
+
+    Each of `Visibility.filters` counts by itself, in their order, and then the first that is set of
+    `Visibility.variables`, as in the vendors' runtimes. Of those the first counts that hides every device,
+    cannot be understood, or names devices beyond `nodes`; else the last.
+    """
+    visibility, mask = backend.visibility, Mask()
+    first = [name for name in visibility.variables if name in environ][:1]
+    for variable in (*visibility.filters, *first):
+        if variable in environ:
+            mask = _read(visibility.grammar, environ[variable], nodes)
+            mask = mask._replace(variable=variable, value=environ[variable])
+            if str(mask):
+                break
+    return mask
+
+
+def _read(grammar: str, value: str, nodes: tuple[str, ...]) -> Mask:
+    """One variable's mask, beside the device nodes that there are."""
+    try:
+        mask = parse_visible_devices(grammar, value)
+    except SettingError as error:
+        return Mask((), str(error), malformed=True)
+    # A node without a number is a door to all devices (`/dev/kfd`), and tells nothing; and Gaudi's modules
+    # are numbered by their places in the server, not one by one.
+    numbered = tuple(node for node in nodes if node[-1:].isdigit() and grammar != "modules")
+    if not numbered:
+        return mask
+    missing = tuple(str(i) for i in mask.ids or () if isinstance(i, int) and i >= len(numbered))
+    return mask._replace(nodes=numbered, missing=missing)
+
+
+def choices(variable: str, count: int) -> str:
+    """Advice for the variable's value on a machine with `count` devices."""
+    names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
+    return f"this machine has {count}: name {names}, or unset {variable}"
+
+
+def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
+    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+
+    Also where a variable cannot be understood: the sentence then says why.
+    """
+    return str(masks(backend, environ)) or None
+
+
+def parse_visible_devices(grammar: str, value: str | None) -> Mask:
     """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
 
     Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
     the value too, and for an unknown grammar. A UUID stays a string, as it was written.
     """
     parse = _grammar(grammar).parse
-    return VisibleDevices() if value is None else parse(value)
+    return Mask() if value is None else parse(value)
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
@@ -96,105 +160,23 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     return ",".join(map(str, items))
 
 
-class Hidden(NamedTuple):
-    """A variable that leaves a process no device, as far as its grammar tells."""
-
-    variable: str
-    value: str
-    #: Why the value means no device, where that is not plain to see.
-    note: str = ""
-    #: Why the value cannot be understood; the vendor's runtime decides what comes of it.
-    malformed: str = ""
-
-    def __str__(self) -> str:
-        if self.malformed:
-            return f"{self.variable}={self.value!r} is not valid: {self.malformed}"
-        return f"{self.variable}={self.value!r} hides every device" + (f": {self.note}" if self.note else "")
-
-
-def hiding(backend: Backend, environ: Mapping[str, str]) -> Hidden | None:
-    """The variable that hides every device of `backend`, or that cannot be understood; `None` without one.
-
-    Each of `visible_devices_filters` hides by itself. Of `visible_devices` the first that is set counts, as
-    in the vendors' runtimes.
-    """
-    for variable in counting_variables(backend, environ):
-        value = environ.get(variable)
-        if value is None:
-            continue
-        try:
-            visible = parse_visible_devices(backend.visible_devices_grammar, value)
-        except SettingError as error:
-            return Hidden(variable, value, malformed=str(error))
-        if visible.nothing:
-            return Hidden(variable, value, visible.note)
-    return None
-
-
-def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
-
-    Also where a variable cannot be understood: the sentence then says why.
-    """
-    hidden = hiding(backend, environ)
-    return None if hidden is None else str(hidden)
-
-
 # --- What the runtimes read ----------------------------------------------------------------------------
 
 
-def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Those that count: every filter, and the first that is set of the others."""
-    first = [name for name in backend.visible_devices if name in environ][:1]
-    return (*backend.visible_devices_filters, *first)
-
-
-def choices(variable: str, count: int) -> str:
-    """Advice for the variable's value on a machine with `count` devices."""
-    names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
-    return f"this machine has {count}: name {names}, or unset {variable}"
-
-
-def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...]) -> tuple[str, str] | None:
-    """A variable that names devices for which there are no nodes: the reason, and the next step.
-
-    A node that has no number is a door to all devices (`/dev/kfd`), and tells nothing.
-    """
-    numbered = [node for node in nodes if node[-1:].isdigit()]
-    # Gaudi's modules are numbered by their places in the server, not one by one.
-    if not numbered or backend.visible_devices_grammar == "modules":
-        return None
-    for variable in counting_variables(backend, environ):
-        value = environ.get(variable)
-        try:
-            ids = parse_visible_devices(backend.visible_devices_grammar, value).ids
-        except SettingError:
-            continue
-        missing = [str(i) for i in ids or () if isinstance(i, int) and i >= len(numbered)]
-        if missing:
-            noun = "device" if len(missing) == 1 else "devices"
-            reason = (
-                f"{variable}={value!r} names {noun} {enumerated(tuple(missing))}, counted from 0, "
-                f"and this machine has {enumerated(tuple(numbered))}"
-            )
-            return reason, choices(variable, len(numbered))
-    return None
-
-
-def _until_invalid(value: str, read: Callable[[str], Id | None]) -> VisibleDevices:
+def _until_invalid(value: str, read: Callable[[str], Id | None]) -> Mask:
     """CUDA's rule, which Cambricon kept: the first invalid entry ends the list, a repeat empties it."""
     ids: list[Id] = []
     for entry in value.split(","):
         item = read(entry)
         if item is None:
-            return VisibleDevices(tuple(ids), f"{entry!r} ends the list" if value else "")
+            return Mask(tuple(ids), f"{entry!r} ends the list" if value else "")
         if item in ids:
-            return VisibleDevices((), f"{entry!r} is there twice")
+            return Mask((), f"{entry!r} is there twice")
         ids.append(item)
-    return VisibleDevices(tuple(ids))
+    return Mask(tuple(ids))
 
 
-def _cuda(value: str) -> VisibleDevices:
+def _cuda(value: str) -> Mask:
     """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
     if (kind := value[:4]) in ("GPU-", "MIG-"):
         return _until_invalid(value, lambda e: e if e[:4] == kind and _CUDA_ID.fullmatch(e) else None)
@@ -206,13 +188,13 @@ def _leading_index(entry: str) -> int | None:
     return int(match[0]) if match and int(match[0]) >= 0 else None
 
 
-def _mlu(value: str) -> VisibleDevices:
+def _mlu(value: str) -> Mask:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
         return _until_invalid(value, lambda entry: entry if _MLU_UUID.fullmatch(entry) else None)
     return _until_invalid(value, _index)
 
 
-def _ascending(value: str) -> VisibleDevices:
+def _ascending(value: str) -> Mask:
     """Any other character ends the list, a space too; torch_npu counts no device unless the ids ascend."""
     ids: list[int] = []
     note = ""
@@ -224,32 +206,27 @@ def _ascending(value: str) -> VisibleDevices:
             note = f"{entry!r} ends the list" if value else ""
             break
     if ids != sorted(set(ids)):
-        return VisibleDevices((), "the ids must ascend")
-    return VisibleDevices(tuple(ids), note)
+        return Mask((), "the ids must ascend")
+    return Mask(tuple(ids), note)
 
 
-def _modules(value: str) -> VisibleDevices:
-    """Habana's bridge refuses the empty string as well (`int("")`)."""
-    ids = [_whole(entry, "modules") for entry in value.split(",")]
-    if len(set(ids)) < len(ids) or not all(item in _MODULES for item in ids):
-        raise _refused("modules", value)
-    return VisibleDevices(tuple(ids))
+def _indices(value: str, grammar: str = "indices") -> Mask:
+    """Vendors whose reading of anything else is not known: nothing but plain indices is let through.
+
+    Habana's bridge refuses the empty string as well (`int("")`).
+    """
+    if grammar == "indices" and not value.strip():
+        return Mask(())
+    ids = [_whole(entry, grammar) for entry in value.split(",")]
+    if len(set(ids)) < len(ids) or (grammar == "modules" and max(ids) not in _MODULES):
+        raise _refused(grammar, value)
+    return Mask(tuple(ids))
 
 
-def _indices(value: str) -> VisibleDevices:
-    """Vendors whose reading of anything else is not known: nothing but plain indices is let through."""
-    if not value.strip():
-        return VisibleDevices(())
-    ids = [_whole(entry, "indices") for entry in value.split(",")]
-    if len(set(ids)) < len(ids):
-        raise _refused("indices", value)
-    return VisibleDevices(tuple(ids))
-
-
-def _level_zero(value: str) -> VisibleDevices:
+def _level_zero(value: str) -> Mask:
     """Intel's driver takes empty for "no mask"; the mask has no order, and skips what does not exist."""
     if value in ("", "default"):
-        return VisibleDevices()
+        return Mask()
     ids: set[Id] = set()
     skipped = []
     for entry in map(str.strip, value.split(",")):
@@ -259,9 +236,7 @@ def _level_zero(value: str) -> VisibleDevices:
             ids.add(item)
         else:
             raise _refused("level-zero", entry)
-    return VisibleDevices(
-        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else ""
-    )
+    return Mask(tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else "")
 
 
 def _whole(entry: str, grammar: str) -> int:
@@ -302,7 +277,7 @@ def _order(item: Id) -> list[int]:
 class _Grammar(NamedTuple):
     """How one grammar is read, and how to say what may be written in it."""
 
-    parse: Callable[[str], VisibleDevices]
+    parse: Callable[[str], Mask]
     expected: str
     #: The vendor's identifiers; no identifier fits the expression that stands here by default.
     identifier: re.Pattern[str] = re.compile(r"(?!)")
@@ -320,7 +295,9 @@ class _Grammar(NamedTuple):
 _TABLE = {
     "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
-    "modules": _Grammar(_modules, "one or more module ids from 0 to 7, each once: '0,1'"),
+    "modules": _Grammar(
+        partial(_indices, grammar="modules"), "one or more module ids from 0 to 7, each once: '0,1'"
+    ),
     "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
     "level-zero": _Grammar(
         _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True

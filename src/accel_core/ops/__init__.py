@@ -1,1 +1,221 @@
-"""Operators beyond torch's own: portable ones, compiled ones, and who provides which."""
+"""All who provide an operator, in the order in which they are asked, and whose builder is used.
+
+An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
+the first whose builder says that it is compatible is used; one that would have to be compiled for the
+processor waits until it was, while another starts at once. Nothing of them is imported before the operator
+is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from accel_core.errors import CAUGHT, raise_if_users, root_cause
+from accel_core.settings import Variable, flag
+
+#: Whether operators are compiled for the processor at their first use; else what starts at once serves.
+ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
+
+
+def is_host_code(sources: Iterable[object]) -> bool:
+    """Whether there are source files, and all of them are C or C++; `.dp.cpp` is SYCL by custom."""
+    names = [str(source) for source in sources]
+    return bool(names) and all(
+        name.endswith((".c", ".cc", ".cpp", ".cxx")) and not name.endswith(".dp.cpp") for name in names
+    )
+
+
+@dataclass(frozen=True)
+class OpProvider:
+    """The operators that one provider has for a backend, and how its builders are asked.
+
+    The long answer to the hook `accel_op_builders`; a mapping alone is the short one. A provider whose
+    builders are asked in another way derives from it and overrides methods.
+    """
+
+    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
+    builders: Mapping[str, str]
+    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution and its version.
+    name: str = ""
+    #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
+    kind: str = ""
+    #: A package with a module for each builder, in which a framework lists operators; or none, "".
+    package: str = ""
+    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
+    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
+    #: it used.
+    optional: bool = False
+    #: Whether it is asked after all that say nothing here: what serves every device, where nobody has more.
+    last: bool = False
+    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
+    advice: str = ""
+
+    def compatibility(self, builder: Any) -> str:
+        """Why one of its builders cannot be used here, as one sentence; empty where it can."""
+        if hasattr(builder, "compatibility"):
+            return str(builder.compatibility())
+        if hasattr(builder, "is_compatible") and not builder.is_compatible():
+            return "its is_compatible() returned False"
+        return ""
+
+    def is_built(self, builder: Any) -> bool:
+        """Whether nothing is left to compile; what it raises means that this is not known."""
+        return bool(builder.is_built())
+
+    def compiles_for_host(self, builder: Any) -> bool:
+        """Whether what its first use would compile is C++ alone, which the processor runs."""
+        return is_host_code(builder.sources())
+
+    def load(self, source: str) -> type[Any]:
+        """The class that is handed out for `"module:Class"`; raises what its import raises."""
+        module, _, attribute = source.partition(":")
+        found: type[Any] = getattr(importlib.import_module(module), attribute)
+        return found
+
+
+@dataclass(frozen=True)
+class OpCandidate:
+    """One builder of one operator; imported, made and asked when its answers are first read."""
+
+    #: The name that is asked for: `"FusedAdamBuilder"`.
+    op: str
+    #: `"module:Class"`.
+    source: str
+    #: Who provides it.
+    origin: OpProvider
+
+    @property
+    def provider(self) -> str:
+        """For people: `"accel-npu 1.2"`, `"accel-train portable"`."""
+        return self.origin.name
+
+    @property
+    def kind(self) -> str:
+        """`"plugin"`, `"compiled"`, `"portable"`, or what the provider says of itself."""
+        return self.origin.kind
+
+    @property
+    def builder_class(self) -> type[Any] | None:
+        """The class; `None` where it cannot be imported."""
+        return self._imported[0]
+
+    @property
+    def error(self) -> BaseException | None:
+        """The exception of its import; `None` if it can be imported."""
+        return self._imported[1]
+
+    @property
+    def verdict(self) -> str:
+        """`"compatible"`, `"not compatible"`, or `"broken"` where it cannot be imported."""
+        if self.error is not None:
+            return "broken"
+        return "not compatible" if self.reason else "compatible"
+
+    @cached_property
+    def reason(self) -> str:
+        """Why it cannot be used here, as one sentence; empty where its builder says that it is compatible."""
+        if self.error is not None:
+            return f"{self.source} fails to import: {root_cause(self.error)}"
+        failing = "cannot be made"
+        try:
+            builder = self._builder
+            failing = "fails when it is asked whether it is compatible"
+            return self.origin.compatibility(builder)
+        except CAUGHT as error:
+            raise_if_users(error)
+            return f"{self.source} {failing}: {root_cause(error)}"
+
+    @cached_property
+    def has_to_be_compiled(self) -> bool:
+        """Whether its first use would compile for the processor, unasked; another one may start at once.
+
+        False for what a plugin brings, which was installed to be used, for code of a device, and under
+        `ACCEL_COMPILE=1`.
+        """
+        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+            return False
+        provider = self.origin
+        return bool(self._asked(lambda b: not provider.is_built(b) and provider.compiles_for_host(b)))
+
+    @cached_property
+    def is_built(self) -> bool | None:
+        """Whether nothing is left to compile; `None` where the builder does not say."""
+        return self._asked(self.origin.is_built)
+
+    def _asked(self, question: Callable[[Any], bool]) -> bool | None:
+        """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
+        try:
+            return question(self._builder)
+        except CAUGHT as error:
+            raise_if_users(error)
+            return None
+
+    @cached_property
+    def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
+        try:
+            return self.origin.load(self.source), None
+        except CAUGHT as error:
+            raise_if_users(error)
+            return None, error
+
+    @cached_property
+    def _builder(self) -> Any:
+        if self.builder_class is None:
+            raise LookupError(self.source)
+        return self.builder_class()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator: all who provide it, in the order in which they are asked, and who is used."""
+
+    #: The name of its builder: `"FusedAdamBuilder"`.
+    name: str
+    #: One or several.
+    candidates: tuple[OpCandidate, ...]
+
+    @cached_property
+    def used(self) -> OpCandidate:
+        """The first compatible candidate that starts at once, else the first compatible one.
+
+        Where none is compatible it is the first that can be imported, whose `reason` tells why. A builder
+        that fails to import is passed over only where its provider is optional. Candidates are imported and
+        asked up to that one, an only one not at all.
+        """
+        if len(self.candidates) == 1:
+            return self.candidates[0]
+        waiting = []
+        for candidate in self.candidates:
+            if candidate.error is not None and not candidate.origin.optional:
+                return candidate
+            if candidate.has_to_be_compiled:
+                waiting.append(candidate)
+            elif not candidate.reason:
+                return candidate
+        compatible = (candidate for candidate in waiting if not candidate.reason)
+        importable = (candidate for candidate in self.candidates if candidate.error is None)
+        return next(compatible, None) or next(importable, None) or self.candidates[0]
+
+    @property
+    def failed_to_import(self) -> bool:
+        """Whether that one, or one that was asked before it, cannot be imported."""
+        asked = self.candidates[: self.candidates.index(self.used) + 1]
+        return any(candidate.error is not None for candidate in asked)
+
+
+def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
+    """Every operator that `providers` have, by name and sorted; candidates in the providers' order.
+
+    The candidates are new at every call, as what failed to import in the middle of another import may work
+    later.
+    """
+    candidates: dict[str, list[OpCandidate]] = {}
+    for provider in providers:
+        for op, source in provider.builders.items():
+            candidates.setdefault(op, []).append(OpCandidate(op, source, provider))
+    return {op: Operator(op, tuple(candidates[op])) for op in sorted(candidates)}

@@ -11,7 +11,7 @@ from types import ModuleType
 from accel_tests import surfaces
 
 from accel_core import Backend
-from accel_core.detection.plugins import declarations
+from accel_core.detection.discovery import declarations
 
 __all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
 

@@ -118,18 +118,7 @@ FAULTS = (
     _disturbs("sets variables", "import os; os.environ.update(PATH='/nowhere', FAULTY='1')", "environment"),
     _disturbs("clears the environment", "import os; os.environ.clear()", "environment"),
     _disturbs("reverses sys.path", "import sys; sys.path.reverse()", "sys.path"),
-    _disturbs(
-        "puts a finder first",
-        "import sys\nsys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_, **__: None})())",
-        "sys.meta_path",
-    ),
-    _disturbs(
-        "installs signal handlers",
-        "import signal\n"
-        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):\n"
-        "    signal.signal(number, lambda *_: None)",
-        "signals",
-    ),
+    _disturbs("silences warnings", "import warnings; warnings.simplefilter('ignore')", "warnings"),
     _disturbs(
         "starts a thread that is no daemon",
         "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()",
@@ -140,7 +129,6 @@ FAULTS = (
         f"import mmap; {_KEEP}mmap.mmap(-1, 2 << 30)",
         "memory",
     ),
-    _disturbs("deletes sys.modules['torch']", "import sys; sys.modules.pop('torch', None)", "torch"),
     _disturbs(
         "replaces torch.cuda",
         "import sys, types\nif 'torch' in sys.modules: sys.modules['torch'].cuda = types.ModuleType('cuda')",

@@ -64,7 +64,7 @@ _COMMANDS = {
 #: A program of a user's: it has its own folder, paths, handlers and torch, and looks after the choice whether
 #: they are its own still. It answers in files, as its output may be flooded, and waits for no threads.
 _PROGRAM = """
-import json, os, signal, sys, threading, types
+import json, os, signal, sys, threading, types, warnings
 import accel_core, torch
 torch.cuda = types.ModuleType("torch.cuda")
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -75,9 +75,7 @@ def state():
     size = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return {
         "directory": os.getcwd(), "environment": {**os.environ},
-        "sys.path": [*sys.path], "sys.meta_path": [*sys.meta_path],
-        "torch": sys.modules.get("torch"), "torch.cuda": torch.cuda,
-        "signals": {n: signal.getsignal(n) for n in signal.valid_signals()},
+        "sys.path": [*sys.path], "torch.cuda": torch.cuda, "warnings": [*warnings.filters],
         "threads": threading.enumerate(), "stdin": os.lseek(0, 0, os.SEEK_CUR),
         "memory": int(size.split()[1]) >> 20,
     }

@@ -8,11 +8,9 @@ from accel_faults.catalogue import SLEEP, Fault, Kind, Place
 from accel_faults.modes import Mode, Seen
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
-RESTORED = frozenset({
-    "directory", "environment", "sys.path", "sys.meta_path", "signals", "torch", "torch.cuda",
-})  # fmt: skip
+RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "warnings"})
 #: Of these, what is left to the package of the backend that is chosen, which may need it.
-_OF_THE_CHOSEN = frozenset({"environment", "sys.path", "sys.meta_path", "torch.cuda"})
+_OF_THE_CHOSEN = frozenset({"environment", "sys.path", "torch.cuda"})
 
 
 def dies_here(fault: Fault, place: Place, mode: Mode) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
-from accel_core.detection.discovery import Load, discover, find, loader
+from accel_core.detection import Candidate, Choice, Selection, Unloaded, Verdict
+from accel_core.detection.discovery import Load, find
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Candidate, Choice, Selection, Unloaded, Verdict
-from accel_core.detection.select import select
+from accel_core.detection.select import discover, loader, select
 from accel_core.errors import AccelError
 from accel_core.settings import Pin, Settings, read
 from accel_tests import plugins

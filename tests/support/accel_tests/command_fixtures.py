@@ -1,15 +1,30 @@
-"""The `accel` command in a child process, in a world of its own."""
+"""The `accel` command, in a world of its own: in this process, its children's answers too, or in a child."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import importlib
 import json
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from accel_core import Environment, Visibility, _support
+from accel_core._support import child, torch_import
+from accel_core._support.child import ChildReport
+from accel_core.cli import accel as command
 from accel_tests import children
 from accel_tests.children import SIMULATED, Ended
+from accel_tests.fixtures import NOTHING_CHOSEN, other_modules
 from accel_tests.plugins import arguments, declaring, hook
 
 _RUN = """
@@ -29,7 +44,7 @@ finally:
 CARD = """
 import torch
 from accel_core import Accelerator, DeviceProperties
-from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators.streams import HostStream
 
 class Card(Accelerator):
     def device_count(self):
@@ -57,14 +72,52 @@ class Card(Accelerator):
 """
 FIELDS = {
     "accelerator": "card_device:Card",
-    "visible_devices": ("CARD_VISIBLE_DEVICES",),
-    "export_envs": ("CARD", "CCL"),
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "environment": Environment(("CARD", "CCL")),
     "description": "somebody's card",
 }
 
 
+#: What ends a process, holds it up, or prints below Python.
+_DEADLY = re.compile(
+    r"_exit\(|abort\(|kill\(|os\.(write|system)|string_at|sleep\(|while True|atexit|SystemExit"
+)
+
+#: Threads that run children at once take turns: they share this process's modules and variables.
+_turn = threading.RLock()
+
+
+@contextlib.contextmanager
+def as_a_new_process(root: Path, path: Iterable[str], environ: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, have what a new process has: no torch, plugin or vendor imported, nothing chosen."""
+    with pytest.MonkeyPatch.context() as patch:
+        variables, aside = dict(os.environ), other_modules(root)
+        for name, value in copy.deepcopy(NOTHING_CHOSEN).items():
+            patch.setattr(f"accel_core.current.{name}", value)
+        patch.setattr(torch_import, "_ours", False)
+        patch.setattr(sys, "path", list(path))
+        _set_variables(environ)
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            _set_variables(variables)
+            other_modules(root)
+            sys.modules.update(aside)
+
+
+def _set_variables(wanted: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
 class Accel:
-    """Runs `accel` where only the plugins of this test are installed, and a simulated torch."""
+    """Runs `accel` where only the plugins of this test are installed, and a simulated torch.
+
+    In this process by click's runner, where children are functions that are called here, their arguments and
+    answers as JSON; `process`, and what only a process shows: in one of its own.
+    """
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -75,12 +128,53 @@ class Accel:
         torch: bool = True,
         watched: frozenset[str] = frozenset(),
         cwd: Path | None = None,
+        process: bool = False,
         **env: str,
     ) -> Ended:
-        code = _RUN.format(arguments=args, watched=watched)
         variables = {"COLUMNS": "", "NO_COLOR": "", **env}
-        path = [*self.world.path, *([SIMULATED] if torch else [])]
-        return children.run(code, path, variables, cwd=cwd)
+        path = [
+            *self.world.path,
+            *([str(SIMULATED)] if torch and str(SIMULATED) not in self.world.path else []),
+        ]
+        in_threads = args[:1] == ("doctor",)  # its topics are threads, which share a process's modules
+        if process or watched or cwd or in_threads or self._ends_processes():
+            code = _RUN.format(arguments=args, watched=watched)
+            return children.run(code, path, variables, cwd=cwd)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(child, "run", self._answer)
+            patch.setattr(child, "each", lambda function, items, _at_once: [*map(function, items)])
+            patch.setattr(child, "_over", False)
+            patch.setattr(_support.LOGGER, "level", _support.LOGGER.level)
+            with as_a_new_process(self.world.root, path, children.clean_environment(**variables)):
+                done = CliRunner().invoke(
+                    command, [*map(str, args)], prog_name="accel", catch_exceptions=False
+                )
+        return Ended(done.exit_code, done.stdout, done.stderr, False)
+
+    def _ends_processes(self) -> bool:
+        """Whether something that is installed ends, stops or bypasses the process that it runs in."""
+        sources = self.world.root.rglob("*.py")
+        return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
+
+    def _answer(
+        self,
+        function: Callable[..., object],
+        arguments: dict[str, Any],
+        timeout: float | None,
+        *,
+        as_we_are: bool = False,
+        live: bool = False,
+    ) -> ChildReport:
+        """Call the function here, as `child.run` calls it in a child."""
+        stages = ["start"]
+        autoload = {} if as_we_are else {torch_import.AUTOLOAD: "0"}
+        with _turn, as_a_new_process(self.world.root, sys.path, {**os.environ, **autoload}):
+            try:
+                with contextlib.redirect_stdout(sys.stderr):
+                    answer = function(json.loads(json.dumps(arguments)), stages.append)
+            except BaseException:
+                return ChildReport(None, 1, stages[-1], traceback.format_exc()[-2000:].strip())
+        return ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
 
     def json(
         self, *args: str, status: int = 0, torch: bool = True, cwd: Path | None = None, **env: str

@@ -27,11 +27,18 @@ class Computer:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(self.root / real)
 
+    def sign(self, sign: str) -> None:
+        """A file (`"/dev/kfd"`), or a PCI function (`"1002:744c 030000"`: vendor, device, class)."""
+        if sign.startswith("/"):
+            self.write(sign)
+        else:
+            ids, _, kind = sign.partition(" ")
+            self.pci("0000:81:00.0", *ids.split(":"), kind)
+
     def group(self, folder: str, **files: object) -> None:
-        """A control group's folder: `memory_max=…` writes memory.max; 2 names have an underscore more."""
-        names = {"limit_v1": "memory.limit_in_bytes", "usage_v1": "memory.usage_in_bytes"}
+        """A control group's folder: `memory_max=…` writes memory.max."""
         for name, value in files.items():
-            self.write(f"{folder}/{names.get(name, name.replace('_', '.'))}", f"{value}\n")
+            self.write(f"{folder}/{name.replace('_', '.')}", f"{value}\n")
 
     @property
     def path(self) -> str:

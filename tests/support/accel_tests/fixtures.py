@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import json
@@ -130,13 +131,17 @@ def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: ())
 
 
+#: The state of `accel_core.current` in a process in which nothing has been chosen.
+NOTHING_CHOSEN = {
+    "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
+    "_choosing": False, "_warned": False,
+}  # fmt: skip
+
+
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which nothing has been chosen."""
-    for name, value in {
-        "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
-        "_choosing": False, "_warned": False,
-    }.items():  # fmt: skip
+    for name, value in copy.deepcopy(NOTHING_CHOSEN).items():
         monkeypatch.setattr(current, name, value)
 
 
@@ -210,11 +215,20 @@ _STAY = (
 )
 
 
-def _steps_aside(module: str) -> bool:
+def steps_aside(module: str) -> bool:
     """Whether a module is torch's, a vendor's or a plugin's, and so may stand in the way of a test's own."""
     top = module.partition(".")[0]
     vendors = ("torch", "habana_frameworks", "intel_extension_for_")
     return top.startswith((*vendors, "accel_")) and top not in _STAY
+
+
+def other_modules(root: Path) -> dict[str, ModuleType]:
+    """Take torch's modules, vendors' and plugins', and those below `root`, out of `sys.modules`."""
+    found = {name: module for name, module in sys.modules.items() if steps_aside(name)}
+    found |= {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(root))}
+    for name in found:
+        del sys.modules[name]
+    return found
 
 
 @pytest.fixture
@@ -230,12 +244,10 @@ def world(
     # What a test's processes die of is noted in the user's cache, and is no other test's business.
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    aside = {name: sys.modules.pop(name) for name in [n for n in sys.modules if _steps_aside(n)]}
+    aside = other_modules(tmp_path)
     world = World(tmp_path, base_path, libraries[1], monkeypatch)
     yield world
-    made = [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]
-    for name in {*made, *filter(_steps_aside, sys.modules)}:
-        del sys.modules[name]
+    other_modules(tmp_path)
     sys.modules.update(aside)
 
 

@@ -17,12 +17,12 @@ PLUGINS = Path(__file__).parents[3] / "plugins"
 VERSION = "0.1.0+simulated"
 
 PLUGIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name={name!r}, priority=950, device_type={type!r}, vendor_import={package!r},
-                    private_use1={private_use1}, accelerator={accelerator!r})]
+                    in_torch=InTorch(private_use1={private_use1}), accelerator={accelerator!r})]
 """
 #: torch.mps keeps its only generator under a name of its own.
 MPS_ACCELERATOR = """

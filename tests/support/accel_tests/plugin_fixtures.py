@@ -17,12 +17,13 @@ from accel_tests import children, layouts
 
 _JUDGE = """
 import json, sys
-from accel_core.machine import devices, host, placement
-from accel_core.detection.discovery import discover
+from accel_core import machine
+from accel_core.machine import devices, placement
+from accel_core.detection.select import discover
 from accel_core.detection.probe import Prober
 from accel_core.settings import Settings
 bus = tuple(devices.PciDevice(*device) for device in {pci!r})
-host.on_linux = lambda: True
+machine.on_linux = lambda: True
 devices.pci_devices = lambda root="/": bus
 devices.device_nodes = lambda patterns, root="/": {nodes!r} if patterns else ()
 placement.placement = lambda *_: placement.Placement()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-HEAD = "import accel_core\nfrom accel_core import Backend, ProbeResult, hookimpl\n"
+HEAD = """import accel_core
+from accel_core import (
+    Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl,
+)
+"""
 
 #: An accelerator over the simulated device; what `device_count()` does is the argument.
 ACCELERATOR = """

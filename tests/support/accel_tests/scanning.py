@@ -6,7 +6,7 @@ import sys
 from importlib import metadata as reference
 from pathlib import Path
 
-from accel_core.detection.plugins import find_entry_points
+from accel_core._support.packages import entry_points
 from accel_tests.layouts import GROUP
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.
@@ -24,7 +24,7 @@ def oracle() -> list[tuple[str, str, str, str]]:
 
 
 def ours() -> list[tuple[str, str, str, str]]:
-    return [(e.name, e.value, e.distribution, e.version) for e in find_entry_points(GROUP)]
+    return [(e.name, e.value, e.distribution, e.version) for e in entry_points(GROUP)]
 
 
 def site(tmp_path: Path, name: str = "site") -> Path:

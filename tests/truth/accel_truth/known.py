@@ -17,7 +17,7 @@ import click
 import tomllib
 from accel_tests import variables
 
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
 
@@ -41,7 +41,9 @@ class Known:
 
     @cached_property
     def commands(self) -> dict[str, click.Command]:
-        return dict(accel.commands)
+        context = click.Context(accel)
+        found = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
+        return {name: command for name, command in found.items() if command is not None}
 
     @cached_property
     def options(self) -> set[str]:
@@ -182,7 +184,9 @@ class Known:
     @cached_property
     def sessions(self) -> set[str]:
         noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
-        return set(re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE))
+        rows = (self.root / "sessions.toml").read_text(encoding="utf-8")
+        functions = re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE)
+        return {*functions, *re.findall(r"^\[(\w+)\]$", rows, re.MULTILINE)}
 
     def file(self, pattern: str, beside: Path) -> bool:
         """Whether a path that is named is there: from the tree, from a package, beside the document."""

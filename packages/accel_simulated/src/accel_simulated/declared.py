@@ -59,9 +59,9 @@ def find(name: str) -> Declared | None:
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
-    from accel_core.probing import ENTRY_POINT_GROUP, plugins
+    from accel_core.toolkit import ENTRY_POINT_GROUP, packages
 
-    announced = any(e.name == name for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
+    announced = any(e.name == name for e in packages.entry_points(ENTRY_POINT_GROUP))
     if name in DEVICES and (name not in _NOBODYS or not announced):
         return None
     return next((each for each in every() if each.backend == name), None)
@@ -78,7 +78,7 @@ def every() -> Iterator[Declared]:
 
 
 def _declared(backend: Backend) -> Declared | None:
-    if not backend.private_use1:
+    if not backend.in_torch.private_use1:
         return None
     package, same = backend.vendor_imports[0], DEVICES.get(backend.name)
     if package == "torch":
@@ -87,7 +87,7 @@ def _declared(backend: Backend) -> Declared | None:
         return None
     # torch wants a name: where the plugin declares none, nobody asks for it by name.
     collective = backend.communication_backend or f"{backend.device_type}_simulated"
-    vendor = _vendor(backend.device_type, package, collective, backend.visible_devices)
+    vendor = _vendor(backend.device_type, package, collective, backend.visibility.variables)
     return Declared(backend.name, vendor, _distributions(backend))
 
 
@@ -121,7 +121,7 @@ def _distributions(backend: Backend) -> dict[str, str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch = next((found.version for found in distributions(name="torch")), "")
-    missing = dict.fromkeys(backend.follows_torch, torch)
+    missing = dict.fromkeys(backend.in_torch.same_version, torch)
     for text in backend.requires:
         try:
             wanted = Requirement(text)

@@ -16,7 +16,10 @@ yaml = pytest.importorskip("yaml")
 
 ACTION = Path(__file__).parents[4] / ".github/actions/simulate/action.yml"
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nightly(reason="installs and compiles, as the action does in a job"),
+]
 
 
 def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, str]]:

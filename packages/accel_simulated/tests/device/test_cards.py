@@ -22,7 +22,15 @@ BY_NIGHT = tuple(name for name in SIMULATED if name not in ("cuda", "acme", "pla
 
 @pytest.mark.parametrize(
     "device",
-    [pytest.param(name, marks=pytest.mark.nightly) if name in BY_NIGHT else name for name in SIMULATED],
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.nightly(reason="40 CPU seconds a card; by day those of three kinds of device"),
+        )
+        if name in BY_NIGHT
+        else name
+        for name in SIMULATED
+    ],
 )
 def test_card(device: str, simulated: Callable[..., Any]) -> None:
     simulated(device, "print(0)")  # builds the device, or skips

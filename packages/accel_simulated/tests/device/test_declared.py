@@ -18,8 +18,9 @@ pytestmark = pytest.mark.slow
 
 #: Name and device type differ, the package lies in another, and its distribution is required.
 DECLARED = (
-    "name='zing', priority=500, device_type='zpu', vendor_import='zing_sdk.torch', private_use1=True, "
-    "requires=('zing-sdk>=1.2,<2', 'torch>=2.6'), visible_devices=('ZING_DEVICES',), "
+    "name='zing', priority=500, device_type='zpu', vendor_import='zing_sdk.torch', "
+    "in_torch=InTorch(private_use1=True), requires=('zing-sdk>=1.2,<2', 'torch>=2.6'), "
+    "visibility=Visibility(variables=('ZING_DEVICES',)), "
     "communication_backend='zccl'"
 )
 

@@ -9,7 +9,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nightly(reason="promises of the simulator: the faults that it can play"),
+]
 
 IN_BLOCKS = """
 import json, time, torch

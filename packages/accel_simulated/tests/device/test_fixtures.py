@@ -79,7 +79,7 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts pytest for each message of an option")
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
@@ -103,7 +103,7 @@ def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Pat
     assert re.match(f"ERROR: --accel:? {said}", ended.stderr)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts pytest for an option beside a variable")
 def test_an_option_without_a_count_takes_what_is_simulated_already(
     tmp_path: Path,
 ) -> None:

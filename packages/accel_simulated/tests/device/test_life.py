@@ -11,7 +11,10 @@ pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nightly(reason="promises of the simulator, which nobody trains on"),
+]
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)

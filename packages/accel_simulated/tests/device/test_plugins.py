@@ -63,7 +63,7 @@ def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., An
     assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
 @pytest.mark.parametrize("vendor", REAL)
 def test_digits_equal_cpu(
     vendor: str,

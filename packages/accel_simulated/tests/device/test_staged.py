@@ -13,7 +13,11 @@ pytestmark = pytest.mark.slow
 
 CHECKS = "simulated_checks.staged"
 #: Devices, and the ranks that meet; three by night.
-GROUPS = [("plain", 2), pytest.param("plain", 3, marks=pytest.mark.nightly), ("acme", 2)]
+GROUPS = [
+    ("plain", 2),
+    pytest.param("plain", 3, marks=pytest.mark.nightly(reason="a third rank; by day two")),
+    ("acme", 2),
+]
 
 
 @pytest.mark.parametrize(("vendor", "processes"), GROUPS)

@@ -16,7 +16,10 @@ from accel_tests.surfaces import Entry
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nightly(reason="promises of the simulator: the vendors' names and signatures"),
+]
 
 #: What torch itself asks of every device module, whether or not a surface file has it.
 ASKED_BY_TORCH = {

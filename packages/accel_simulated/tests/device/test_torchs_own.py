@@ -10,7 +10,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nightly(reason="torch's own suites on a simulated device: minutes"),
+]
 
 #: What the two ranks have after all_to_all, gather, scatter, reductions, a batch, and what has other shapes.
 MOVED = [

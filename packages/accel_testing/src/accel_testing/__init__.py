@@ -11,8 +11,6 @@ this imports neither torch nor a vendor.
 
 from __future__ import annotations
 
-from accel_core.probing import require_release
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_testing.accelerator import Call, FakeAccelerator
@@ -53,8 +51,6 @@ __all__ = [
     "run",
     "write_distribution",
 ]
-
-require_release("accel-testing")
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours

@@ -7,7 +7,7 @@ from typing import Any
 
 from accel_core import Backend
 from accel_core.errors import InvalidArgumentError, InvalidBackendError
-from accel_core.probing import shown
+from accel_core.toolkit import shown
 from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]
@@ -39,7 +39,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
     calls what. It ranks first; `fields` are more of its declaration (`priority=10`), as for `Backend`.
     Without a device (`devices=0`) it is not usable.
 
-    Raises `InvalidBackendError` for a name or field that a declaration cannot have, for those that make it a
+    Raises `InvalidBackendError` for a field's value that a declaration cannot have, for fields that make it a
     fake, and for a number of devices below 0; `InvalidArgumentError` for a fault that is none.
     """
     if type(devices) is not int or devices < 0:

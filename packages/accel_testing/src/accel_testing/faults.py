@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
 from accel_core.errors import InvalidBackendError
-from accel_core.probing import shown
+from accel_core.toolkit import shown
 
 __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 

@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.probing import ACCEL_ALLOW, ENTRY_POINT_GROUP, builtin, normalize_distribution, shown
-from accel_core.probing import plugins as installed_plugins
+from accel_core.toolkit import (
+    ACCEL_ALLOW,
+    ENTRY_POINT_GROUP,
+    discovery,
+    normalize_distribution,
+    packages,
+    shown,
+)
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake
@@ -196,7 +202,7 @@ def _understood(plugin: object, accelerator: object) -> plugins.Installed:
             f"installed({shown(plugin)}): {type(plugin).__name__} is no backend, expected fake(...), an "
             f"accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
         )
-    return plugins.Installed(tuple(installed_plugins.declarations(plugin)), plugin=plugin)
+    return plugins.Installed(tuple(discovery.declarations(plugin)), plugin=plugin)
 
 
 def _advice(plugin: object) -> str:
@@ -230,9 +236,9 @@ def _require_valid(distribution: object, version: object) -> None:
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
     """Raise where a name is built in, or is that of an installed backend which stays to be seen."""
     own = normalize_distribution(distribution)
-    there = [] if isolated else installed_plugins.find_entry_points(ENTRY_POINT_GROUP)
+    there = [] if isolated else packages.entry_points(ENTRY_POINT_GROUP)
     taken = {e.name.lower(): e.distribution for e in there if normalize_distribution(e.distribution) != own}
-    taken |= {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
+    taken |= {discovery.CPU.name: "accel-core", discovery.GENERIC.name: "accel-core"}
     for name in names:
         if name in taken:
             step = "Choose another name"
@@ -258,7 +264,7 @@ def _variables(
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
         found |= dict.fromkeys(name for name in steering if not name.startswith(_OF_THE_PROCESS))
-        found[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
+        found[ACCEL_ALLOW.name] = f"@{distribution},{discovery.CPU.name}"
     elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
         found[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
     return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}

@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from accel_core.errors import InvalidArgumentError
-from accel_core.probing import exchange, forks
+from accel_core.toolkit import exchange, fork_safe_lock
 
 __all__ = ["Layer", "environment", "is_set"]
 
 #: What begins the names of variables that steer a choice.
 STEERING = ("ACCEL_", "DS_")
 
-_lock = forks.ForkSafeLock()
+_lock = fork_safe_lock()
 #: Those in force, the innermost last.
 _layers: list[Layer] = []
 

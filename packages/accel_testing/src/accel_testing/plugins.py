@@ -11,7 +11,7 @@ from typing import Any
 
 from accel_core import Accelerator, Backend, Check, ProbeResult, hookimpl
 from accel_core.errors import BackendUnavailableError
-from accel_core.probing import PROJECT
+from accel_core.toolkit import PROJECT
 from accel_testing.fakes import Fake
 from accel_testing.faults import Faults
 

@@ -13,8 +13,8 @@ import pytest
 from accel_tests import layouts
 from click.testing import CliRunner
 
-from accel_core.cli.app import accel
-from accel_core.probing import vendors
+from accel_core.cli import accel
+from accel_core.toolkit import vendors
 from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
 
@@ -141,7 +141,7 @@ def test_a_name_of_torchs_that_a_package_renames_its_slot_to() -> None:
     assert done.exit_code == 0, done.stderr
     source = Path("accel-vulkan/src/accel_vulkan/__init__.py").read_text()
     assert 'device_type="vulkan"' in source
-    assert "private_use1=True" in source
+    assert "in_torch=InTorch(private_use1=True)" in source
 
 
 def test_the_folder_that_one_is_in_may_be_gone() -> None:

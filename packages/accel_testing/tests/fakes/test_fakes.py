@@ -10,6 +10,7 @@ import pytest
 
 import accel_core
 from accel_core import InvalidDeviceError, ProbeResult, Status, UnsupportedError, operators
+from accel_core.backend import Visibility
 from accel_testing import Call, FakeAccelerator, Fault, fake, installed
 from accel_testing.faults import STEPS
 
@@ -25,7 +26,9 @@ def verdict() -> accel_core.Verdict:
 
 
 def test_it_says_that_it_is_an_accelerator_and_notes_each_call():
-    with installed(fake("acme", devices=2, visible_devices=("ACME_VISIBLE",)), isolated=True):
+    with installed(
+        fake("acme", devices=2, visibility=Visibility(variables=("ACME_VISIBLE",))), isolated=True
+    ):
         acc = accel_core.get_accelerator()
         assert isinstance(acc, FakeAccelerator)
         assert acc.calls == []  # who chose is not noted

@@ -5,8 +5,4 @@ Importing this imports neither torch nor a vendor.
 
 from __future__ import annotations
 
-from accel_core.probing import require_release
-
 __all__: list[str] = []
-
-require_release("accel-tools")

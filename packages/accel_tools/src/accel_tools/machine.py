@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from accel_core.probing import host
+from accel_core.toolkit import host
 
 __all__ = ["driver_of", "last_level_cache", "processor_name"]
 

@@ -9,7 +9,6 @@ import pytest
 from accel_tests.bench_effort import TINY
 
 from accel_core.errors import UnsupportedError
-from accel_core.probing import child
 from accel_tools.bench import copies, timing
 from accel_tools.bench.records import FULL, Measurement, Outcome
 
@@ -18,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
-from accel_core.detection.builtin import CPU  # noqa: E402
+from accel_core.detection.discovery import CPU  # noqa: E402
 from accel_tools.bench.collectives import _row, _without, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402
 
@@ -187,8 +186,7 @@ def test_no_communication_backend_is_a_reason(cpu, monkeypatch):
     assert all("nobodys" in row.reason for row in step.run())
 
 
-def test_ranks_that_do_not_come_to_an_end_are_told(cpu, monkeypatch):
-    monkeypatch.setattr(child, "LONGEST", 1)  # they work: torch is imported
+def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
     (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
     assert re.fullmatch(r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason)

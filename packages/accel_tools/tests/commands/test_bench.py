@@ -11,7 +11,7 @@ import pytest
 from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
-from accel_core.cli.app import accel as app
+from accel_core.cli import accel as app
 from accel_core.settings import read
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.cli.progress import Progress

@@ -16,7 +16,8 @@ from accel_tests.libraries import COMPILER, Libraries
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
-from accel_core.detection.records import Status
+from accel_core.backend import Hardware, Visibility
+from accel_core.detection import Status
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
@@ -25,7 +26,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
-HARDWARE = {"vendor_import": "vendor_npu", "pci_ids": ("ffff",), "hardware": "Ascend NPU"}
+HARDWARE = {"vendor_import": "vendor_npu", "hardware": Hardware("Ascend NPU", pci_ids=("ffff",))}
 #: A vendor's package that fails in its own module, which its `__init__` wraps.
 BROKEN = {
     "vendor_npu/__init__.py": "try:\n    from vendor_npu import runtime\nexcept Exception as error:\n"
@@ -80,7 +81,7 @@ def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     assert finding["facts"]["distribution"] == "accel-npu 1.0"
     # Pinned, it is what somebody wants to use, and cannot.
     pinned = accel(*ONE, DS_ACCELERATOR="npu")
-    assert pinned.returncode == 2
+    assert pinned.returncode == 1
     assert pinned.stdout.startswith("Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed.")
 
 
@@ -106,7 +107,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     )
     accel.world.backend("npu", 990, extra=extra, **HARDWARE)
     topics = [word for topic in ("candidates", "at-import", "checks") for word in ("--topic", topic)]
-    document = accel.json("doctor", *topics, status=2, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    document = accel.json("doctor", *topics, status=1, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
     what = "vendor-npu 2.0 needs the toolkit, which is not installed, and no Ascend NPU is here"
     assert (finding["level"], finding["what"]) == ("error", what)
@@ -127,7 +128,9 @@ def test_two_plugins_of_one_name_are_one_finding(accel):
 def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     """Issue 25: of a device that its runtime alone counts there were two findings, with two remedies."""
     accel.world.module("none_device", ACCELERATOR.format(count="return 0"))
-    accel.world.backend("npu", accelerator="none_device:Simulated", visible_devices=("NPU_VISIBLE_DEVICES",))
+    accel.world.backend(
+        "npu", accelerator="none_device:Simulated", visibility=Visibility(variables=("NPU_VISIBLE_DEVICES",))
+    )
     topics = ("--topic", "candidates", "--topic", "visible-devices")
     hidden = {"DS_ACCELERATOR": "npu", "NPU_VISIBLE_DEVICES": "99"}
     document = accel.json("doctor", *topics, status=1, **hidden)
@@ -162,14 +165,14 @@ def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
 
 def test_without_torch_nothing_can_be_chosen(accel):
     done = accel(*ONE, torch=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stdout.startswith("Nothing can be chosen, and one thing is wrong: torch is not installed.\n")
     assert "     pip install torch\n" in done.stdout
 
 
 def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
     layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"})
-    document = accel.json(*ONE, status=2)
+    document = accel.json(*ONE, status=1)
     finding = findings(document)[""]
     assert (finding["level"], finding["code"]) == ("error", "candidates.torch")
     assert "cannot be imported: OSError: libcudart.so.12" in finding["what"]

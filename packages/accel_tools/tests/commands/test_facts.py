@@ -12,15 +12,15 @@ import jsonschema
 import pytest
 from accel_tests.children import untraced
 
-from accel_core import Backend
+from accel_core import Backend, Granted, Hardware, InTorch, Visibility
 
 FIELDS = {each.name for each in dataclasses.fields(Backend)} - {"provenance"}
 GIVEN = {
-    "visible_devices": ("CARD_VISIBLE_DEVICES",),
-    "pci_ids": ("10de/03",),
-    "granted_by": (("kubernetes", "card.com/gpu"),),
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "hardware": Hardware(pci_ids=("10de/03",)),
+    "granted": Granted(kubernetes="card.com/gpu"),
     "hints": (("lib(card)\\.so", "install \"the\" driver é"),),
-    "count_starts_device": True,
+    "in_torch": InTorch(in_child="count"),
 }  # fmt: skip
 
 
@@ -47,7 +47,8 @@ def test_every_field_of_every_declaration_is_there_without_torch(accel, schema):
     assert (card["distribution"], card["entry_point"]) == ("accel-card", "accel_card")
     assert card["vendor_import"] == ["json"]
     for name, value in GIVEN.items():
-        assert card[name] == json.loads(json.dumps(value))
+        plain = value._asdict() if hasattr(value, "_asdict") else value
+        assert card[name] == json.loads(json.dumps(plain))
     assert document["unread"] == []
 
 
@@ -56,11 +57,19 @@ def test_the_schema_describes_each_field_and_refuses_another_kind(accel, schema)
     document = accel.json("facts", "card")
     described = schema.schema["oneOf"][0]["properties"]["backends"]["items"]["properties"]
     assert described.keys() == document["backends"][0].keys()
-    assert all(each["description"] and "type" in each for each in described.values())
-    for name, wrong in {"pci_ids": "10de", "priority": "1", "hints": [["one"]], "name": None}.items():
+    assert described["hardware"]["properties"].keys() == document["backends"][0]["hardware"].keys()
+    every = [each for each in described.values() if "properties" not in each]
+    every += [each for record in described.values() for each in record.get("properties", {}).values()]
+    assert all(each["description"] and "type" in each for each in every)
+    for name, wrong in {
+        "hardware": {"nodes": "10de"},
+        "priority": "1",
+        "hints": [["one"]],
+        "name": None,
+    }.items():
         damaged = {**document, "backends": [{**document["backends"][0], name: wrong}]}
         assert not schema.is_valid(damaged), name
-    del document["backends"][0]["device_nodes"]
+    del document["backends"][0]["hardware"]["nodes"]
     assert not schema.is_valid(document)
 
 
@@ -103,4 +112,4 @@ def test_our_own_plugins_fit_the_schema():
     npu = next((each for each in document["backends"] if each["name"] == "npu"), None)
     if npu is None:
         pytest.skip("accel-npu is not installed")
-    assert npu["granted_by"][0] == ["kubernetes", "huawei.com/Ascend910"]
+    assert npu["granted"]["kubernetes"] == "huawei.com/Ascend910"

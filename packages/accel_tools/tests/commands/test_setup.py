@@ -10,6 +10,9 @@ import sys
 import venv
 
 import pytest
+from click.testing import CliRunner
+
+from accel_tools.commands.setup import command
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
 
@@ -62,7 +65,8 @@ def test_json_has_everything(machine):
     assert document["command"].startswith(
         "pip install torch --index-url https://download.pytorch.org/whl/cu129"
     )
-    assert [part["what"] for part in document["parts"]] == ["torch", "accel-cuda"]
+    assert [part["what"] for part in document["parts"]] == ["torch", "accel-core", "accel-cuda"]
+    assert document["given"] == []
 
 
 @pytest.mark.parametrize(
@@ -72,16 +76,77 @@ def test_json_has_everything(machine):
         (["--run", "--json"], 2, "leave out --json"),
         (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
         (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
-        (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 3.12 or 2.9.1."),
+        (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
+        (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
+        (["cuda", "--driver", "12.8"], 2, "is no version of NVIDIA's driver, expected one such as 570.86."),
+        (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
+        (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
+        (
+            ["cuda", "--toolkit", "8.3.RC1"],
+            2,
+            "'8.3.RC1' is not a version of CUDA, expected one such as 12.8.",
+        ),
+        (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
+        (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
+        (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
+        (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
+        (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
+        (["cdua"], 2, "Did you mean 'cuda'?"),
+        (["nvidia"], 2, "Did you mean 'cuda'?"),
+        (["AMD"], 2, "Did you mean 'rocm'?"),
+        (["Ascend"], 2, "Did you mean 'npu'?"),
         (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
         (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
     ],
 )
 def test_bad_input(words, status, why):
-    done = run(*words)
-    assert (done.returncode, done.stdout) == (status, "")
+    done = CliRunner().invoke(command, words, env={"COLUMNS": "300"})
+    assert (done.exit_code, done.stdout) == (status, "")
     assert why in done.stderr
-    assert "Traceback" not in done.stderr
+    assert isinstance(done.exception, SystemExit)
+
+
+#: What is named, what is shown of it, and its command for pip; none of it is on the machine.
+GIVEN = [
+    (
+        ("cuda", "--driver", "570.86"),
+        "NVIDIA GPU, NVIDIA's driver 570.86",
+        "torch --index-url https://download.pytorch.org/whl/cu129",
+        "accel-cuda",
+    ),
+    (
+        ("cuda", "--toolkit", "12.8"),
+        "NVIDIA GPU, CUDA 12.8",
+        "torch --index-url https://download.pytorch.org/whl/cu128",
+        "accel-cuda",
+    ),
+    (
+        ("npu", "--toolkit", "8.5.0"),
+        "Ascend NPU, CANN 8.5.0",
+        "torch==2.9.0 --index-url https://download.pytorch.org/whl/cpu",
+        "torch-npu==2.9.0 pyyaml setuptools accel-npu",
+    ),
+    (
+        ("rocm", "--toolkit", "6.4"),
+        "AMD GPU, ROCm 6.4",
+        "torch --index-url https://download.pytorch.org/whl/rocm6.4",
+        "accel-cuda",
+    ),
+    (("xpu",), "Intel discrete GPU", "torch --index-url https://download.pytorch.org/whl/xpu", "accel-xpu"),
+]
+
+
+@pytest.mark.parametrize(("words", "given", "torch", "packages"), GIVEN)
+def test_what_is_named_is_believed_and_shown(tmp_path, words, given, torch, packages):
+    """On a machine without any accelerator, whose accel has none of the plugins."""
+    (tmp_path / "sys").mkdir()
+    document = json.loads(run(*words, "--machine", str(tmp_path), "--json", "--format", "pip").stdout)
+    assert (", ".join(document["given"]), document["unknown"]) == (given, "")
+    with_core = packages.replace("accel-", "accel-core accel-")
+    assert document["command"] == f"pip install {torch} && pip install {with_core}"
+    shown = run(*words, "--machine", str(tmp_path), "--format", "pip").stderr
+    assert "Seen: no accelerator; linux on x86_64" in shown
+    assert f"As given, not found here: {given}\n" in shown
 
 
 FAKE_UV = """#!{python}

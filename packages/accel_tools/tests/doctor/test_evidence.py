@@ -6,15 +6,22 @@ import sys
 
 import pytest
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Environment, Hardware
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
 NPU = Backend(
-    name="npu", priority=1, device_type="npu", hardware="Ascend NPU", pci_ids=("19e5:d802",),
-    device_nodes=("/dev/davinci[0-9]*",), driver_file="/sys/module/drv/initstate",
-    export_envs=("ASCEND", "PATH"),
-)  # fmt: skip
+    name="npu",
+    priority=1,
+    device_type="npu",
+    hardware=Hardware(
+        name="Ascend NPU",
+        pci_ids=("19e5:d802",),
+        nodes=("/dev/davinci[0-9]*",),
+        driver_file="/sys/module/drv/initstate",
+    ),
+    environment=Environment(forward=("ASCEND", "PATH")),
+)
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def test_device_driver_and_toolkit_that_are_there(write):
 
 def test_one_name_of_two_makers_has_each_makers_toolkit():
     def of(hardware):
-        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": hardware}
+        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": Hardware(hardware)}
         return [*toolkit(Backend(**given), {})]
 
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])

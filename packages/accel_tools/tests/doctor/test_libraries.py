@@ -13,7 +13,7 @@ import pytest
 from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core.backend import Provenance
-from accel_core.detection.records import Status, Verdict
+from accel_core.detection import Status, Verdict
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor.libraries import unmet_needs
 from accel_tools.doctor.topics import candidates

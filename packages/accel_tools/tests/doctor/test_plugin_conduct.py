@@ -49,7 +49,7 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
         (
             "writes the environment variable EARLY_HOME",
             "accel_early.py, line 7",
-            "declare it in Backend.environment",
+            "declare it in Backend.environment.set",
         ),
         ("starts a thread", "accel_early.py, line 17", started),
         (

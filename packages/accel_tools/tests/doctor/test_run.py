@@ -51,7 +51,7 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     bad = Topic("bad", "Bad", lambda visit: [ODD, broken])
     report = visited(Visit(Settings(), {}), [bad, Topic("fine", "Fine", fine)])
     assert report.verdict == "2 things are wrong, first npu: it is broken."
-    assert (report.level, report.exit_status) == (Level.ERROR, 2)
+    assert (report.level, report.exit_status) == (Level.ERROR, 1)
     one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
     assert (one.verdict, one.exit_status) == ("One thing is wrong: this is odd.", 1)
     well = visited(Visit(Settings(), {}), [Topic("fine", "Fine", fine)])

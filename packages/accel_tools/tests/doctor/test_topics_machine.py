@@ -8,6 +8,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.computers import Computer
 
+from accel_core import __version__
 from accel_core._support.torch_import import TorchBuild
 from accel_core.machine import devices, vendors
 from accel_core.settings import read
@@ -180,3 +181,12 @@ def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, mon
     assert "machine.cpu-build" in codes("cuda")
     assert "machine.cpu-build" not in codes("npu")
     assert "machine.seen" in codes("npu")
+
+
+def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_them(monkeypatch):
+    versions = {"accel-train": "0.0.9", "accel-core": __version__}
+    monkeypatch.setattr(topic.packages, "version", versions.get)
+    (found,) = topic._releases()
+    assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
+    assert found.what.startswith(f"accel-train 0.0.9 is installed beside accel-core {__version__};")
+    assert "--upgrade" in found.step

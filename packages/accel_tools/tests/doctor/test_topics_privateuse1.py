@@ -7,6 +7,7 @@ import sys
 import pytest
 from accel_tests.plugins import NO_DEVICE
 
+from accel_core.backend import InTorch
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics.privateuse1 import TOPIC
@@ -19,7 +20,9 @@ def wants(world, name: str, priority: int, *, torch_loads: bool = False, extra: 
     if torch_loads:
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
         world.distribution(f"torch-{name}", "2.13", group)
-    world.backend(name, priority, vendor_import=f"torch_{name}", private_use1=True, extra=extra)
+    world.backend(
+        name, priority, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True), extra=extra
+    )
 
 
 def said(**variables: str):
@@ -101,7 +104,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         "import torch_zpu before the accelerator is chosen, try `accel --import torch_zpu list`, or write "
         "its plugin: accel new"
     )
-    torch_world.backend("zpu", 600, vendor_import="torch_zpu", private_use1=True)
+    torch_world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))
     assert [finding.code for finding in said()] == ["privateuse1.one"]
 
 
@@ -115,6 +118,6 @@ def test_list_and_why_name_it_too_once(accel):
         ), said
         assert "accel --import torch_zpu list" in said
         assert "torch-zpu 0.2 registers" not in accel("--import", "torch_zpu", *words).stdout
-    accel.world.backend("zpu", 600, vendor_import="torch_zpu", private_use1=True)
+    accel.world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))
     for words in (["list"], ["why"]):
         assert "torch-zpu 0.2 registers" not in accel(*words).stdout

@@ -10,7 +10,7 @@ from accel_tests import children, plugins
 from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Hardware, InTorch, Visibility
 from accel_core.machine import devices
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
@@ -20,9 +20,8 @@ from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
 NPU = {
-    "visible_devices": ("NPU_VISIBLE_DEVICES",),
-    "visible_devices_grammar": "ascending",
-    "device_nodes": ("/dev/npu[0-9]*",),
+    "visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="ascending"),
+    "hardware": Hardware(nodes=("/dev/npu[0-9]*",)),
 }
 
 
@@ -71,7 +70,7 @@ def test_ids_that_the_vendor_drops_without_a_word(said, torch_world):
 
 def test_fewer_devices_than_were_asked_for(said, torch_world):
     """The nodes tell nothing, and the vendor counts two."""
-    torch_world.backend("npu", **{**NPU, "visible_devices_grammar": "indices"})
+    torch_world.backend("npu", **{**NPU, "visibility": Visibility(("NPU_VISIBLE_DEVICES",))})
     [finding] = said(0, NPU_VISIBLE_DEVICES="0,1,2")
     assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.fewer")
     assert finding.what == "NPU_VISIBLE_DEVICES='0,1,2' names 3 devices, and the vendor counts 2"
@@ -88,28 +87,38 @@ def test_everything_is_hidden(said, torch_world):
 
 def test_of_devices_that_the_runtime_alone_knows_none_is_left(said, torch_world):
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend("npu", accelerator="none_device:Simulated", **{**NPU, "device_nodes": ()})
+    torch_world.backend("npu", accelerator="none_device:Simulated", **{**NPU, "hardware": Hardware()})
     [finding] = said(0, NPU_VISIBLE_DEVICES="99")
     assert finding.what == "NPU_VISIBLE_DEVICES='99' names 1 device, and the vendor counts none"
     assert finding.step == "unset NPU_VISIBLE_DEVICES"  # and not an empty list
 
 
 def test_a_value_that_the_vendor_refuses(said, torch_world):
-    torch_world.backend("npu", **{**NPU, "visible_devices_grammar": "modules"}, extra=NO_DEVICE)
+    torch_world.backend(
+        "npu",
+        **{**NPU, "visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="modules")},
+        extra=NO_DEVICE,
+    )
     [finding] = said(2, NPU_VISIBLE_DEVICES="0,x,1")
     assert (finding.level, finding.code) == (Level.ERROR, "visible-devices.malformed")
     assert finding.step == "export NPU_VISIBLE_DEVICES=0,1"
 
 
 def test_variables_of_devices_that_are_not_here_change_nothing(said, torch_world):
-    torch_world.backend("npu", **{**NPU, "pci_ids": ("19e5:d802",), "device_nodes": ()})
+    torch_world.backend("npu", **{**NPU, "hardware": Hardware(pci_ids=("19e5:d802",))})
     [finding] = said(0, NPU_VISIBLE_DEVICES="")
     assert (finding.level, finding.code) == (Level.OK, "visible-devices.no-effect")
     assert finding.facts == {"NPU_VISIBLE_DEVICES": "''"}
 
 
 def test_a_variable_that_another_one_overrules(said, torch_world):
-    torch_world.backend("npu", **{**NPU, "visible_devices": ("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")})
+    torch_world.backend(
+        "npu",
+        **{
+            **NPU,
+            "visibility": Visibility(("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending"),
+        },
+    )
     [finding] = said(2, NPU_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0")
     assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.overruled")
     assert finding.step == "unset CUDA_VISIBLE_DEVICES"
@@ -121,7 +130,7 @@ def test_the_uuids_of_nvidias_driver(tmp_path):
     for bus, uuid in (("0000:65:00.0", "GPU-77777777-5555"), ("0000:17:00.0", "GPU-1a2b3c4d-0000")):
         text = f"Model: \t\t NVIDIA H100\nIRQ:   \t\t 55\nGPU UUID: \t {uuid}\nBus Location: \t {bus}\n"
         computer.write(f"/proc/driver/nvidia/gpus/{bus}/information", text)
-    cuda = Backend(name="cuda", priority=1, device_type="cuda", torch_builds=("cuda",))
+    cuda = Backend(name="cuda", priority=1, device_type="cuda", in_torch=InTorch(builds=("cuda",)))
     assert visible_devices._uuids(cuda, computer.path) == ["GPU-1a2b3c4d-0000", "GPU-77777777-5555"]
     other = Backend(name="npu", priority=1, device_type="npu")
     assert visible_devices._uuids(other, computer.path) == []
@@ -129,7 +138,7 @@ def test_the_uuids_of_nvidias_driver(tmp_path):
 
 def test_who_brought_a_variable_that_hides_devices(torch_world):
     """In a process that was started with it: of what is set later the kernel tells nothing."""
-    torch_world.backend("npu", **{**NPU, "device_nodes": ()})
+    torch_world.backend("npu", **{**NPU, "hardware": Hardware()})
     code = """
 import json, os
 from accel_tools.doctor.records import Visit

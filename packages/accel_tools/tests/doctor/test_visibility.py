@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import accel_core
 from accel_core.backend import Backend
 from accel_core.machine.visible_devices import format_visible_devices
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
@@ -13,9 +14,11 @@ from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibilit
 
 def backend(grammar: str, *variables: str, filters: tuple[str, ...] = ()) -> Backend:
     return Backend(
-        name="npu", priority=1, device_type="npu", visible_devices=variables,
-        visible_devices_filters=filters, visible_devices_grammar=grammar,
-    )  # fmt: skip
+        name="npu",
+        priority=1,
+        device_type="npu",
+        visibility=accel_core.Visibility(variables, filters=filters, grammar=grammar),
+    )
 
 
 CUDA = backend("cuda", "CUDA_VISIBLE_DEVICES")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,16 +44,26 @@ def files_of(machine: Mapping[str, object]) -> dict[str, str]:
 
 
 @pytest.fixture
-def planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """Plan for a machine, which goes through the file that `accel setup --machine` reads."""
+def saved_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A machine, which goes through the file that `accel setup --machine` reads: a context manager."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
 
-    def plan(machine: Mapping[str, object], name: str = "", torch: str = "") -> Plan:
+    def save(machine: Mapping[str, object]) -> Any:
         devices.pci_devices.cache_clear()
         about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
         file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))
-        with machines.saved(str(file)) as saved:
-            return planned(saved, name, torch)
+        return machines.saved(str(file))
+
+    return save
+
+
+@pytest.fixture
+def planned_for(saved_machine: Callable[..., Any]) -> Callable[..., Plan]:
+    """Plan for such a machine."""
+
+    def plan(machine: Mapping[str, object], name: str = "", **wanted: str) -> Plan:
+        with saved_machine(machine) as saved:
+            return planned(saved, name, **wanted)
 
     return plan

@@ -235,7 +235,7 @@ def test_a_python_without_wheels_is_named(python, torch, why):
     assert builds.python_fits(python, torch) == (why and f"{why}, and this is Python {python}")
 
 
-@pytest.mark.nightly  # red on the day of a new torch
+@pytest.mark.nightly(reason="asks PyPI: red on the day of a new torch")
 def test_pypi_has_the_wheels_of_the_table():
     """Every release of the table, and no newer one, with its Pythons."""
     address = "https://pypi.org/simple/torch/"

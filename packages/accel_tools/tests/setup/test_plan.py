@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 
 import pytest
 
-from accel_core.probing import installed
+from accel_core.toolkit import packages, vendors
 from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
@@ -301,7 +302,7 @@ def plugins_table(monkeypatch):
         def __init__(self, table):
             self.load = lambda: table
 
-    return lambda table: monkeypatch.setattr(installed, "entry_points", lambda _: (EntryPoint(table),))
+    return lambda table: monkeypatch.setattr(recipes, "entry_points", lambda _: (EntryPoint(table),))
 
 
 def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table, planned_for):
@@ -338,7 +339,7 @@ def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for
 
 def test_the_copies_are_what_the_plugins_declare():
     """tools/recipes.py writes them."""
-    declared = {found.name: found.load() for found in installed.entry_points(recipes.GROUP)}
+    declared = {found.name: found.load() for found in packages.entry_points(recipes.GROUP)}
     assert declared == recipes._ours()
     assert declared.keys() >= {"npu", "tpu", "rbln"}
     assert recipes.recipes()[1] == ()
@@ -371,3 +372,137 @@ def test_the_formats(form):
     """A registry's accel-core: a checkout's own folder stands in place of a plugin's name otherwise."""
     made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-cuda",))
     assert formats.FORMATS[form](made) == EVERY[form]
+
+
+#: A checkout that accel-core was installed from, and an address of its repository.
+CHECKOUT = "/src/accel"
+REPOSITORY = "git+https://example.org/accel@0a1b"
+IN_A_CHECKOUT = {
+    "pip": "&& pip install /src/accel /src/accel/plugins/accel_cuda",
+    "uv": "uv pip install torch /src/accel /src/accel/plugins/accel_cuda --torch-backend=cu132",
+    "conda": "&& conda run --name torch pip install /src/accel /src/accel/plugins/accel_cuda",
+    "dockerfile": (
+        "# docker build --build-context accel=/src/accel .\n"
+        "RUN --mount=from=accel,target=/accel,rw pip install --no-cache-dir /accel /accel/plugins/accel_cuda"
+    ),
+    "pyproject": '"accel-core @ file:///src/accel", "accel-cuda @ file:///src/accel/plugins/accel_cuda"]',
+    "requirements": "# then: pip install /src/accel /src/accel/plugins/accel_cuda",
+}
+
+
+def placed(text: str) -> str:
+    """As `vendors.sourced` writes it for a core that was installed from the checkout."""
+    return vendors.sourced(text, lambda name: f"{CHECKOUT}/{vendors.FOLDERS[name]}".rstrip("/"))
+
+
+@pytest.mark.parametrize("form", IN_A_CHECKOUT)
+def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
+    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, sourced=placed))
+    made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-core", "accel-cuda"))
+    assert IN_A_CHECKOUT[form] in formats.command(made, form)
+
+
+def test_an_image_from_a_repository_has_git(monkeypatch):
+    def at_repository(text: str) -> str:
+        return vendors.sourced(text, lambda name: f"{name} @ {REPOSITORY}")
+
+    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, sourced=at_repository))
+    made = plan.Plan(Hardware(), "CPU", "cpu", "3.12", "torch", "cpu", ("accel-core",))
+    lines = formats.command(made, "dockerfile").splitlines()
+    assert (lines[0], lines[-1]) == (
+        "FROM python:3.12",
+        f"RUN pip install --no-cache-dir 'accel-core @ {REPOSITORY}'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "index", "unknown"),
+    [
+        ("cuda", {"toolkit": "12.8"}, "cu128", ""),
+        ("cuda", {"toolkit": "12.7"}, "cu126", ""),
+        ("cuda", {"toolkit": "13.1"}, "cu130", ""),
+        ("cuda", {"toolkit": "12.8", "torch": "2.12"}, "cu126", ""),
+        ("cuda", {"toolkit": "12.8", "driver": "550.54.15"}, "cu128", ""),
+        ("cuda", {"toolkit": "12.3"}, "", "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4"),
+        ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14; PyTorch has"),
+        (
+            "cuda",
+            {"toolkit": "12.8", "driver": "520.61.05"},
+            "",
+            "520.61.05 is too old for PyTorch's build cu128",
+        ),
+        ("cuda", {"driver": "580.65", "torch": "2.9"}, "cu130", ""),
+        ("cuda", {"driver": "440.33"}, "", "only for 450.80.02 and newer"),
+        ("rocm", {"toolkit": "6.4.1"}, "rocm6.4", ""),
+        ("rocm", {"toolkit": "7.5"}, "rocm7.2", ""),
+        ("rocm", {"toolkit": "5.7"}, "", "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1"),
+        ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
+        ("npu", {"toolkit": "7.0"}, "", "CANN 7.0 is given, and for torch 2.6 and newer"),
+    ],
+)
+def test_versions_that_are_given(planned_for, name, given, index, unknown):
+    """On a machine whose CANN is another one, which does not count."""
+    found = planned_for({"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given)
+    assert (found.torch_backend, bool(found.unknown)) == (index, bool(unknown))
+    assert unknown in found.unknown
+
+
+def test_a_driver_that_is_given_counts_instead_of_this_machines(planned_for):
+    here = {"pci": [H100], "nvidia": "450.80.02"}
+    assert planned_for(here, "cuda").torch_backend == "cu118"
+    assert planned_for(here, "cuda", driver="570.86").torch_backend == "cu129"
+    assert "450.80.02 is too old" in planned_for(here, "cuda", toolkit="12.8").unknown
+
+
+def test_the_gpus_of_this_machine_count_beside_a_rocm_that_is_given(planned_for):
+    here = {"pci": [MI300], "gfx": [0, 90402]}
+    assert "has code for gfx942" in planned_for(here, "rocm", toolkit="6.4").parts[0].why
+    vega = {"pci": [MI300], "gfx": [0, 90006]}
+    assert "rocm6.4 has no code for gfx906" in planned_for(vega, "rocm", toolkit="6.4").unknown
+    elsewhere = planned_for({}, "rocm", toolkit="6.4")
+    assert "has code for gfx908, gfx90a" in elsewhere.notes[0]
+
+
+def test_on_a_jetson_a_driver_is_another_machines(planned_for):
+    jetson = {"architecture": "aarch64", "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}
+    assert "NVIDIA's wheels for its JetPack fit" in planned_for(jetson, "cuda").unknown
+    assert planned_for(jetson, "cuda", driver="580.65.06").torch_backend == "cu132"
+
+
+def test_a_mac_has_no_wheels_for_cuda(planned_for):
+    mac = {"system": "darwin", "architecture": "arm64"}
+    assert "for Linux and Windows, and this is macOS" in planned_for(mac, "cuda", driver="580.65").unknown
+
+
+@pytest.mark.parametrize("form", formats.FORMATS)
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("cuda", {"driver": "570.86"}),
+        ("cuda", {"toolkit": "12.8"}),
+        ("npu", {"toolkit": "8.5.0"}),
+        ("rocm", {"toolkit": "6.4"}),
+        ("xpu", {}),
+    ],
+)
+def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
+    found = planned_for({}, name, **given)
+    text = formats.command(plan.for_installation(found, is_new=True), form)
+    index = f"--torch-backend={found.torch_backend}" if form == "uv" else f"/whl/{found.torch_backend}"
+    assert index in text
+    for package in (found.torch, "accel-core", *found.packages):
+        assert package in text
+    needs_cann = "# The image needs CANN 8.5.0: https://www.hiascend.com/cann" in text
+    assert needs_cann == (name == "npu" and form == "dockerfile")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("cuda", "accel setup cuda --driver VERSION"),
+        ("rocm", "accel setup rocm --toolkit VERSION"),
+        ("npu", "accel setup npu --toolkit VERSION"),
+    ],
+)
+def test_what_is_elsewhere_can_be_named(planned_for, name, way):
+    assert planned_for({}, name).notes[0].endswith(way)

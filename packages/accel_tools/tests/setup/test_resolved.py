@@ -24,7 +24,7 @@ from accel_tools.setup.plan import Plan
 from accel_tools.setup.recipes import recipes
 
 pytestmark = [
-    pytest.mark.nightly,
+    pytest.mark.nightly(reason="asks PyPI for each row of the table"),
     pytest.mark.skipif(shutil.which("uv") is None, reason="uv resolves the commands"),
 ]
 CANN = "/usr/local/Ascend/cann/x86_64-linux/ascend_toolkit_install.info"

@@ -11,8 +11,6 @@ Importing this imports no torch: each public name is resolved when it is first u
 
 from __future__ import annotations
 
-from accel_core.probing import require_release
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_train.compiling import default_compiler
@@ -47,8 +45,6 @@ __all__ = [
     "forwarded",
     "init_process_group",
 ]
-
-require_release("accel-train")
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours

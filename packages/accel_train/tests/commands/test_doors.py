@@ -119,7 +119,7 @@ def test_no_framework_at_all_is_a_sentence(accel):
 
 
 def test_a_backend_that_is_missing_or_broken_is_an_error(accel):
-    message = accel.json("doors", "nowhere", status=1)["error"]["message"]
+    message = accel.json("doors", "nowhere", status=2)["error"]["message"]
     assert "accel doors nowhere: no installed distribution declares nowhere" in message
     accel.world.plugin("bad", "raise OSError('libbad.so')")
     message = accel.json("doors", "bad", status=1)["error"]["message"]

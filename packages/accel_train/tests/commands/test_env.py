@@ -8,9 +8,10 @@ import os
 import pytest
 from accel_tests import plugins
 
+from accel_core.backend import Environment, Visibility
 from accel_train_startup import AT_START
 
-FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD",)}
+FIELDS = {"visibility": Visibility(("CARD_VISIBLE_DEVICES",)), "environment": Environment(("CARD",))}
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_json_and_deepspeeds_file_hold_the_same(login_node):
     assert document["CARD_LOG"] == "a b"
     assert document["DS_ACCELERATOR"] == "card"
     assert "CARD_VISIBLE_DEVICES" not in document
-    written = login_node("env", "card", "--format", "deepspeed", **variables).stdout
+    written = login_node("env", "card", "--format", "deepspeed", process=True, **variables).stdout
     assert dict(line.split("=", 1) for line in written.splitlines()) == document
 
 
@@ -70,8 +71,11 @@ def test_the_forms_of_other_launchers(login_node):
 
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
     variables = {"CARD_LOG": "é", "PYTHONIOENCODING": "ascii"}
-    assert "export CARD_LOG=\"$(printf '\\303\\251')\"" in login_node("env", "card", **variables).stdout
-    refused = login_node("env", "card", "--format", "deepspeed", **variables)
+    assert (
+        "export CARD_LOG=\"$(printf '\\303\\251')\""
+        in login_node("env", "card", process=True, **variables).stdout
+    )
+    refused = login_node("env", "card", "--format", "deepspeed", process=True, **variables)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "stdout's encoding cannot hold every value" in refused.stderr
 
@@ -87,7 +91,7 @@ def test_what_cannot_be_written_or_found_is_an_error(accel, login_node):
     assert done.returncode == 1
     assert "CARD_LOG: .deepspeed_env cannot hold a line end" in done.stderr
     done = accel("env", "nowhere", "--format", "json")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["type"] == "BackendNotFoundError"
     assert accel("env", "--format", "yaml").returncode == 2
 

@@ -54,7 +54,7 @@ def test_every_operator_is_listed_with_who_provides_it(card):
     )
     assert "libsort.so: not found" in rows["SortBuilder"]
     assert "SpinBuilder accel-card 1.0 not known not compatible the card has no sign" in rows["SpinBuilder"]
-    assert "For card (accel-card). `accel ops NAME` says more." in done.stdout
+    assert "For card (accel-card). `accel ops OPERATOR` says more." in done.stdout
     assert "DeepSpeed, which has operators too, is not installed." in done.stdout
 
 
@@ -145,9 +145,8 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
         "FusedLionBuilder accel-train portable yes compatible "
         "passed over: accel-card 1.0: it would be compiled first"
     )
-    assert (
-        "`accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1." in table.stdout
-    )
+    step = "`accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+    assert step in table.stdout
     one = accel("ops", "FusedLion", **built).stdout
     assert one.startswith("FusedLionBuilder on card: accel-train portable is used.")
     assert "`accel ops FusedLion --build` compiles" in one
@@ -165,24 +164,27 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
     assert accel("ops", "FusedLion", **built).stdout.startswith("FusedLionBuilder on card: accel-card 1.0 is")
     nothing = accel("ops", "--build")
     assert nothing.returncode == 2
-    assert "--build needs the name of an operator: `accel ops FusedAdam --build`." in nothing.stderr
+    assert "--build needs an operator: `accel ops FusedAdam --build`." in nothing.stderr
 
 
 def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     done = card("ops", "fused_adan")
     assert done.returncode == 2
-    assert "no operator is named 'fused_adan'. Did you mean FusedAdamBuilder" in done.stderr
+    assert "no operator and no backend is named 'fused_adan'. Did you mean FusedAdamBuilder" in done.stderr
     assert done.stdout == ""
     error = card.json("ops", "zzz", status=2)["error"]
-    assert error == {"type": "UsageError", "message": "no operator is named 'zzz'. `accel ops` lists all."}
+    assert (error["type"], error["message"]) == (
+        "UsageError",
+        "no operator and no backend is named 'zzz'. `accel ops` lists all.",
+    )
 
 
-def test_another_backend_is_named_by_an_option(card):
-    assert card.json("ops", "--backend", "cpu")["backend"] == "cpu"
-    assert card.json("ops", "FusedAdam", "--backend", "cpu")["ops"][0]["candidates"][0]["kind"] == "portable"
-    unknown = card("ops", "--backend", "cpuu")
-    assert unknown.returncode == 1
-    assert "Did you mean 'cpu'?" in unknown.stderr
+def test_a_name_is_the_backend_as_everywhere(card):
+    assert card.json("ops", "cpu")["backend"] == "cpu"
+    assert card.json("ops", "cpu", "FusedAdam")["ops"][0]["candidates"][0]["kind"] == "portable"
+    unknown = card("ops", "cpuu")
+    assert unknown.returncode == 2
+    assert "Did you mean cpu?" in unknown.stderr
 
 
 def test_without_torch_there_is_a_clear_error(accel):

@@ -13,6 +13,7 @@ import pytest
 from accel_tests.children import clean_environment
 from accel_tests.plugins import NO_DEVICE
 
+from accel_core.backend import Visibility
 from accel_train_startup import AT_START
 
 pytestmark = [
@@ -35,9 +36,11 @@ def planned(world, tmp_path):
     register = "import torch\ntorch.distributed.Backend.register_backend('cncl', print, devices=['mlu'])\n"
     world.module("brings_cncl", register)
     world.backend(
-        "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
-        communication_backend="cncl", vendor_import="brings_cncl",
-    )  # fmt: skip
+        "mlu",
+        visibility=Visibility(variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"),
+        communication_backend="cncl",
+        vendor_import="brings_cncl",
+    )
     script = tmp_path / "train.py"
     script.write_text("")
 
@@ -181,7 +184,7 @@ def test_the_exit_status_is_torchruns_and_the_script_is_named(tmp_path):
     assert "accel_core/cli" not in done.stderr  # no traceback of ours
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts torchrun for a way that few use")
 def test_a_command_and_a_path_are_started_too(tmp_path):
     (tmp_path / "run.sh").write_text(f'#!/bin/sh\nexec "{sys.executable}" tell.py "$@"\n')
     (tmp_path / "run.sh").chmod(0o755)
@@ -190,20 +193,20 @@ def test_a_command_and_a_path_are_started_too(tmp_path):
     assert told[0]["argv"][2:] == ["0", "--deep"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts torchrun for a message")
 def test_a_command_that_cannot_be_started_is_named(tmp_path):
     _, done = launch(tmp_path, "--no-python", "./nowhere.sh")
     assert done.returncode == 1
     assert "accel run: ./nowhere.sh cannot be started: No such file or directory" in done.stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts torchrun for an option of its own")
 def test_run_path_is_left_to_torchrun(tmp_path):
     _, done = launch(tmp_path, "--run-path", "--nproc-per-node", "1", str(tmp_path / "tell.py"))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts torchrun for a message of its own")
 def test_what_torchrun_refuses_is_told(tmp_path):
     _, done = launch(tmp_path, "-m", "--no-python", "tell")
     assert done.returncode == 1

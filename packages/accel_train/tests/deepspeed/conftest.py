@@ -24,24 +24,26 @@ from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
 #: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
 ACME = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, InTorch, Visibility, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    private_use1=True, communication_backend="accl", export_envs=("ACCEL_SIMULATE",),
-                    visible_devices=("ACME_VISIBLE_DEVICES",), visible_devices_grammar="cuda")]
+                    in_torch=InTorch(private_use1=True), communication_backend="accl",
+                    environment=Environment(forward=("ACCEL_SIMULATE",)),
+                    visibility=Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda"))]
 """
 
 
 #: A device with less than a GPU, whose plugin has neither a class nor a communication backend.
 PLAIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name="plain", priority=950, device_type="plain", vendor_import="torch_plain",
-                    private_use1=True, export_envs=("ACCEL_SIMULATE",))]
+                    in_torch=InTorch(private_use1=True),
+                    environment=Environment(forward=("ACCEL_SIMULATE",)))]
 """
 
 

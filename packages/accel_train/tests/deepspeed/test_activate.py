@@ -28,7 +28,13 @@ def look():
 )
 GOOD = {"same": True, "accelerator": True, "valid": True, "supported": True}
 #: On a device by day, on the processor by night.
-ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
+ON = pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.nightly(reason="the same on the CPU; by day on a device")),
+        "acme",
+    ],
+)
 
 
 @pytest.fixture

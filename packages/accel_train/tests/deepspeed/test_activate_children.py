@@ -41,14 +41,28 @@ def variables(request, device):
     return request.getfixturevalue(f"on_{device}")
 
 
-@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.nightly(reason="the same on the CPU; by day on a device")),
+        "acme",
+    ],
+)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "spawn",
+        pytest.param(
+            "forkserver", marks=pytest.mark.nightly(reason="a second way to start workers; by day spawn")
+        ),
+    ],
+)
 def test_workers_use_ours(child, variables, device, method, folder):
     (folder / "main.py").write_text(MAIN.format(method=method))
     assert child([str(folder / "main.py")], variables).answers == [{"looked": [[device, True]]}]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="a child of a child; by day a child")
 def test_a_subprocess_of_a_subprocess_uses_ours(child, on_acme, folder):
     """The one between imports neither torch nor us."""
     code = """
@@ -105,7 +119,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("autoload", [pytest.param("1", marks=pytest.mark.nightly), "0"])
+@pytest.mark.parametrize(
+    "autoload",
+    [
+        pytest.param(
+            "1", marks=pytest.mark.nightly(reason="torch's autoload on; by day off, which is harder")
+        ),
+        "0",
+    ],
+)
 def test_a_script_runs_as_python_would_run_it(child, on_acme, folder, autoload):
     script = folder / "script.py"
     script.write_text(SCRIPT)
@@ -127,7 +149,7 @@ def test_a_module_runs_as_python_would_run_it(child, on_acme, folder):
     assert said["arguments"] == [str(script), "--epochs", "2"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="the same workers from a script that was started so")
 def test_workers_of_a_script_that_was_started_so_use_ours(child, on_acme, folder):
     (folder / "main.py").write_text(MAIN.format(method="spawn").replace("    activate()\n", ""))
     assert child([*MODULE, str(folder / "main.py")], on_acme).answers == [{"looked": [["acme", True]]}]

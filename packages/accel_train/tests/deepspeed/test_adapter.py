@@ -12,13 +12,13 @@ def answer(**values):
 """
 #: A vendor with a class of its own: all that its plugin has to say.
 PLUGIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return Backend(
         name="mlu", priority=950, device_type="mlu", vendor_import="torch_mlu",
-        private_use1=True, accelerator="mlu_of_old:Old",
+        in_torch=InTorch(private_use1=True), accelerator="mlu_of_old:Old",
     )
 """
 #: The class: DeepSpeed's own, as if it was written before some of what DeepSpeed asks for today.
@@ -89,7 +89,14 @@ answer(same=deepspeed.get_accelerator() is acc, moved=bool((layer.weight.detach(
 
 
 @pytest.mark.parametrize(
-    "given", ["CPU_Accelerator", pytest.param("CPU_Accelerator()", marks=pytest.mark.nightly)]
+    "given",
+    [
+        "CPU_Accelerator",
+        pytest.param(
+            "CPU_Accelerator()",
+            marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers"),
+        ),
+    ],
 )
 def test_one_of_deepspeeds_own_is_set_as_it_is(child, asked, given):
     code = f"""
@@ -163,3 +170,46 @@ answer(said=said, stranger=adapt(3, backend))
     assert "is for 'cpu': declare device_type='cpu'" in found["said"][0]
     assert "Awkward cannot be made without arguments: TypeError" in found["said"][1]
     assert found["stranger"] is None
+
+
+def test_a_class_as_deepspeeds_documents_show_it_states_and_lacks_what_it_lacks(child, on_cpu):
+    """On DeepSpeed's real base: given as the class, which is abstract, and as an object."""
+    code = """
+import accel_core
+from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
+
+class MyCustomAccelerator(DeepSpeedAccelerator):
+    def __init__(self):
+        super().__init__()
+        self._name = 'custom'
+        self._communication_backend_name = 'nccl'
+        self._compile_backend = 'aot_eager'
+    def device_name(self, device_index=None):
+        return 'custom' if device_index is None else f'custom:{device_index}'
+    def device_count(self): return 1
+    def is_bf16_supported(self): return True
+
+def raised(acc):
+    try:
+        acc.current_device()
+    except accel_core.UnsupportedError as error:
+        return str(error)
+
+abstract = MyCustomAccelerator.__abstractmethods__
+MyCustomAccelerator.__abstractmethods__ = frozenset()
+an_object = MyCustomAccelerator()
+MyCustomAccelerator.__abstractmethods__ = abstract
+for given in (MyCustomAccelerator, an_object):
+    accel_core.set_accelerator(given)
+    acc = accel_core.get_accelerator()
+    answer(name=acc.name, inner=acc._name, device=acc.device_name(0), ccl=acc.communication_backend_name(),
+           compiler=acc.get_compile_backend(), dtypes=str(acc.supported_dtypes()), raised=raised(acc))
+"""
+    ended = child(["-c", START + code], on_cpu)
+    assert ended.returncode == 0, ended.stderr
+    stated = {
+        "name": "custom", "inner": "custom", "device": "custom:0", "ccl": "nccl", "compiler": "aot_eager",
+        "dtypes": "[torch.float32, torch.bfloat16]",
+        "raised": "MyCustomAccelerator: current_device is not implemented; override it",
+    }  # fmt: skip
+    assert ended.answers == [stated, stated]

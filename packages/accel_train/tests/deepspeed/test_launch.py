@@ -32,7 +32,13 @@ time.sleep(0.2)
 """
 ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
-    ("device", "backend"), [pytest.param("cpu", "gloo", marks=pytest.mark.nightly), ("acme", "accl")]
+    ("device", "backend"),
+    [
+        pytest.param(
+            "cpu", "gloo", marks=pytest.mark.nightly(reason="two ranks on the CPU; by day on a device")
+        ),
+        ("acme", "accl"),
+    ],
 )
 
 
@@ -71,7 +77,7 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="starts DeepSpeed's launcher for its own options")
 @pytest.mark.parametrize("device", ["acme"])
 def test_the_launchers_options_are_its_own(launch, variables, device):
     options = ["--include", "localhost:1", "--no_local_rank", "--module"]
@@ -85,8 +91,18 @@ def test_the_launchers_options_are_its_own(launch, variables, device):
 @pytest.mark.parametrize(
     ("given", "options", "seen"),
     [
-        pytest.param("0,1", [], "0,1", marks=pytest.mark.nightly),
-        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=pytest.mark.nightly),
+        pytest.param(
+            "0,1",
+            [],
+            "0,1",
+            marks=pytest.mark.nightly(reason="indices, which DeepSpeed reads itself; by day UUIDs"),
+        ),
+        pytest.param(
+            "GPU-aaaa,GPU-bbbb",
+            [],
+            "GPU-aaaa,GPU-bbbb",
+            marks=pytest.mark.nightly(reason="all of the named devices; by day one of them"),
+        ),
         ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
     ],
 )
@@ -105,7 +121,9 @@ def test_more_ranks_than_named_devices_are_refused(child, folder, variables, dev
     assert "ACME_VISIBLE_DEVICES='GPU-aaaa,GPU-bbbb' names 2 devices" in ended.stderr
 
 
-@pytest.mark.nightly  # by day `accel deepspeed` starts the same launcher, and a child gets the variable
+@pytest.mark.nightly(
+    reason="by day `accel deepspeed` starts the same launcher, and a child gets the variable"
+)
 @pytest.mark.parametrize("device", ["acme"])
 def test_deepspeeds_own_command_is_activated_by_the_variable(launch, variables, device):
     environ = {**variables, "ACCEL_INTEGRATIONS": "deepspeed"}
@@ -135,18 +153,18 @@ def test_ranks_that_would_not_hear_of_it_are_not_started(child, folder, on_cpu):
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
-    from accel_core.probing import plugins
+    from accel_core.toolkit import packages
     from accel_train.deepspeed import _children
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     assert _children.obstacle() == ""
-    installed = plugins.find_entry_points
+    installed = packages.entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
         def without(group: str, missing: str = missing):
             return () if group == missing else installed(group)
 
-        monkeypatch.setattr(plugins, "find_entry_points", without)
+        monkeypatch.setattr(packages, "entry_points", without)
         assert f"entry point in group {missing} is not installed" in _children.obstacle()
         assert "Install accel-train again" in _children.obstacle()
 

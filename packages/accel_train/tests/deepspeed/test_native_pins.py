@@ -30,7 +30,7 @@ print("ANSWER", json.dumps([seen, calls[:1], calls[-1:]]), flush=True)
 """
 
 
-@pytest.mark.nightly  # it compiles for most of a minute
+@pytest.mark.nightly(reason="it compiles for most of a minute")
 @pytest.mark.parametrize("device", ["cpu", "acme"])
 def test_memory_is_locked_by_deepspeed_and_registered_with_the_accelerator(
     request: pytest.FixtureRequest, device: str, child: Callable[..., Any]

@@ -88,7 +88,9 @@ def on_vendor(tmp_path_factory):
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param("", marks=pytest.mark.nightly),
+        pytest.param(
+            "", marks=pytest.mark.nightly(reason="the other order of the two imports, which by day covers")
+        ),
         "import deepspeed.ops; deepspeed.ops.__compatible_ops__",
     ],
 )
@@ -109,7 +111,15 @@ def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(c
     assert providers == {n: [kind] for n, kind in found["kinds"].items()}
 
 
-@pytest.mark.parametrize("vendor", ["mlu", pytest.param("sdaa", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "vendor",
+    [
+        "mlu",
+        pytest.param(
+            "sdaa", marks=pytest.mark.nightly(reason="a second vendor with operators of ours; by day one")
+        ),
+    ],
+)
 def test_a_vendor_of_deepspeeds_with_operators_of_ours(child, on_vendor, home, vendor):
     ended = child(["-c", LISTS.replace("BEFORE", "")], with_deepspeed_of(home, on_vendor(vendor)))
     assert ended.returncode == 0, ended.stderr

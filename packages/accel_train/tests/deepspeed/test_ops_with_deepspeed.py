@@ -20,7 +20,7 @@ made = {n: f"{type(v).__module__}.{type(v).__name__}" for n, v in ALL_OPS.items(
 answer(made=made, named=named, compatible=dict(getattr(__import__("deepspeed").ops, "__compatible_ops__")))
 """
 PORTABLE = "accel_train.ops.portable"
-NOBODY = "accel_core.accelerators._ops.NotImplementedBuilder"
+NOBODY = "accel_core.accelerators.operators.NotImplementedBuilder"
 
 #: Each class of DeepSpeed against torch.optim over 20 steps in float32; its two Lions against each other. The
 #: formulas that torch has not are those of packages/accel_train/tests/ops.
@@ -239,11 +239,11 @@ def test_cuda_without_a_toolkit_has_the_portable_operators(child, without_compil
     code = """
 from accel_core import Backend
 from accel_train.deepspeed import op_builders
-from accel_core.ops import catalogue
+from accel_core.ops import table
 cuda = Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda.accelerator:CUDA")
 from accel_train.ops import provided
 asked = [op_builders.accel_op_builders(cuda), *provided.accel_op_builders(cuda)]
-lion = catalogue.table(asked)["FusedLionBuilder"]
+lion = table(asked)["FusedLionBuilder"]
 first = lion.candidates[0]
 answer(used=lion.used.provider, reason=first.reason, first=first.provider)
 """
@@ -258,14 +258,14 @@ def test_xpu_without_its_compiler_has_the_portable_operators(child, on_cpu):
     code = """
 import shutil
 from accel_core import Backend
-from accel_core.ops import catalogue
+from accel_core.ops import table
 from accel_train.deepspeed import op_builders
 from accel_train.ops import provided
 found = shutil.which
 shutil.which = lambda command, *rest: None if command == "icpx" else found(command, *rest)
 xpu = Backend(name="xpu", priority=1, device_type="xpu")
 asked = [op_builders.accel_op_builders(xpu), *provided.accel_op_builders(xpu)]
-adam = catalogue.table(asked)["FusedAdamBuilder"]
+adam = table(asked)["FusedAdamBuilder"]
 answer(used=adam.used.provider, reason=adam.candidates[0].reason, first=adam.candidates[0].provider)
 """
     found = ran(child, code, on_cpu)
@@ -274,7 +274,13 @@ answer(used=adam.used.provider, reason=adam.candidates[0].reason, first=adam.can
     assert found["used"] == "accel-train portable"
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("acme", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param("acme", marks=pytest.mark.nightly(reason="the same on a device; by day on the CPU")),
+    ],
+)
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")
     done = child(["-m", "accel_core", "ops", "--json"], variables)

@@ -146,7 +146,7 @@ time.sleep(0.2)  # gloo's threads: pytorch#190489
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="launches two ranks for each patch; by day the launcher is ours")
 @pytest.mark.parametrize("patch", PATCHES)
 def test_its_own_launcher_and_report(child, on_patched, tmp_path, patch):
     (tmp_path / "rank.py").write_text(RANK)

@@ -59,7 +59,7 @@ print("ANSWER", __import__("json").dumps(texts), flush=True)
 """
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="two trainings in oneDNN's slow emulation")
 @pytest.mark.slow
 def test_bfloat16_trains_on_a_processor_without_its_instructions(child, on_cpu):
     """Ours without the launcher's variables, for which DeepSpeed asks MPI and wants mpi4py."""

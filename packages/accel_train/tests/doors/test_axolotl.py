@@ -40,7 +40,7 @@ def test_its_plugin_manager_loads_ours(beside: Callable[..., Any]) -> None:
     }
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="imports axolotl twice, for what every adapter does without our accelerator")
 @pytest.mark.parametrize("named", ["cpu", "nothing"])
 def test_without_our_accelerator_axolotl_goes_on(named: str, beside: Callable[..., Any]) -> None:
     answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
@@ -77,7 +77,7 @@ def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
     return train
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_fine_tuning_equals_the_cpus(ranks: int, trained: Callable[..., Any]) -> None:
     plain = {"bf16": False, "fp16": False}
@@ -90,7 +90,7 @@ def test_fine_tuning_equals_the_cpus(ranks: int, trained: Callable[..., Any]) ->
     assert losses[-1] < losses[0] - 1
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
 def test_automatic_bfloat16_is_the_devices(trained: Callable[..., Any]) -> None:
     (answer,) = trained()
     assert answer["dtype"] == "torch.bfloat16"

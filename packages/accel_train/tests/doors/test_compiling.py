@@ -80,7 +80,7 @@ def test_options_and_mode_reach_the_compiler(acc):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="inductor compiles C++ three times; by day eager backends get the options")
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's import, of torch
 def test_options_and_mode_reach_inductor(acc):
     acc.set_compile_backend("inductor")

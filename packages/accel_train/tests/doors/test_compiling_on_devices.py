@@ -27,7 +27,14 @@ def on(device, function, **options):
     ("device", "compiler", "interface"),
     [
         ("plain", "aot_eager", "accel_train.device_interface"),
-        pytest.param("acme", "inductor", "accel_simulated.inductor", marks=pytest.mark.nightly),
+        pytest.param(
+            "acme",
+            "inductor",
+            "accel_simulated.inductor",
+            marks=pytest.mark.nightly(
+                reason="inductor compiles C++ for each graph; by day the way without it"
+            ),
+        ),
     ],
 )
 def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(device, compiler, interface):
@@ -54,7 +61,7 @@ def test_inductor_where_it_has_no_code_is_one_sentence_before_compiling():
     assert after == "inductor"
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="inductor compiles C++ for each graph")
 def test_the_generic_interface_serves_inductor_and_streams():
     assert on("acme", "ours").answer == {
         "stays": True,
@@ -65,7 +72,7 @@ def test_the_generic_interface_serves_inductor_and_streams():
     }
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="four ranks compile; by day one does")
 def test_two_ranks_equal_the_cpus():
     of_acme = on("acme", "rank", processes=2).answers
     assert of_acme == on("acme", "rank", processes=2, environ={"DS_ACCELERATOR": "cpu"}).answers

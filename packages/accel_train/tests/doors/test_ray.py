@@ -14,7 +14,7 @@ DECLARED = [
     for entry in entry_points(group="accel.backends")
     if entry.dist and entry.dist.name.startswith("accel-")
     for backend in vars(entry.load()).values()
-    if isinstance(backend, Backend) and "ray" in dict(backend.granted_by)
+    if isinstance(backend, Backend) and backend.granted.ray
 ]
 
 
@@ -24,14 +24,13 @@ def test_the_plugins_with_a_name_in_ray() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware}")
+@pytest.mark.parametrize("backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware.name}")
 def test_ray_has_that_resource_and_reads_that_variable(backend: Backend) -> None:
     accelerators = pytest.importorskip("ray._private.accelerators")
-    words = dict(backend.granted_by)
     managers = [
         manager
         for manager in accelerators.get_all_accelerator_managers()
-        if manager.get_resource_name() == words["ray"]
-        and words["ray_noset"] in vars(sys.modules[manager.__module__]).values()
+        if manager.get_resource_name() == backend.granted.ray
+        and backend.granted.ray_noset in vars(sys.modules[manager.__module__]).values()
     ]
-    assert managers, f"no manager of Ray's has {words}"
+    assert managers, f"no manager of Ray's has {backend.granted}"

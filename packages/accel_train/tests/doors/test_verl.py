@@ -92,7 +92,7 @@ def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
     return train
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with verl on a simulated device, eight trainings: minutes")
 @pytest.mark.parametrize(("strategy", "ranks"), [("fsdp2", 1), ("fsdp", 1), ("fsdp2", 2), ("fsdp", 2)])
 def test_fine_tuning_equals_the_cpus(strategy: str, ranks: int, trained: Callable[..., Any]) -> None:
     on_cpu, on_acme = trained("fsdp2", cpu=True), trained(strategy, processes=ranks)

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_core import Backend  # noqa: E402
+from accel_core import Backend, Granted, InTorch, Visibility  # noqa: E402 - as the next ones
 from accel_core.errors import InvalidBackendError, InvalidDeviceError, UnsupportedError  # noqa: E402
 from accel_train.doors.vllm import DeviceMembers  # noqa: E402
 
@@ -53,9 +53,13 @@ ENGINE = """
 
 CPU = Backend(name="cpu", priority=1, device_type="cpu")
 FACTS = Backend(
-    name="acme", priority=1, device_type="acme", private_use1=True, visible_devices=("ACME_DEVICES", "OLDER"),
-    granted_by=(("ray", "ACME"), ("ray_noset", "RAY_EXPERIMENTAL_NOSET_ACME_DEVICES")),
-)  # fmt: skip
+    name="acme",
+    priority=1,
+    device_type="acme",
+    in_torch=InTorch(private_use1=True),
+    visibility=Visibility(variables=("ACME_DEVICES", "OLDER")),
+    granted=Granted(ray="ACME", ray_noset="RAY_EXPERIMENTAL_NOSET_ACME_DEVICES"),
+)
 
 
 class Platform:

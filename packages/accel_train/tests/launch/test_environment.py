@@ -12,6 +12,7 @@ from accel_tests.plugins import arguments, declaring
 
 import accel_train
 from accel_core import LaunchError, accelerator
+from accel_core.backend import Environment, Visibility
 from accel_train import as_deepspeed, as_shell, forwarded
 from accel_train.launch.environment import pin_of
 
@@ -20,7 +21,7 @@ ENVIRON = {
     "ACCEL_STRICT": "1", "DS_ACCELERATOR": "card,cpu", "GLOO_SOCKET_IFNAME": "eth0", "HOME": "/home/me",
     "OMP_NUM_THREADS": "8", "TORCHELASTIC_RUN_ID": "job", "RANK": "3", "CARD_f%%": "() { :; }",
 }  # fmt: skip
-FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD", "CCL")}
+FIELDS = {"visibility": Visibility(("CARD_VISIBLE_DEVICES",)), "environment": Environment(("CARD", "CCL"))}
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ def test_a_class_that_exports_the_whole_environment_is_refused(card, monkeypatch
 
 
 def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
-    torch_world.backend("card", **FIELDS, environment=("CARD_LOG=0", "CARD_MODE=a=b"))
+    environment = Environment(("CARD", "CCL"), set=("CARD_LOG=0", "CARD_MODE=a=b"))
+    torch_world.backend("card", **{**FIELDS, "environment": environment})
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
     assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from accel_core import Backend, LaunchError
+from accel_core import Backend, Granted, Hardware, LaunchError
 from accel_train.launch import formats
 
 PLAIN = {"DS_ACCELERATOR": "card", "CARD_LOG": "/var/log:2,3".replace(",", ":")}
@@ -73,7 +73,7 @@ def has_slurm():
     return done.returncode == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="waits for a job of Slurm's, which few machines have")
 @pytest.mark.skipif(not has_slurm(), reason="no Slurm answers here")
 def test_a_job_of_slurms_gets_the_values(tmp_path):
     """As a line of a batch script, and as the option of `srun`."""
@@ -98,7 +98,7 @@ def words(text: str) -> list[bytes]:
 
 @pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
 def test_docker_gets_the_devices_and_every_value():
-    backend = card(container_hint="start it with its cards: docker run --gpus all --ipc=host, and mount it")
+    backend = card(granted=Granted(docker="--gpus all --ipc=host"))
     here = {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/opt", "PYTHONPATH": "/home/me"}
     given = {**PLAIN, **ODD, **BYTES}
     flags = words(formats.as_docker({**given, **here}, backend))
@@ -106,18 +106,9 @@ def test_docker_gets_the_devices_and_every_value():
     assert flags == [os.fsencode(word) for word in ("--gpus", "all", "--ipc=host", *expected)]
 
 
-@pytest.mark.parametrize(
-    ("hint", "flags"),
-    [
-        ("", ""),
-        ("ask the vendor", ""),
-        ("start it: docker run --device /dev/nothing0 -e A=b; and so on", "--device /dev/nothing0 -e A=b"),
-        ("docker run --runtime=habana -e HABANA_DEVICES=all", "--runtime=habana -e HABANA_DEVICES=all"),
-        ("docker run --privileged --net=host.", "--privileged --net=host"),
-    ],
-)  # fmt: skip
-def test_the_hint_of_the_declaration_has_the_flags(hint, flags):
-    assert formats.container_flags(card(container_hint=hint)) == flags.split()
+@pytest.mark.parametrize("flags", ["", "--runtime=habana -e HABANA_DEVICES=all", "--device /dev/nothing0"])
+def test_the_declaration_has_the_flags(flags):
+    assert formats.container_flags(card(granted=Granted(docker=flags))) == flags.split()
 
 
 def test_every_device_of_this_host_stands_for_the_first(tmp_path):
@@ -125,8 +116,8 @@ def test_every_device_of_this_host_stands_for_the_first(tmp_path):
         (tmp_path / f"card{number}").touch()
     (tmp_path / "card_control").touch()
     backend = card(
-        device_nodes=(f"{tmp_path}/card[0-9]*",),
-        container_hint=f"docker run --device {tmp_path}/card0 --device {tmp_path}/card_control",
+        hardware=Hardware(nodes=(f"{tmp_path}/card[0-9]*",)),
+        granted=Granted(docker=f"--device {tmp_path}/card0 --device {tmp_path}/card_control"),
     )
     flags = formats.container_flags(backend)
     assert flags[1::2] == [f"{tmp_path}/{name}" for name in ("card0", "card1", "card2", "card_control")]

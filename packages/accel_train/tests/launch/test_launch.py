@@ -9,6 +9,7 @@ import pytest
 from accel_tests.plugins import ACCELERATOR
 
 from accel_core import BackendNotFoundError, BackendUnavailableError, LaunchError, SettingError
+from accel_core.backend import Visibility
 from accel_train.launch import command_line, launch
 from accel_train.launch.plan import Machine, describe, plan_ranks
 
@@ -24,9 +25,10 @@ def cards(torch_world, monkeypatch):
     """A machine with two cards of mlu, and a simulated torch."""
     monkeypatch.setenv("DS_ACCELERATOR", "")  # --backend sets it
     torch_world.backend(
-        "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
+        "mlu",
+        visibility=Visibility(variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"),
         communication_backend="cncl",
-    )  # fmt: skip
+    )
     return torch_world
 
 
@@ -58,7 +60,7 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
     cards.module("ace_device", source)
     cards.backend(
         "ace", 990, accelerator="ace_device:Simulated",
-        visible_devices=("ACE_VISIBLE_MODULES",), visible_devices_grammar="modules",
+        visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
     machine = launch.ask_machine(None)
     assert (machine.alone, machine.not_alone) == (alone, reason)
@@ -160,7 +162,7 @@ def sixteen_cores(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys" / name).write_text(text)
-    monkeypatch.setattr("accel_core.machine.host.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr("accel_core.machine.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return str(tmp_path)
 

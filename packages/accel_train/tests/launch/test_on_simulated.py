@@ -12,6 +12,8 @@ from accel_tests import layouts
 from accel_tests.children import untraced
 from accel_tests.plugins import arguments, declaring
 
+from accel_core.backend import InTorch
+
 pytest.importorskip("torch")
 
 from accel_tests.on_simulated import environment
@@ -62,7 +64,7 @@ def train(vendor: str, folder: Path, plugin: Path, *arguments: str):
 
 def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     declared = arguments(
-        "acme", vendor_import="torch_acme", private_use1=True, communication_backend="accl",
+        "acme", vendor_import="torch_acme", in_torch=InTorch(private_use1=True), communication_backend="accl",
         accelerator="accel_core.accelerators.torch_device:TorchAccelerator",
     )  # fmt: skip
     modules = {"accel_acme": declaring(declared)}
@@ -71,7 +73,13 @@ def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     assert said == [[rank, f"acme:{rank}", "accl", "acme", 2, [3.0, 3.0], None] for rank in range(2)]
 
 
-@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "alone",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.nightly(reason="two more ranks; by day both see all devices")),
+    ],
+)
 def test_mlu_with_all_devices_and_with_one_a_rank(tmp_path, alone):
     pytest.importorskip("accel_mlu", reason="the plugin is not installed")
     plugin = ROOT / "plugins" / "accel_mlu" / "src"

@@ -11,7 +11,7 @@ import pytest
 
 from accel_core import Backend, OpCandidate, Operator, OpProvider
 from accel_core._support.torch_import import torch_build
-from accel_core.ops import catalogue
+from accel_core.ops import table as table_of
 from accel_train import deepspeed
 from accel_train.commands import ops
 from accel_train.deepspeed import op_builders
@@ -42,7 +42,7 @@ def table(device_type: str, *contributed: OpProvider) -> dict[str, Operator]:
     """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
     backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
     ours = provided.accel_op_builders(backend)
-    return catalogue.table([*contributed, op_builders.accel_op_builders(backend), *ours])
+    return table_of([*contributed, op_builders.accel_op_builders(backend), *ours])
 
 
 def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpCandidate, ...]:
@@ -50,9 +50,11 @@ def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpC
 
 
 def used(op: str, device_type: str, *contributed: OpProvider) -> OpCandidate:
-    operator = table(device_type, *contributed)[op]
-    assert operator.used is catalogue.choose(operator.candidates)
-    return operator.used
+    return table(device_type, *contributed)[op].used
+
+
+def chosen_of(*found: OpCandidate) -> OpCandidate:
+    return Operator(found[0].op, found).used
 
 
 # ---------------------------------------------------------------------------- the order
@@ -120,13 +122,12 @@ def test_where_none_is_compatible_the_first_explains(disk):
     disk.module("acme_ops", builder("OddBuilder", is_compatible="return False"))
     odd = plugin("OddBuilder", "acme_ops:OddBuilder")
     first, second = candidates("OddBuilder", "maia", odd, odd)
-    assert catalogue.choose([first, second]) is first
-    assert catalogue.choose([]) is None
+    assert chosen_of(first, second) is first
 
 
 def test_an_only_candidate_is_not_imported_to_be_chosen():
     (only,) = candidates("OddBuilder", "maia", plugin("OddBuilder", "no_such_module:X"))
-    assert catalogue.choose([only]) is only
+    assert chosen_of(only) is only
     assert "_imported" not in vars(only)
     assert only.builder_class is None
     assert only.verdict == "broken"
@@ -145,7 +146,7 @@ def test_a_plugins_builder_that_fails_to_import_is_not_passed_over(disk):
 def test_deepspeeds_builder_that_fails_to_import_is_passed_over(disk):
     disk.deepspeed("acme", fused_adam="import no_such_vendor\n" + deepspeeds("FusedAdamBuilder"))
     found = candidates("FusedAdamBuilder", "acme")
-    assert catalogue.choose(found) is found[-1]
+    assert chosen_of(*found) is found[-1]
     assert "ModuleNotFoundError: No module named 'no_such_vendor'" in found[0].reason
 
 
@@ -153,7 +154,7 @@ def test_of_broken_ones_alone_the_first_is_named(disk):
     disk.deepspeed("acme", odd="import no_such_vendor\n" + deepspeeds("OddBuilder"))
     (only,) = candidates("OddBuilder", "acme")
     twice = (only, OpCandidate(only.op, only.source, only.origin))
-    assert catalogue.choose(twice) is only
+    assert chosen_of(*twice) is only
 
 
 def test_a_failed_import_is_tried_again_by_the_next_table(disk):
@@ -190,7 +191,7 @@ def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portabl
 ):
     monkeypatch.setenv("ACCEL_COMPILE", "1")
     compiled, portable = candidates("CPUAdamBuilder", "maia")
-    chosen = catalogue.choose([compiled, portable])
+    chosen = chosen_of(compiled, portable)
     assert compiled.error is None
     assert chosen is (portable if compiled.reason else compiled)
     assert compiled.is_built in (True, False)

@@ -9,8 +9,8 @@ from accel_tests import layouts, plugins
 from accel_tests.asking import only
 
 from accel_core import OpProvider, is_installed, operators
+from accel_core._support.packages import entry_points
 from accel_core.backend import Backend
-from accel_core.detection.plugins import find_entry_points
 from accel_train import deepspeed, lightning
 from accel_train.deepspeed import op_builders
 
@@ -128,7 +128,7 @@ def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
 
 
 def test_deepspeed_is_one_of_them():
-    [ours] = [e for e in find_entry_points(operators.GROUP) if e.name == "deepspeed"]
+    [ours] = [e for e in entry_points(operators.GROUP) if e.name == "deepspeed"]
     assert ours.load() is op_builders, "install accel-core again (./dev does)"
 
 

@@ -22,12 +22,12 @@ from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 
 #: A plugin as a vendor would publish it: nobody's device, under nobody's name.
 PLUGIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    private_use1=True, communication_backend="accl",
+                    in_torch=InTorch(private_use1=True), communication_backend="accl",
                     accelerator="accel_core.accelerators.torch_device:TorchAccelerator")]
 """
 #: torchrun with two ranks on this host.

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
 
 if TYPE_CHECKING:
     from accel_core import Check
@@ -51,7 +51,7 @@ _HINTS = (
     (r"lib(cu(dart|blas|dnn|fft|rand|solver|sparse|pti|file)|nccl|nvrtc|nvjitlink|nvshmem)[\w\-]*\.so",
      "reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"),
     (r"lib(amdhip|hip|roc|rccl|miopen|hsa|amd_smi)[\w\-]*\.so",
-     "install the ROCm version that this torch was built for"),
+     "install the ROCm version that this torch was built for")
 )  # fmt: skip
 
 CUDA = Backend(
@@ -64,38 +64,43 @@ CUDA = Backend(
     url="https://pytorch.org/docs/stable/cuda.html",
     install_hint=_NEITHER,
     requires=("torch>=2.6",),
-    torch_builds=("cuda",),
-    wrapped_by=("spaces",),  # Hugging Face's ZeroGPU
-    # Kunlunxin's: torch.cuda's functions stay torch's, over a CUDA runtime of its own. vLLM-Kunlun,
-    # vllm_kunlun/platforms/kunlun.py; LMCache, lmcache/v1/platform/klx_xpu.
-    taken_over_by=("torch_xmlir",),
-    hardware="NVIDIA GPU",
-    # /dev/dxg is WSL2's door to any maker's GPU; the Jetson's GPU is no PCI device.
-    device_nodes=("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*"),
-    pci_ids=("10de/03",),
-    # NVIDIA's driver README, on the files of /proc; a container sees them without its GPUs too.
-    driver_file="/proc/driver/nvidia/version",
-    driver_hint=_NVIDIA_DRIVER,
-    # https://docs.docker.com/reference/cli/docker/container/run/#gpus
-    container_hint="start it with its GPUs: docker run --gpus all",
-    # https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/, https://slurm.schedmd.com/gres.html,
-    # https://apptainer.org/docs/user/latest/gpu.html, and NVIDIA's Container Toolkit, "Support for CDI";
-    # Ray 2.60.0, ray/_private/accelerators/nvidia_gpu.py.
-    granted_by=(
-        ("kubernetes", "nvidia.com/gpu"),
-        ("slurm", "gpu"),
-        ("apptainer", "--nv"),
-        ("podman", "--device nvidia.com/gpu=all"),
-        ("ray", "GPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
-    ),
-    hints=_HINTS,
-    visible_devices=("CUDA_VISIBLE_DEVICES",),
-    visible_devices_grammar="cuda",
-    # Not all of CUDA_*: which devices are visible is each node's own affair. RCCL reads NCCL_* as well.
-    export_envs=("NCCL", "TORCH_NCCL", "RCCL", "CUDA_DEVICE_", "CUDA_LAUNCH_BLOCKING"),
     communication_backend="gloo" if sys.platform == "win32" else "nccl",
     compile_backend="inductor",
+    hardware=Hardware(
+        name="NVIDIA GPU",
+        # /dev/dxg is WSL2's door to any maker's GPU; the Jetson's GPU is no PCI device.
+        nodes=("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*"),
+        pci_ids=("10de/03",),
+        # NVIDIA's driver README, on the files of /proc; a container sees them without its GPUs too.
+        driver_file="/proc/driver/nvidia/version",
+        driver_step=_NVIDIA_DRIVER,
+    ),
+    visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda"),
+    granted=Granted(
+        # https://docs.docker.com/reference/cli/docker/container/run/#gpus
+        docker="--gpus all",
+        # https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/, https://slurm.schedmd.com/gres.html,
+        # https://apptainer.org/docs/user/latest/gpu.html, and NVIDIA's Container Toolkit, "Support for CDI";
+        # Ray 2.60.0, ray/_private/accelerators/nvidia_gpu.py.
+        kubernetes="nvidia.com/gpu",
+        slurm="gpu",
+        apptainer="--nv",
+        podman="--device nvidia.com/gpu=all",
+        ray="GPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
+    ),
+    in_torch=InTorch(
+        builds=("cuda",),
+        wrapped_by=("spaces",),  # Hugging Face's ZeroGPU
+        # Kunlunxin's: torch.cuda's functions stay torch's, over a CUDA runtime of its own. vLLM-Kunlun,
+        # vllm_kunlun/platforms/kunlun.py; LMCache, lmcache/v1/platform/klx_xpu.
+        taken_over_by=("torch_xmlir",),
+    ),
+    environment=Environment(
+        # Not all of CUDA_*: which devices are visible is each node's own affair. RCCL reads NCCL_* as well.
+        forward=("NCCL", "TORCH_NCCL", "RCCL", "CUDA_DEVICE_", "CUDA_LAUNCH_BLOCKING"),
+    ),
+    hints=_HINTS,
 )
 
 ROCM = replace(
@@ -103,27 +108,31 @@ ROCM = replace(
     priority=190,
     description="AMD GPUs, in ROCm builds of torch",
     url="https://pytorch.org/docs/stable/notes/hip.html",
-    torch_builds=("hip",),
-    hardware="AMD GPU",
-    device_nodes=("/dev/kfd", "/dev/dxg"),
-    pci_ids=("1002/03", "1002/12"),
-    # ROCm/rocm_smi_lib, python_smi_tools/rocm_smi.py.
-    driver_file="/sys/module/amdgpu/initstate",
-    driver_hint="install the amdgpu driver; `rocminfo` shows when it works",
-    # https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
-    container_hint="start it with its GPUs: docker run --device /dev/kfd --device /dev/dri",
-    # Ray 2.60.0, ray/_private/accelerators/amd_gpu.py.
-    granted_by=(
-        ("kubernetes", "amd.com/gpu"),
-        ("slurm", "gpu"),
-        ("apptainer", "--rocm"),
-        ("ray", "GPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"),
+    hardware=CUDA.hardware._replace(
+        name="AMD GPU",
+        nodes=("/dev/kfd", "/dev/dxg"),
+        pci_ids=("1002/03", "1002/12"),
+        # ROCm/rocm_smi_lib, python_smi_tools/rocm_smi.py.
+        driver_file="/sys/module/amdgpu/initstate",
+        driver_step="install the amdgpu driver; `rocminfo` shows when it works",
     ),
-    # HIP takes CUDA's name too, and ROCr has filtered before: only one of HIP's may be written.
-    # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
-    visible_devices=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    visible_devices_filters=("ROCR_VISIBLE_DEVICES",),
+    visibility=CUDA.visibility._replace(
+        # HIP takes CUDA's name too, and ROCr has filtered before: only one of HIP's may be written.
+        # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
+        variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        filters=("ROCR_VISIBLE_DEVICES",),
+    ),
+    granted=Granted(
+        # https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
+        docker="--device /dev/kfd --device /dev/dri",
+        # Ray 2.60.0, ray/_private/accelerators/amd_gpu.py.
+        kubernetes="amd.com/gpu",
+        slurm="gpu",
+        apptainer="--rocm",
+        ray="GPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
+    ),
+    in_torch=CUDA.in_torch._replace(builds=("hip",)),
 )
 
 
@@ -138,4 +147,4 @@ def accel_checks(backend: Backend) -> list[Check]:
     """Requirements of NVIDIA's driver besides its devices."""
     from accel_cuda.checks import CHECKS  # here, because finding this plugin must cost nothing
 
-    return CHECKS if backend.torch_builds == CUDA.torch_builds else []
+    return CHECKS if backend.in_torch.builds == CUDA.in_torch.builds else []

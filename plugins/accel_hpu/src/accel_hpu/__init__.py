@@ -5,7 +5,7 @@ Importing this module imports neither torch nor Habana's bridge, and sets no var
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -25,7 +25,7 @@ _HINTS = (
      "another process holds the device: `hl-smi` shows which; one process can use one module"),
     (r"invalid literal for int\(\)|device modules|visible_modules",
      "HABANA_VISIBLE_MODULES takes module ids from 0 to 7, each once: `hl-smi -Q index,module_id -f csv`"),
-    (r"out of memory|allocation failed", "`hl-smi` shows which processes hold the device's memory"),
+    (r"out of memory|allocation failed", "`hl-smi` shows which processes hold the device's memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -40,34 +40,37 @@ BACKEND = Backend(
     install_hint=f"install Gaudi's software with its PyTorch bridge: {_INSTALL}",
     # Habana's media packages share the namespace `habana_frameworks`. 1.19 is the oldest bridge we have read.
     requires=("torch>=2.6", "habana-torch-plugin>=1.19"),
-    platforms=("linux",),
-    hardware="Intel Gaudi",
-    # /dev/accel is the kernel's folder for every maker's accelerators, so there the PCI id must tell.
-    # Unverified: /dev/hl*, older drivers' name, is in no source of Habana's that we have read.
-    device_nodes=("/dev/hl[0-9]*",),
-    shared_nodes=("/dev/accel/accel[0-9]*",),
-    pci_ids=("1da3",),
-    # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's installation guide.
-    driver_file="/sys/module/habanalabs",
-    driver_hint="install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works",
-    # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
-    container_hint="start it with its Gaudis: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all",
-    # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
-    # Ray 2.60.0, ray/_private/accelerators/hpu.py.
-    granted_by=(
-        ("kubernetes", "habana.ai/gaudi"),
-        ("ray", "HPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES"),
-    ),
-    hints=_HINTS,
-    visible_devices=("HABANA_VISIBLE_MODULES",),
-    visible_devices_grammar="modules",
-    # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: which modules a process has is each node's own affair.
-    export_envs=("PT_HPU", "PT_HABANA", "PT_ENABLE", "HCCL", "HABANA_LOGS", "HABANA_PROFILE", "SYNAPSE"),
-    # What DeepSpeed sets when it builds its accelerator.
-    environment=("PT_HPU_LAZY_ACC_PAR_MODE=0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0"),
     communication_backend="hccl",
     compile_backend="hpu_backend",
+    hardware=Hardware(
+        name="Intel Gaudi",
+        platforms=("linux",),
+        # /dev/accel is the kernel's folder for every maker's accelerators, so there the PCI id must tell.
+        # Unverified: /dev/hl*, older drivers' name, is in no source of Habana's that we have read.
+        nodes=("/dev/hl[0-9]*",),
+        shared_nodes=("/dev/accel/accel[0-9]*",),
+        pci_ids=("1da3",),
+        # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's installation guide.
+        driver_file="/sys/module/habanalabs",
+        driver_step="install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works",
+    ),
+    visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
+    granted=Granted(
+        # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
+        docker="--runtime=habana -e HABANA_VISIBLE_DEVICES=all",
+        # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
+        # Ray 2.60.0, ray/_private/accelerators/hpu.py.
+        kubernetes="habana.ai/gaudi",
+        ray="HPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES",
+    ),
+    environment=Environment(
+        # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: which modules a process has is each node's own affair.
+        forward=("PT_HPU", "PT_HABANA", "PT_ENABLE", "HCCL", "HABANA_LOGS", "HABANA_PROFILE", "SYNAPSE"),
+        # What DeepSpeed sets when it builds its accelerator.
+        set=("PT_HPU_LAZY_ACC_PAR_MODE=0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0"),
+    ),
+    hints=_HINTS,
 )
 
 

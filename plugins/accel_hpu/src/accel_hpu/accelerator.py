@@ -84,7 +84,7 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def _device_number(self, device: Any) -> int | None:
-        number = super()._device_number(device)
+        number = None if device is None else super()._device_number(device)
         if number is not None and number < 0:  # a rank's variable that is not set, and no device
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number

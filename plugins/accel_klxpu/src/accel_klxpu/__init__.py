@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from accel_core import Backend, ProbeResult, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -28,7 +28,7 @@ _HINTS = (
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
     (r"re-initialize cuda in forked",
      "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
+    (r"out of memory", "`xpu-smi` shows which processes hold the device's memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -45,38 +45,45 @@ BACKEND = Backend(
     # No range for torch_xmlir: its builds carry the torch they are for in the image's name, and the
     # distribution is `torch-xmlir` in some and `xmlir` in others.
     requires=("torch>=2.6",),
-    torch_builds=("cuda",),
-    platforms=("linux",),
-    hardware="Kunlunxin XPU",
-    # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html. /dev/xpuctrl is
-    # no card.
-    device_nodes=("/dev/xpu[0-9]*",),
-    # Generation 2 (R200, R300), and the P800 under either of its vendor ids:
-    # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html,
-    # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-p800_install_cn.html
-    pci_ids=(
-        "1d22:3684",
-        "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689",
-        "2057:3686", "2057:3687", "2057:3688", "2057:3689",
-    ),
-    # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is public.
-    driver_file="/proc/kunlun/version",
-    driver_hint=_DRIVER,
-    # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
-    container_hint="start it with its cards: docker run --device /dev/xpu0 --device /dev/xpuctrl",
-    # Project-HAMi/HAMi, docs/kunlun-vxpu-support.md.
-    granted_by=(("kubernetes", "kunlunxin.com/xpu"),),
-    hints=_HINTS,
-    # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is imported: FlagTree,
-    # third_party/xpu/docs/xpu3/how_to_write_kernel_skills.
-    visible_devices=("CUDA_VISIBLE_DEVICES",),
-    visible_devices_grammar="indices",
-    # DeepSpeed's.
-    export_envs=("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"),
     # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the wiki, 07-distributed.md).
     communication_backend="nccl",
     compile_backend="inductor",
-    impersonates="cuda",
+    hardware=Hardware(
+        name="Kunlunxin XPU",
+        platforms=("linux",),
+        # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html.
+        # /dev/xpuctrl is no card.
+        nodes=("/dev/xpu[0-9]*",),
+        # Generation 2 (R200, R300), and the P800 under either of its vendor ids:
+        # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html,
+        # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-p800_install_cn.html
+        pci_ids=(
+            "1d22:3684",
+            "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689",
+            "2057:3686", "2057:3687", "2057:3688", "2057:3689",
+        ),
+        # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is public.
+        driver_file="/proc/kunlun/version",
+        driver_step=_DRIVER,
+    ),
+    visibility=Visibility(
+        # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is imported: FlagTree,
+        # third_party/xpu/docs/xpu3/how_to_write_kernel_skills.
+        variables=("CUDA_VISIBLE_DEVICES",),
+        grammar="indices",
+    ),
+    granted=Granted(
+        # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
+        docker="--device /dev/xpu0 --device /dev/xpuctrl",
+        # Project-HAMi/HAMi, docs/kunlun-vxpu-support.md.
+        kubernetes="kunlunxin.com/xpu",
+    ),
+    in_torch=InTorch(builds=("cuda",), impersonates="cuda"),
+    environment=Environment(
+        # DeepSpeed's.
+        forward=("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"),
+    ),
+    hints=_HINTS,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Importing this module imports neither torch nor torch_mlu.
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -21,7 +21,7 @@ _HINTS = (
      "use the start method 'spawn', or do not touch the device before the fork"),
     (r"cndev|cninit|no mlu|cnrt\w* failed",
      "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"),
-    (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
+    (r"out of memory", "`cnmon` shows which processes hold the device's memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -35,27 +35,33 @@ BACKEND = Backend(
     install_hint="install Cambricon's torch_mlu wheel for your torch: https://developer.cambricon.com/",
     # torch.accelerator, on which accel-core builds, is there from 2.6 on.
     requires=("torch>=2.6",),
-    platforms=("linux",),
-    hardware="Cambricon MLU",
-    device_nodes=("/dev/cambricon_dev[0-9]*",),
-    pci_ids=("cabc",),
-    # The README of Cambricon's driver 4.20.14: `cat /proc/driver/cambricon/mlus/<bus id>/information`.
-    driver_file="/proc/driver/cambricon/mlus",
-    driver_hint="install Cambricon's driver; `cnmon` shows when it works",
-    # Cambricon/pytorch_modelzoo, how its containers are started.
-    container_hint=(
-        "start it with its MLUs: docker run --device /dev/cambricon_ctl --device /dev/cambricon_dev0"
-    ),
-    # Cambricon/cambricon-k8s-device-plugin, its README.
-    granted_by=(("kubernetes", "cambricon.com/mlu"),),
-    hints=_HINTS,
-    # The first that is set counts, CUDA's name included.
-    visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    visible_devices_grammar="mlu",
-    export_envs=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
     communication_backend="cncl",
     compile_backend="inductor",
-    private_use1=True,
+    hardware=Hardware(
+        name="Cambricon MLU",
+        platforms=("linux",),
+        nodes=("/dev/cambricon_dev[0-9]*",),
+        pci_ids=("cabc",),
+        # The README of Cambricon's driver 4.20.14: `cat /proc/driver/cambricon/mlus/<bus id>/information`.
+        driver_file="/proc/driver/cambricon/mlus",
+        driver_step="install Cambricon's driver; `cnmon` shows when it works",
+    ),
+    visibility=Visibility(
+        # The first that is set counts, CUDA's name included.
+        variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        grammar="mlu",
+    ),
+    granted=Granted(
+        # Cambricon/pytorch_modelzoo, how its containers are started.
+        docker="--device /dev/cambricon_ctl --device /dev/cambricon_dev0",
+        # Cambricon/cambricon-k8s-device-plugin, its README.
+        kubernetes="cambricon.com/mlu",
+    ),
+    in_torch=InTorch(private_use1=True),
+    environment=Environment(
+        forward=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
+    ),
+    hints=_HINTS,
 )
 
 

@@ -5,7 +5,7 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Hardware, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -19,7 +19,7 @@ _HINTS = (
     (r"bfloat16 is not supported on mps", "update macOS to 14 or later, or use float16"),
     (r"macos (1[0-3]|\d+\.\d+)|requires macos|mpsgraph", "update macOS to 14 or later"),
     (r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
-     "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"),
+     "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -32,14 +32,16 @@ BACKEND = Backend(
     url="https://pytorch.org/docs/stable/mps.html",
     install_hint="pip install torch, with a Python for arm64",
     requires=("torch>=2.6",),
-    # Metal has neither device nodes nor PCI ids. An x86_64 Python under Rosetta has no Metal in its torch.
-    platforms=("darwin-arm64",),
-    hardware="Apple GPU",
-    hints=_HINTS,
-    export_envs=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK"),
     # torch has no collectives of Metal; gloo takes no tensors of it.
     communication_backend="",
     compile_backend="inductor",
+    hardware=Hardware(
+        # Metal has neither device nodes nor PCI ids. A Python for x86_64 under Rosetta has no Metal.
+        name="Apple GPU",
+        platforms=("darwin-arm64",),
+    ),
+    environment=Environment(forward=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK")),
+    hints=_HINTS,
 )
 
 

@@ -9,7 +9,18 @@ import os
 import re
 from pathlib import Path
 
-from accel_core import Backend, Check, ProbeResult, hookimpl, torch_build
+from accel_core import (
+    Backend,
+    Check,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    ProbeResult,
+    Visibility,
+    hookimpl,
+    torch_build,
+)
 
 __all__ = ["BACKEND", "cann_version", "source_cann"]
 
@@ -18,6 +29,7 @@ _FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL",
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
 _DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))
+_MOUNTS = " ".join(f"-v {folder}:{folder}" for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver"))
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
@@ -46,31 +58,32 @@ BACKEND = Backend(
     url="https://github.com/Ascend/pytorch",
     install_hint="pip install 'accel-npu[vendor]', and install CANN: https://www.hiascend.com/cann",
     requires=("torch>=2.6",),
-    platforms=("linux",),
-    hardware="Ascend NPU",
-    # Not davinci_manager, which is there without a card; not all of 19e5: so Kunpeng hosts show ZIP engines.
-    device_nodes=("/dev/davinci[0-9]*",),
-    pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
-    # hicann/driver, src/sdk_driver/pbl/drv_davinci_intf/drv_davinci_intf_host/davinci_intf_init.c.
-    driver_file="/sys/class/devdrv_manager",
-    driver_hint=_DRIVER,
-    # Ascend/pytorch, docker/OVERVIEW.md.
-    container_hint=f"start it with its NPUs: docker run {_DEVICES}, and mount the driver",
-    # Ascend/ascend-device-plugin, its README; of Slurm, how the clusters with Ascend nodes tell users to ask.
-    # Ray 2.60.0, ray/_private/accelerators/npu.py.
-    granted_by=(
-        ("kubernetes", "huawei.com/Ascend910"),
-        ("slurm", "npu"),
-        ("ray", "NPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"),
-    ),
-    hints=_HINTS,
-    visible_devices=("ASCEND_RT_VISIBLE_DEVICES",),
-    visible_devices_grammar="ascending",
-    export_envs=_FORWARDED,
     communication_backend="hccl",
     compile_backend="inductor",
-    private_use1=True,
+    hardware=Hardware(
+        name="Ascend NPU",
+        platforms=("linux",),
+        # Not davinci_manager, which is there without a card; not all of 19e5: Kunpeng's ZIP engines have it.
+        nodes=("/dev/davinci[0-9]*",),
+        pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+        # hicann/driver, src/sdk_driver/pbl/drv_davinci_intf/drv_davinci_intf_host/davinci_intf_init.c.
+        driver_file="/sys/class/devdrv_manager",
+        driver_step=_DRIVER,
+    ),
+    visibility=Visibility(variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"),
+    granted=Granted(
+        # Ascend/pytorch, docker/OVERVIEW.md.
+        docker=f"{_DEVICES} {_MOUNTS}",
+        # Ascend/ascend-device-plugin, its README; Slurm's as clusters with Ascend nodes tell users.
+        # Ray 2.60.0, ray/_private/accelerators/npu.py.
+        kubernetes="huawei.com/Ascend910",
+        slurm="npu",
+        ray="NPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
+    ),
+    in_torch=InTorch(private_use1=True),
+    environment=Environment(forward=_FORWARDED),
+    hints=_HINTS,
 )
 
 

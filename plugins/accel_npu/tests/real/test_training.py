@@ -39,7 +39,7 @@ def test_it_is_close_to_the_cpu(stand_in):
     assert run(code, cann=stand_in, DS_ACCELERATOR="npu").answer["failures"] == {}
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="three trainings; by day one is compared with the CPU's")
 def test_resuming_gives_the_same_bits(train, tmp_path):
     """The checkpoint holds the device's random numbers, and restores them."""
     half = tmp_path / "half.pt"

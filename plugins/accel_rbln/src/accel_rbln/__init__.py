@@ -7,7 +7,7 @@ nor torch_rbln.
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -30,7 +30,7 @@ _HINTS = (
     (r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
      "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"),
     (r"in use by another process|may be out of memory|lack of device memory",
-     "`rbln-smi` shows which processes hold the NPUs and their memory"),
+     "`rbln-smi` shows which processes hold the NPUs and their memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -49,34 +49,40 @@ BACKEND = Backend(
     # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each torch-rbln is for one torch,
     # which its METADATA pins: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
     requires=("torch>=2.6",),
-    platforms=("linux",),
-    hardware="Rebellions NPU",
-    # vllm_rbln/v1/worker/utils.py reads the cards from /dev/rbln0 and so on.
-    device_nodes=("/dev/rbln[0-9]*",),
-    # backend.ai-accelerator-rebellions, common/plugin.py: "devices with VID 1eff".
-    pci_ids=("1eff",),
-    # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors name rbln-smi.
-    driver_file="/sys/class/rebellions",
-    driver_hint="install the RBLN Driver; `rbln-smi` shows when it works",
-    # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
-    container_hint="start it with its NPUs: docker run --device /dev/rbln0 --device /dev/rsd0",
-    # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
-    # Ray 2.60.0, ray/_private/accelerators/rbln.py.
-    granted_by=(
-        ("kubernetes", "rebellions.ai/npu"),
-        ("ray", "RBLN"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES"),
-    ),
-    hints=_HINTS,
-    # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers RBLN_DEVICES.
-    visible_devices=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
-    visible_devices_grammar="indices",
-    # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host (torch_rbln/_internal/rdma_env.py).
-    export_envs=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN", "LD_LIBRARY", "PATH"),
     communication_backend="rbln-ccl",
     # torch_rbln/_internal/monkey_patches.py: rebel-compiler registers it at the first torch.compile.
     compile_backend="rbln",
-    private_use1=True,
+    hardware=Hardware(
+        name="Rebellions NPU",
+        platforms=("linux",),
+        # vllm_rbln/v1/worker/utils.py reads the cards from /dev/rbln0 and so on.
+        nodes=("/dev/rbln[0-9]*",),
+        # backend.ai-accelerator-rebellions, common/plugin.py: "devices with VID 1eff".
+        pci_ids=("1eff",),
+        # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors name rbln-smi.
+        driver_file="/sys/class/rebellions",
+        driver_step="install the RBLN Driver; `rbln-smi` shows when it works",
+    ),
+    visibility=Visibility(
+        # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers RBLN_DEVICES.
+        variables=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
+        grammar="indices",
+    ),
+    granted=Granted(
+        # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
+        docker="--device /dev/rbln0 --device /dev/rsd0",
+        # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
+        # Ray 2.60.0, ray/_private/accelerators/rbln.py.
+        kubernetes="rebellions.ai/npu",
+        ray="RBLN",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES",
+    ),
+    in_torch=InTorch(private_use1=True),
+    environment=Environment(
+        # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host (torch_rbln/_internal/rdma_env.py).
+        forward=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN", "LD_LIBRARY", "PATH"),
+    ),
+    hints=_HINTS,
 )
 
 

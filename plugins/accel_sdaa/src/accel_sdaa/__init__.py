@@ -5,7 +5,7 @@ Importing this module imports neither torch nor torch_sdaa.
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -17,7 +17,7 @@ _HINTS = (
     (r"privateuse1|already been (set|registered)",
      "a process has room for one vendor: set DS_ACCELERATOR=sdaa before anything imports another's package"),
     (r"in forked subprocess", "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
+    (r"out of memory", "`teco-smi` shows which processes hold the device's memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -32,20 +32,24 @@ BACKEND = Backend(
     # torch.accelerator, on which accel-core builds, is there from 2.6 on. Versions of torch_sdaa follow no
     # one scheme (1.7.0, 20250827.8.35.dev0, 3.2.1b0), so none is asked for.
     requires=("torch>=2.6",),
-    platforms=("linux",),
-    hardware="Tecorigin SDAA card",
-    # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks. Unverified:
-    # seen in what torch_sdaa answers, in no document on the driver.
-    device_nodes=("/dev/tcaicard[0-9]*",),
-    # Neither PCI ids nor a file of TecoDriver have a public source. Tecorigin/modelzoo, its models' READMEs.
-    container_hint="start it with its cards: docker run --device /dev/tcaicard0",
-    hints=_HINTS,
-    visible_devices=("SDAA_VISIBLE_DEVICES",),
-    visible_devices_grammar="indices",
-    export_envs=("TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"),
     communication_backend="tccl",
     compile_backend="teco_inductor",
-    private_use1=True,
+    hardware=Hardware(
+        name="Tecorigin SDAA card",
+        platforms=("linux",),
+        # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks. Unverified:
+        # seen in what torch_sdaa answers, in no document on the driver.
+        nodes=("/dev/tcaicard[0-9]*",),
+        # Neither PCI ids nor a file of TecoDriver have a public source.
+    ),
+    visibility=Visibility(variables=("SDAA_VISIBLE_DEVICES",), grammar="indices"),
+    granted=Granted(
+        # Tecorigin/modelzoo, its models' READMEs.
+        docker="--device /dev/tcaicard0",
+    ),
+    in_torch=InTorch(private_use1=True),
+    environment=Environment(forward=("TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH")),
+    hints=_HINTS,
 )
 
 

@@ -5,7 +5,7 @@ Importing this module imports neither torch nor torch_supa.
 
 from __future__ import annotations
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
 
 __all__ = ["BACKEND"]
 
@@ -20,7 +20,7 @@ _HINTS = (
      "a process has room for one vendor: set DS_ACCELERATOR=supa before anything imports another's package"),
     (r"re-initialize supa in forked",
      "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
+    (r"out of memory", "`brsmi` shows which processes hold the device's memory")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -35,26 +35,31 @@ BACKEND = Backend(
     # torch.accelerator, on which accel-core builds, is there from 2.6 on; torch_supa's fourth number is
     # the torch it was built for.
     requires=("torch>=2.6", "torch-supa>=1.0.0.20600"),
-    platforms=("linux",),
-    hardware="Biren GPU",
-    # The bus tells nothing: Biren's PCI ids have no public source.
-    device_nodes=("/dev/biren/card_[0-9]*",),
-    # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module: `modprobe biren`.
-    driver_file="/sys/module/biren",
-    driver_hint="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
-    # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md.
-    container_hint="start it with its GPUs: docker run --device /dev/biren/card_0",
-    # https://gitee.com/BirenTechnology/k8s-device-plugin
-    granted_by=(("kubernetes", "birentech.com/gpu"),),
-    hints=_HINTS,
-    visible_devices=("SUPA_VISIBLE_DEVICES",),
-    visible_devices_grammar="indices",
-    export_envs=("BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH"),
     communication_backend="bccl",
     compile_backend="inductor",
-    private_use1=True,
-    # torch's autoload of torch_supa puts torch.supa's functions into torch.cuda.
-    impersonates="cuda",
+    hardware=Hardware(
+        name="Biren GPU",
+        platforms=("linux",),
+        # The bus tells nothing: Biren's PCI ids have no public source.
+        nodes=("/dev/biren/card_[0-9]*",),
+        # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module: `modprobe biren`.
+        driver_file="/sys/module/biren",
+        driver_step="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
+    ),
+    visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
+    granted=Granted(
+        # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md.
+        docker="--device /dev/biren/card_0",
+        # https://gitee.com/BirenTechnology/k8s-device-plugin
+        kubernetes="birentech.com/gpu",
+    ),
+    in_torch=InTorch(
+        private_use1=True,
+        # torch's autoload of torch_supa puts torch.supa's functions into torch.cuda.
+        impersonates="cuda",
+    ),
+    environment=Environment(forward=("BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH")),
+    hints=_HINTS,
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accel_core import Backend, ProbeResult, hookimpl
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
 from accel_tpu.library import LIBRARY, fault, own_library
 
 __all__ = ["BACKEND"]
@@ -33,7 +33,7 @@ _HINTS = (
     ("privateuse1", "another vendor's package was imported first: use a process of its own"),
     ("internal to torchtpu", "call torch.accelerator's function, which accel-core does"),
     ("forked subprocess", "use the start method 'spawn', or touch no device before the fork"),
-    ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'"),
+    ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'")
 )  # fmt: skip
 
 BACKEND = Backend(
@@ -47,29 +47,33 @@ BACKEND = Backend(
     install_hint="pip install 'accel-tpu[vendor]'",
     # torch_tpu 0.2.0, METADATA: Requires-Dist.
     requires=("torch>=2.11,<=2.15.0",),
-    platforms=("linux",),
-    hardware="Google TPU",
-    # Gaudi has /dev/accel* too, and any device that is passed through has /dev/vfio/*.
-    shared_nodes=("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"),
-    # torch_tpu/_internal/utils/hardware.py: v4, v5p, v5e, v6e, v7. Not all of 1ae0,
-    # as network cards have it too.
-    pci_ids=("1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
-    # cloud.google.com/tpu/docs/run-in-container.
-    container_hint="start it with its TPUs: docker run --privileged --net=host",
-    # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
-    # Ray 2.60.0, ray/_private/accelerators/tpu.py.
-    granted_by=(
-        ("kubernetes", "google.com/tpu"),
-        ("ray", "TPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS"),
-    ),
-    hints=_HINTS,
-    # Both are in libtpu 0.0.52; of TPU_VISIBLE_DEVICE_PATHS, which wins over them, no grammar is documented.
-    visible_devices=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
-    export_envs=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_", "LD_LIBRARY", "PATH"),
     communication_backend="tpu_dist",
     compile_backend="tpu",
-    private_use1=True,
+    hardware=Hardware(
+        name="Google TPU",
+        platforms=("linux",),
+        # Gaudi has /dev/accel* too, and any device that is passed through has /dev/vfio/*.
+        shared_nodes=("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"),
+        # torch_tpu/_internal/utils/hardware.py: v4, v5p, v5e, v6e, v7. Not all of 1ae0,
+        # as network cards have it too.
+        pci_ids=("1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
+    ),
+    visibility=Visibility(
+        # Both are in libtpu 0.0.52. TPU_VISIBLE_DEVICE_PATHS wins over them; its grammar is not documented.
+        variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
+    ),
+    granted=Granted(
+        # cloud.google.com/tpu/docs/run-in-container.
+        docker="--privileged --net=host",
+        # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
+        # Ray 2.60.0, ray/_private/accelerators/tpu.py.
+        kubernetes="google.com/tpu",
+        ray="TPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
+    ),
+    in_torch=InTorch(private_use1=True),
+    environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_", "LD_LIBRARY", "PATH")),
+    hints=_HINTS,
 )
 
 
@@ -78,7 +82,11 @@ def accel_backends() -> Backend:
     """The one backend of this plugin; on a library in place of libtpu it is there without a card."""
     if own_library() is None:
         return BACKEND
-    return replace(BACKEND, pci_ids=(), shared_nodes=(), communication_backend="staged")
+    return replace(
+        BACKEND,
+        hardware=BACKEND.hardware._replace(pci_ids=(), shared_nodes=()),
+        communication_backend="staged",
+    )
 
 
 @hookimpl

@@ -69,7 +69,7 @@ def compared(row: str, cpu: dict[str, Any], tpu: dict[str, Any]) -> float:
     return largest
 
 
-@pytest.mark.nightly  # a minute or two
+@pytest.mark.nightly(reason="a minute or two")
 def test_each_row_equals_the_cpus(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """With masks, eager attention, and a generating model without positions: XLA's CPU lacks the rest."""
     how = {"plain": True, "values": True, "errors": True, "jobs": [*ROWS, "grpo"]}
@@ -99,7 +99,7 @@ LACKS = {
 }
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="a minute, to see when XLA's CPU gets what it lacks")
 def test_what_xlas_cpu_lacks_is_seen_when_it_comes(tmp_path: Path) -> None:
     """The rows as `acme` has them: no masks, fused attention in the T5, positions in the GPT-2."""
     how = {"errors": True, "jobs": list(LACKS), "folder": f"{tmp_path}/t"}

@@ -52,7 +52,17 @@ def test_the_main_job_learns():
 
 
 #: The two others run by night: each process imports torch, TorchTPU and DeepSpeed.
-STAGES = [pytest.param(stage, marks=[] if stage in (1, 3) else pytest.mark.nightly) for stage in range(4)]
+STAGES = [
+    pytest.param(
+        stage,
+        marks=[]
+        if stage in (1, 3)
+        else pytest.mark.nightly(
+            reason="two more ZeRO stages, with three packages to import in each process"
+        ),
+    )
+    for stage in range(4)
+]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -83,7 +93,7 @@ def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
     assert wandering[-1] < wandering[0] / 2
 
 
-@pytest.mark.nightly  # it may build the simulated device: up to a minute
+@pytest.mark.nightly(reason="it may build the simulated device: up to a minute")
 def test_a_checkpoint_goes_from_a_simulated_device_to_tpu(tmp_path):
     """Both take torch's PrivateUse1 slot, so each has a process; the generator's state seeds the other's."""
     there = program("resumed", tmp_path / "wanders", simulated="acme")

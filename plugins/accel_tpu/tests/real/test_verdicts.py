@@ -22,9 +22,9 @@ STARTED = "import torch, torch_tpu; from torch_tpu import _loader; _loader._init
 GENERIC = f"""
 {STARTED}
 import json
-from accel_core._support import installed
-everything = installed.entry_points
-installed.entry_points = lambda group: tuple(e for e in everything(group) if e.name != "tpu")
+from accel_core._support import packages
+everything = packages.entry_points
+packages.entry_points = lambda group: tuple(e for e in everything(group) if e.name != "tpu")
 import accel_core
 acc = accel_core.get_accelerator()
 model = torch.nn.Linear(4, 1).to(acc.device())

@@ -10,7 +10,19 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core import Backend, ProbeResult, evidence, hookimpl, package_folders, torch_build
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    ProbeResult,
+    Visibility,
+    evidence,
+    hookimpl,
+    package_folders,
+    torch_build,
+)
 
 __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
@@ -33,7 +45,7 @@ _HINTS = (
     (r"count is zero|no device of requested type|no xpu device", "see `sycl-ls`; join the group `render`"),
     (r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol", "source oneAPI's setvars.sh"),
     (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
-    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver"),
+    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver")
 )  # fmt: skip
 
 NATIVE = Backend(
@@ -46,29 +58,31 @@ NATIVE = Backend(
     url="https://pytorch.org/docs/stable/notes/get_start_xpu.html",
     install_hint=_INSTALL,
     requires=("torch>=2.8",),
-    torch_builds=("xpu",),
-    wrapped_by=("intel_extension_for_pytorch",),
-    platforms=("linux", "win32"),
-    hardware="Intel GPU",
-    # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's door to any GPU.
-    device_nodes=("/dev/dxg",),
-    shared_nodes=("/dev/dri/renderD[0-9]*",),
-    pci_ids=("8086/03",),
-    # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
-    container_hint="start it with its GPUs: docker run --device /dev/dri",
-    # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
-    # Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
-    granted_by=(
-        ("slurm", "gpu"),
-        ("ray", "GPU"),
-        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK"),
+    communication_backend="xccl",
+    hardware=Hardware(
+        name="Intel GPU",
+        platforms=("linux", "win32"),
+        # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's door to any GPU.
+        nodes=("/dev/dxg",),
+        shared_nodes=("/dev/dri/renderD[0-9]*",),
+        pci_ids=("8086/03",),
+    ),
+    visibility=Visibility(variables=("ZE_AFFINITY_MASK",), grammar="level-zero"),
+    granted=Granted(
+        # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
+        docker="--device /dev/dri",
+        # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
+        # Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
+        slurm="gpu",
+        ray="GPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK",
+    ),
+    in_torch=InTorch(builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)),
+    environment=Environment(
+        # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own affair.
+        forward=("CCL", "TORCH_XCCL", "FI_", "SYCL", "UR_", "ZE_FLAT", "ZE_ENABLE", "ONEAPI_ROOT"),
     ),
     hints=_HINTS,
-    visible_devices=("ZE_AFFINITY_MASK",),
-    visible_devices_grammar="level-zero",
-    # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own affair.
-    export_envs=("CCL", "TORCH_XCCL", "FI_", "SYCL", "UR_", "ZE_FLAT", "ZE_ENABLE", "ONEAPI_ROOT"),
-    communication_backend="xccl",
 )
 
 IPEX = replace(
@@ -80,9 +94,11 @@ IPEX = replace(
     url="https://intel.github.io/intel-extension-for-pytorch/",
     install_hint=_NO_IPEX,
     requires=("torch>=2.6",),
-    torch_builds=(),
-    # Imported beside another torch it ends the process: os._exit(127).
-    follows_torch=("intel-extension-for-pytorch",),
+    in_torch=NATIVE.in_torch._replace(
+        builds=(),
+        # Imported beside another torch it ends the process: os._exit(127).
+        same_version=("intel-extension-for-pytorch",),
+    ),
 )
 
 
@@ -103,7 +119,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to nobody, so it stays.
     build = torch_build()
     for other in others:
-        builds = other.torch_builds or ("cuda", "hip")
+        builds = other.in_torch.builds or ("cuda", "hip")
         if other.device_type != "cuda" or not any(getattr(build, name, None) for name in builds):
             continue
         if (present := evidence(other)) and not hidden_by(other, os.environ):

@@ -116,9 +116,9 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from accel_core.probing import ENTRY_POINT_GROUP, plugins
+    from accel_core.toolkit import ENTRY_POINT_GROUP, packages
 
-    return frozenset(e.module.partition(".")[0] for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
+    return frozenset(e.module.partition(".")[0] for e in packages.entry_points(ENTRY_POINT_GROUP))
 
 
 def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from accel_core import Backend, TorchAccelerator
+from accel_core import Backend, InTorch, TorchAccelerator, Visibility
 from accel_simulated import VENDORS, device
 from simulated_checks import Checks, torchs_names
 from simulated_checks.torchs_names import block
@@ -32,8 +32,8 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
         device_type=vendor,
         vendor_import=found.package,
         communication_backend=found.collective or "gloo",
-        visible_devices=found.visible,
-        private_use1=found.kind == "PrivateUse1",
+        visibility=Visibility(variables=found.visible),
+        in_torch=InTorch(private_use1=found.kind == "PrivateUse1"),
     )
     accelerator = TorchAccelerator(backend)
     # torch.accelerator speaks of one device a process: PrivateUse1 with an allocator and streams.
@@ -78,8 +78,8 @@ KNOWN.update(
         "current_device": _is("current_device", lambda a: 0),
         "total_memory": _is("total_memory", lambda a: device.memory),
         "visible_device_ids": _is("visible_device_ids", lambda a: None),
-        "visible_devices_envs": _is("visible_devices_envs", lambda a: list(a.backend.visible_devices)),
-        "export_envs": _is("export_envs", lambda a: list(a.backend.export_envs)),
+        "visible_devices_envs": _is("visible_devices_envs", lambda a: list(a.backend.visibility.variables)),
+        "export_envs": _is("export_envs", lambda a: list(a.backend.environment.forward)),
         "communication_backend_name": _is(
             "communication_backend_name",
             lambda a: a.backend.communication_backend or device.vendor.collective or "staged",

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from accel_core import __version__, package_folders
-from accel_core.probing import declarers, installed_names, text, vendors
+from accel_core.toolkit import declarers, installed_names, text, vendors
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
-from accel_core.probing import answering, page, vendors
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
+from accel_core.toolkit import answering, page, status_of, vendors
 from accel_testing.conformance.simulated import simulator
 
 __all__ = ["become", "command", "runnable"]
@@ -67,9 +67,9 @@ def command(
 ) -> None:
     """Run a command with simulated devices, for tests.
 
-    Its Python processes have the devices: accel simulate acme:2 -- pytest tests starts it with
-    ACCEL_SIMULATE=acme:2, which all that it starts inherits. The exit status is the command's. --report
-    cuda.md lists each place outside torch that is written for one vendor. It takes the distribution
+    accel simulate acme:2 -- pytest tests runs pytest with ACCEL_SIMULATE=acme:2, which child processes
+    inherit: every Python process of the command sees two simulated devices. The exit status is the command's.
+    --report cuda.md lists each place outside torch that is written for one vendor. Needs the distribution
     accel-simulated, and a C++ compiler the first time for each torch.
     """
     if output is not None and not building:
@@ -86,7 +86,7 @@ def command(
             _run(ctx, provider, words, reports)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, SettingError) else 1)
+        sys.exit(status_of(error))
 
 
 def _provider() -> Any:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from accel_core.errors import AccelError, BackendNotFoundError
-from accel_core.probing import installed
+from accel_core.toolkit import entry_points, options, status_of
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
@@ -33,17 +33,18 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     if not wanted:
         raise click.UsageError(f"Missing a command, such as: accel try {name} -- python train.py", ctx)
     try:
-        found = {entry_point.name: entry_point for entry_point in installed.entry_points(GROUP)}
+        found = {entry_point.name: entry_point for entry_point in reversed(entry_points(GROUP))}
         if name not in found:
             there = ", ".join(sorted(found)) or "none"
             raise BackendNotFoundError(
-                f"accel try {name}: no installed plugin can be tried without its device under that name. "
-                f"Those that can: {there}. Next step: accel simulate --list names simulated devices"
+                f"accel try {name}: no installed plugin can be tried without its device under that name."
+                f"{options.did_you_mean(name, found)} Those that can: {there}. "
+                "Next step: accel simulate --list names simulated devices"
             )
         variables, what = found[name].load()()
         arguments = runnable(wanted)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(status_of(error))
     click.echo(what, err=True)
     become(ctx, arguments, {**os.environ, **variables})

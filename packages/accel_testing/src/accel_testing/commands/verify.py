@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +10,7 @@ import click
 
 from accel_core import Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     Settings,
@@ -102,7 +100,7 @@ def command(
     """Check that the accelerator, or NAME, keeps the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
-    status is 0 where all passed, 1 where something failed, and 2 where they could not run.
+    status is 0 if all passed, and 1 if something failed or could not run.
     """
     if certify and expected is not None and expected[1].skip:
         raise click.UsageError(
@@ -110,7 +108,7 @@ def command(
         )
     if certify and only:
         raise click.UsageError("--certify certifies a level, not single checks; leave --check out.")
-    with answering(as_json=as_json) as output, _could_not_run():
+    with answering(as_json=as_json) as output:
         if listing:
             wanted = _wanted(max(LEVELS) if level is None else level, only)
             if as_json:
@@ -134,24 +132,12 @@ def command(
             output.write_page([*_page(card, expected[1] if expected else NOTHING), *_next(card)])
     if certify:
         _write(card)
-    ctx.exit(_status(card))
+    kept = _has_run(card) and all(result.outcome.is_good for result in card.results)
+    ctx.exit(0 if kept else 1)
 
 
 def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
     return [check for check in checks() if check.level <= level and (not only or check.name in only)]
-
-
-class _CouldNotRunError(click.ClickException):
-    exit_code = 2
-
-
-@contextlib.contextmanager
-def _could_not_run() -> Iterator[None]:
-    """Turn errors that keep the checks from running into a status: they say nothing about the backend."""
-    try:
-        yield
-    except (BackendNotFoundError, IntegrationMissingError) as error:
-        raise _CouldNotRunError(text.clean(str(error))) from None
 
 
 def _require_pytest() -> None:
@@ -178,11 +164,10 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
     return find_candidates(pin, settings, load)[0]
 
 
-def _status(card: Card) -> int:
+def _has_run(card: Card) -> bool:
+    """Whether the device was there for any check of it."""
     of_the_device = [result for result in card.results if result.check.level] or card.results
-    if all(result.outcome is Outcome.NOT_RUN for result in of_the_device):
-        return 2
-    return 0 if all(result.outcome.is_good for result in card.results) else 1
+    return any(result.outcome is not Outcome.NOT_RUN for result in of_the_device)
 
 
 def _write(card: Card) -> None:
@@ -235,7 +220,7 @@ def _page(card: Card, expected: Expected) -> list[page.Part]:
 
 def _next(card: Card) -> list[page.Part]:
     """How to go on where there is no such device here."""
-    if card.simulated or _status(card) != 2:
+    if card.simulated or _has_run(card):
         return []
     return [page.Paragraph(), page.paragraph((_simulated(card.backend), "yellow"))]
 

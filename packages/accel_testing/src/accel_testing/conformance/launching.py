@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Accelerator
-from accel_core.probing import child, interpreter
+from accel_core.toolkit import child
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.parts import BEGINNING
 
@@ -130,7 +130,7 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    interpreter.end_group(process)
+    child.end_group(process)
     process.wait()
 
 

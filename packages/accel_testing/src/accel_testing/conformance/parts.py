@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from accel_core.probing import interpreter
+from accel_core.toolkit import child
 from accel_testing.conformance.claims import NOT_CLAIMED
 
 __all__ = ["BEGINNING", "do"]
@@ -32,7 +32,7 @@ def do(
 
     A part that raises is a problem of its own, and the next one follows; where `begin` raises there is none.
     """
-    interpreter.end_with_parent(os.getppid())
+    child.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
         given: list[Any] = []
         for name, work in {BEGINNING: lambda: given.extend(begin()), **parts}.items():

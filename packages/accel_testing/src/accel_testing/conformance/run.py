@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Candidate, Unloaded, __version__
 from accel_core.errors import OURS
-from accel_core.probing import interpreter, read_settings, survey
+from accel_core.toolkit import child, read_settings, survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.records import Card, Outcome, Result
@@ -197,7 +197,7 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
                 time.sleep(_PAUSE)
         finally:
-            interpreter.end_group(process)
+            child.end_group(process)
             process.wait()
         told.look(results)
         return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
@@ -229,7 +229,7 @@ _OUTPUT = 1 << 17
 
 def _how(code: int, output: Any) -> str:
     """How a child that did not come to its end ended, and in which call, or else its last words."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _OUTPUT))

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import importlib.metadata
+    from accel_core.toolkit import packages
 
 __all__ = ["device", "simulator", "told"]
 
@@ -32,8 +32,8 @@ def device() -> tuple[str, str]:
     return found
 
 
-def simulator() -> importlib.metadata.EntryPoint | None:
+def simulator() -> packages.EntryPoint | None:
     """Return the entry point of who simulates devices, not loaded; `None` where nobody does."""
-    from accel_core.probing import installed
+    from accel_core.toolkit import entry_points
 
-    return next(iter(installed.entry_points(_GROUP)), None)
+    return next(iter(entry_points(_GROUP)), None)

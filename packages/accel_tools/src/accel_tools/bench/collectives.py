@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from accel_core import is_installed
 from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
-from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults, vendors
+from accel_core.toolkit import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
@@ -46,10 +45,6 @@ def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> 
 
 
 def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Measurement]:
-    if not is_installed("accel_train"):
-        return _without(
-            Outcome.NOT_MEASURED, vendors.sourced("accel-train starts the ranks: pip install accel-train")
-        )
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
@@ -194,7 +189,7 @@ def _rank(job: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
             os.sched_setaffinity(0, job["cores"])
     effort = Effort(**job["effort"])
     # Longer than the parent waits, which says which rank it was.
-    patience = timedelta(seconds=child.LONGEST * effort.patience + _LATER)
+    patience = timedelta(seconds=effort.patience + _LATER)
     try:
         distributed = import_torch().distributed
         store = distributed.TCPStore("127.0.0.1", job["port"], is_master=False, timeout=patience)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import DeviceProperties
 from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
-from accel_core.probing import host, import_torch
+from accel_core.toolkit import host, import_torch
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 
 if TYPE_CHECKING:

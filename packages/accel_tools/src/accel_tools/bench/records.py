@@ -94,7 +94,7 @@ class Effort(NamedTuple):
     message_host: int = 16 * 2**20
     message_device: int = 128 * 2**20
     #: Seconds that the ranks of the collectives may take together, with the import of torch in each.
-    patience: float = 60.0
+    patience: float = 300.0
 
 
 FULL = Effort()

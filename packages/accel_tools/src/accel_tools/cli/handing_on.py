@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.probing import page, to_text
+from accel_core.toolkit import page, to_text
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Report, Visit
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core.probing import Pin, Settings, Step, Subject, answer_of, answering, options, page, text
+from accel_core.toolkit import Pin, Settings, answering, options, page, text
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
@@ -18,6 +18,7 @@ from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
 from accel_tools.bench.run import steps
 from accel_tools.bench.units import in_words
 from accel_tools.cli.progress import Progress
+from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
 
@@ -119,13 +120,15 @@ def command(
 def _measure(settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
     """The run, made in a child process: no device that crashes takes what is to be said with it."""
     given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
-    return document.of_dict(answer_of(measured_in_child, given, settings, name, live=True).answer)
+    return document.of_dict(
+        answer_of(measured_in_child, given, settings, name, timeout=None, live=True).answer
+    )
 
 
-def measured_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def measured_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the document of a run."""
     start, began = time.perf_counter(), document.started()
-    accelerator = subject.accelerator
+    accelerator = chosen.accelerator
     step("device_properties()")
     device, machine = device_facts(accelerator), machine_facts()
     todo = steps(accelerator, Effort(*arguments["effort"]), arguments["ranks"])
@@ -198,7 +201,7 @@ def _load(machine: Any) -> str:
     load, cores = machine["load"], machine["cores"]
     if load is None:
         return ""
-    busy = ": others use the cores, so the figures may be worse" if load > cores / 2 else ""
+    busy = "; the machine is busy, so the device may be faster than these figures" if load > cores / 2 else ""
     return f"{load:.1f} before the run{busy}"
 
 

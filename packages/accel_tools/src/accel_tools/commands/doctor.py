@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from accel_core.probing import Pin, answering, options, page, text
+from accel_core.toolkit import Pin, answering, options, page, text
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
@@ -29,7 +29,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     "topics",
     multiple=True,
     metavar="TOPIC",
-    type=click.Choice([topic.name for topic in TOPICS]),
+    type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
     help=f"Only this one; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
 )
 @options.probe_timeout
@@ -51,8 +51,8 @@ def command(
     """Say what is wrong here, or with each NAME, and what to do.
 
     Everything runs in child processes, side by side. Exit status: 0 = healthy (missing devices or vendor
-    packages don't count), 1 = warnings, 2 = unusable: no backend works, a pinned backend or a present
-    device does not, or torch cannot be imported.
+    packages don't count), 1 = warnings or errors, 2 = bad usage. An error is: no backend works, a pinned
+    backend or a present device does not, or torch cannot be imported.
     """
     outlets.check(as_json=as_json)
     mend.check(as_json=as_json)

@@ -12,7 +12,7 @@ import click
 
 from accel_core import Backend, Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     answering,
@@ -26,17 +26,17 @@ __all__ = ["command"]
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
-#: How JSON holds a field, by its annotation.
-_TYPES: dict[str, dict[str, Any]] = {
-    "str": _TEXT,
-    "int": {"type": "integer"},
-    "bool": {"type": "boolean"},
-    "tuple[str, ...]": _TEXTS,
-    "str | tuple[str, ...]": _TEXTS,
-    "tuple[tuple[str, str], ...]": {
-        "type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2},
-    },
-}  # fmt: skip
+_PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
+#: How JSON holds a field, by the type of its default; and fields of which that says too little.
+_TYPES: dict[type, dict[str, Any]] = {str: _TEXT, bool: {"type": "boolean"}, tuple: _TEXTS}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "name": _TEXT,
+    "priority": {"type": "integer"},
+    "device_type": _TEXT,
+    "hints": _PAIRS,
+}
+#: 2: the fields stand in their records, as in a declaration.
+_VERSION = 2
 #: What is known besides the fields, each a text.
 _ORIGIN = {
     "distribution": "The distribution that declares it.",
@@ -79,6 +79,7 @@ def command(
         unread = [each for each in found if isinstance(each, Unloaded)]
         output.write_json(
             {
+                "schema": _VERSION,
                 "backends": [_facts(each) for each in found if isinstance(each, Candidate)],
                 "unread": [_why(each) for each in unread],
             }
@@ -90,7 +91,8 @@ def _facts(candidate: Candidate) -> dict[str, Any]:
     """Give every field of the declaration, so that a new one appears by itself."""
     given = {each.name: getattr(candidate.backend, each.name) for each in fields(Backend)}
     del given["provenance"]
-    return {**given, **_origin(candidate)}
+    records = {name: value._asdict() for name, value in given.items() if hasattr(value, "_asdict")}
+    return {**given, **records, **_origin(candidate)}
 
 
 def _why(unread: Unloaded) -> dict[str, Any]:
@@ -107,17 +109,8 @@ def _origin(each: Candidate | Unloaded) -> dict[str, str]:
 
 def _schema() -> dict[str, Any]:
     """Describe the document, in the words of the declaration's own docstring."""
-    lines = inspect.getdoc(Backend) or ""
-    words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
-    declared = {
-        each.name: {
-            "description": " ".join(words.get(each.name, "").split()),
-            **_TYPES.get(str(each.type), {}),
-        }
-        for each in fields(Backend)
-        if each.name != "provenance"
-    }
-    backend = {**declared, **_texts(_ORIGIN)}
+    defaults = {each.name: each.default for each in fields(Backend) if each.name != "provenance"}
+    backend = {**_described(Backend, defaults), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -125,7 +118,7 @@ def _schema() -> dict[str, Any]:
         "oneOf": [
             _object(
                 {
-                    "schema": {"const": 1},
+                    "schema": {"const": _VERSION},
                     "backends": {"type": "array", "items": _object(backend)},
                     "unread": {"type": "array", "items": _object(_texts(_UNREAD))},
                 }
@@ -133,6 +126,20 @@ def _schema() -> dict[str, Any]:
             _object({"schema": {"const": 1}, "error": _object(failure)}),
         ],
     }
+
+
+def _described(kind: type, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Describe the fields of `Backend` or of one of its records."""
+    lines = inspect.getdoc(kind) or ""
+    words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
+    described: dict[str, Any] = {}
+    for name, default in defaults.items():
+        if hasattr(default, "_asdict"):
+            form = _object(_described(type(default), default._asdict()))
+        else:
+            form = _FIELDS.get(name) or _TYPES[type(default)]
+        described[name] = {"description": " ".join(words[name].split()), **form}
+    return described
 
 
 def _texts(described: dict[str, str]) -> dict[str, Any]:

@@ -7,16 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core import Accelerator, DeviceProperties, HostStream, is_installed
+from accel_core import Accelerator, DeviceProperties, HostStream
 from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.probing import (
+from accel_core.toolkit import (
     How,
     Pin,
-    Step,
-    Subject,
-    answer_of,
     answering,
-    guarded,
+    guard,
     import_torch,
     options,
     page,
@@ -24,6 +21,7 @@ from accel_core.probing import (
     spoilers,
     text,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
 
@@ -41,16 +39,16 @@ _FACTS: dict[str, type] = {
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
 #: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
 _IN_WORDS = {
-    "is_available": "a device that is there",
+    "is_available": "a device",
     "is_bf16_supported": "bf16",
-    "is_bf16_native": "bf16 in hardware",
+    "is_bf16_native": "native bf16",
     "is_fp16_supported": "fp16",
-    "is_synchronized_device": "calls that return when their work is done",
-    "use_host_timers": "the host's clock for timing",
-    "resolves_data_dependency": "ordering of streams by itself",
-    "handles_memory_backpressure": "waiting for memory by itself",
+    "is_synchronized_device": "synchronous execution",
+    "use_host_timers": "timing by the host's clock",
+    "resolves_data_dependency": "implicit stream ordering",
+    "handles_memory_backpressure": "waiting for free memory",
     "supports_nvtx_domain": "NVTX domains",
-    "prefer_triton_grouped_mm": "Triton for grouped matrix products",
+    "prefer_triton_grouped_mm": "Triton grouped matmul",
 }
 
 
@@ -68,7 +66,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)  # judged before torch takes its second to import
         asked = answer_of(
-            document_in_child, {}, settings, name, seconds=settings.probe_timeout, skipping=True
+            document_in_child, {}, settings, name, timeout=settings.probe_timeout, skipping=True
         )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
@@ -83,11 +81,11 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
 # --- the document --------------------------------------------------------------------------------------
 
 
-def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the document, all but what torch's autoload spoils."""
-    document = _document(subject.accelerator, _Questions(step, arguments["skipped"]))
-    how = subject.how.value if subject.how else None
-    return {**document, "how": how, "autoload": list(subject.autoload)}
+    document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
+    how = chosen.how.value if chosen.how else None
+    return {**document, "how": how, "autoload": list(chosen.autoload)}
 
 
 class _Questions:
@@ -108,7 +106,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with guarded.preserved(what):
+            with guard.restoring(what):
                 answer = ask()
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:
@@ -273,7 +271,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                 ("graphs", _yes(can.get("supports_graphs"))),
                 (
                     "streams",
-                    _yes(doc["streams"], no="no: one queue stands in, and the host's clock"),
+                    _yes(doc["streams"], no="not supported (one queue; times come from the host's clock)"),
                 ),
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
@@ -294,8 +292,6 @@ def _problems(doc: dict[str, Any]) -> list[page.Part]:
 
 def _communication_of(accelerator: Accelerator) -> str:
     """Return the backend that a process group would use; accel-train knows the options of `accel run`."""
-    if not is_installed("accel_train"):
-        return accelerator.communication_backend_name()
     from accel_train.launch.communication import communication_of
 
     return communication_of(accelerator)

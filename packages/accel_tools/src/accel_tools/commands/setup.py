@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 import shlex
 import subprocess
@@ -10,23 +11,57 @@ from collections.abc import Iterator
 
 import click
 
-from accel_core.probing import answering, options, page, text, to_text
+from accel_core.toolkit import answering, options, page, text, to_text
 from accel_tools.setup import environment, installed, machines
-from accel_tools.setup.formats import FORMATS
+from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Plan
-from accel_tools.setup.planning import names, planned
+from accel_tools.setup.plan import Plan, for_installation
+from accel_tools.setup.planning import names, planned, toolkits
+from accel_tools.setup.recipes import parsed_version
 
 __all__ = ["command"]
 
-_RUNS = ("pip", "uv")
+#: What else people call the hardware, and the name that plans for it.
+_MAKERS = {
+    "nvidia": "cuda",
+    "amd": "rocm",
+    "hip": "rocm",
+    "intel": "xpu",
+    "apple": "mps",
+    "metal": "mps",
+    "ascend": "npu",
+    "huawei": "npu",
+    "cann": "npu",
+    "gaudi": "hpu",
+    "habana": "hpu",
+    "google": "tpu",
+    "cambricon": "mlu",
+    "tecorigin": "sdaa",
+    "biren": "supa",
+    "kunlunxin": "klxpu",
+    "rebellions": "rbln",
+}
+#: The first number of any driver of NVIDIA's for which torch has a build; no toolkit's is as high.
+_FIRST_DRIVER = 300
+_SUCH = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
 
-def _version(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
-    if value and not re.fullmatch(r"\d+\.\d+(\.\d+)*", value):
-        raise click.BadParameter(f"{value!r} is not a version, expected one such as 3.12 or 2.9.1.")
+def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    expression = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
+    if value and not re.fullmatch(expression, value):
+        such = _SUCH[param.name or ""]
+        raise click.BadParameter(f"{value!r} is not a version, expected one such as {such}.")
     return value or ""
+
+
+def _name(value: str) -> str:
+    name = value.lower()
+    if not name or name in names():
+        return name
+    close = _MAKERS.get(name) or next(iter(difflib.get_close_matches(name, [*names(), *_MAKERS], n=1)), "")
+    meant = f" Did you mean {_MAKERS.get(close, close)!r}?" if close else ""
+    raise click.UsageError(f"NAME: {value!r} is not known, expected one of {', '.join(names())}.{meant}")
 
 
 @click.command("setup")
@@ -38,6 +73,12 @@ def _version(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--torch", callback=_version, metavar="X.Y.Z", help="This version of torch.")
 @click.option(
     "--machine", "file", metavar="FILE", help="Another machine: a bundle, or a tree of /sys and /dev."
+)
+@click.option(
+    "--driver", callback=_version, metavar="VERSION", help="This version of NVIDIA's driver, here or not."
+)
+@click.option(
+    "--toolkit", callback=_version, metavar="VERSION", help="This version of CUDA, ROCm or CANN, here or not."
 )
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
 @click.option("--yes", is_flag=True, help="With --run: do not ask.")
@@ -51,26 +92,30 @@ def command(
     python: str,
     torch: str,
     file: str | None,
+    driver: str,
+    toolkit: str,
     run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Print the command that installs the right torch here.
 
-    For the best accelerator of this machine, or for the backend NAME. It reads /sys, /dev and the files of
+    For the best accelerator of this machine, or for NAME, a backend or `rocm`. Give --driver or --toolkit for
+    hardware that is on another machine: what you give is believed. It reads /sys, /dev and the files of
     drivers and toolkits, and asks nvidia-smi on Windows and in WSL2; it imports no torch, and installs
     nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a command, 1
     without one.
     """
-    if name and name.lower() not in names():
-        raise click.UsageError(f"NAME: {name!r} is not known, expected one of {', '.join(names())}.")
     _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
+    name = _name(name)
+    _check_given(name, driver, toolkit)
     with answering(as_json=as_json) as output, _machine(file, python) as machine:
-        plan = planned(machine, name.lower(), torch)
         chosen = form or environment.default_format()
+        plan = planned(machine, name, torch, driver=driver, toolkit=toolkit)
+        plan = for_installation(plan, is_new=not machine.is_here or chosen not in HERE)
         line = line_of(plan, chosen)
         wrong = installed.faults(plan, machine) if machine.is_here else ()
-        blocked = tuple(environment.problems(chosen)) if machine.is_here and chosen in _RUNS and line else ()
+        blocked = tuple(environment.problems(chosen)) if machine.is_here and chosen in HERE and line else ()
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
         else:  # the command alone on stdout: accel setup --format dockerfile > Dockerfile
@@ -91,8 +136,35 @@ def _check(*, run: bool, yes: bool, form: str | None, file: str | None, python: 
         raise click.UsageError(
             "--run installs for this Python on this machine: leave out --machine and --python."
         )
-    if run and form not in (None, *_RUNS):
+    if run and form not in (None, *HERE):
         raise click.UsageError(f"--run needs --format pip or uv; {form} is a file to save.")
+
+
+def _check_given(name: str, driver: str, toolkit: str) -> None:
+    if (driver or toolkit) and not name:
+        option = f"--driver {driver}" if driver else f"--toolkit {toolkit}"
+        meant = "cuda" if driver else "NAME"
+        raise click.UsageError(f"{option} needs the name of its backend: accel setup {meant} {option}")
+    if driver and name != "cuda":
+        raise click.UsageError(f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}.")
+    if driver and float(driver.split(".", maxsplit=1)[0]) < _FIRST_DRIVER:
+        what = f"--driver: {driver!r} is no version of NVIDIA's driver, expected one such as 570.86."
+        raise click.UsageError(f"{what} Did you mean --toolkit {driver}?")
+    if not toolkit:
+        return
+    known = toolkits()
+    if name not in known:
+        named = ", ".join(f"{label} ({key})" for key, label in known.items())
+        raise click.UsageError(f"--toolkit: no toolkit decides what {name} needs; it is for {named}.")
+    major = parsed_version(toolkit)
+    if name == "cuda" and major and major.major >= _FIRST_DRIVER:
+        what = f"--toolkit: {toolkit!r} is no version of CUDA, expected one such as 12.8."
+        raise click.UsageError(f"{what} Did you mean --driver {toolkit}?")
+    if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
+        such = "12.8" if name == "cuda" else "6.4"
+        raise click.UsageError(
+            f"--toolkit: {toolkit!r} is not a version of {known[name]}, expected one such as {such}."
+        )
 
 
 @contextlib.contextmanager
@@ -133,8 +205,10 @@ def _seen(plan: Plan, machine: Machine) -> str:
 
 
 def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]) -> list[page.Part]:
+    given = ", ".join(plan.given)
     parts: list[page.Part] = [
         page.paragraph(("Seen: ", "bold"), (text.clean(_seen(plan, machine)), "")),
+        *([page.paragraph(("As given, not found here: ", "bold"), (given, ""))] if given else []),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
         page.Paragraph(),
     ]
@@ -166,6 +240,7 @@ def _document(
             "gfx": list(plan.hardware.gfx),
             "hardware": [present._asdict() for present in plan.hardware.present],
         },
+        "given": list(plan.given),
         "target": plan.target,
         "backend": plan.backend,
         "torch": plan.torch,

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accel_core.probing import clean, log
+from accel_core.toolkit import clean, logged_by
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor
@@ -85,7 +85,7 @@ def _link(made: Path, target: Path) -> None:
 def recorded() -> Iterator[list[str]]:
     """Keep the lines of the log, of this process and its children, within the block."""
     lines: list[str] = []
-    with log.handled_by(_Keeper(lines)):
+    with logged_by(_Keeper(lines)):
         yield lines
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from accel_core import Backend
-from accel_core.probing import devices, host, vendors
+from accel_core.toolkit import devices, host, vendors
 from accel_tools.machine import driver_of
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
@@ -24,8 +24,8 @@ def hardware_facts(
 ) -> Iterator[tuple[str, str]]:
     """Names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
     if host.on_linux():
-        nodes = devices.device_nodes((*backend.device_nodes, *backend.shared_nodes), root)
-        yield "device nodes", devices.enumerated(nodes) if nodes else _none_of(backend.device_nodes)
+        nodes = devices.device_nodes((*backend.hardware.nodes, *backend.hardware.shared_nodes), root)
+        yield "device nodes", devices.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes)
         yield "PCI devices", _functions(backend, root)
         yield "driver", _driver(backend, root)
     yield "toolkit", ", ".join(_variables(backend, environ))
@@ -36,16 +36,16 @@ def _none_of(patterns: tuple[str, ...]) -> str:
 
 
 def _functions(backend: Backend, root: str) -> str:
-    if not backend.pci_ids:
+    if not backend.hardware.pci_ids:
         return ""
-    found = [d for d in devices.pci_devices(root) if devices.matches_pci(d, backend.pci_ids)]
+    found = [d for d in devices.pci_devices(root) if devices.matches_pci(d, backend.hardware.pci_ids)]
     told = (f"{device} (driver {driver_of(device.address, root) or 'none'})" for device in found)
-    return devices.enumerated(tuple(told)) or _none_of(backend.pci_ids)
+    return devices.enumerated(tuple(told)) or _none_of(backend.hardware.pci_ids)
 
 
 def _driver(backend: Backend, root: str) -> str:
     """Return the driver's version, from its module or from a file that only the loaded driver brings."""
-    file = backend.driver_file
+    file = backend.hardware.driver_file
     if not file:
         return ""
     if not host.path_exists(file, root):
@@ -71,10 +71,10 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
     known = [
         name
         for vendor in vendors.VENDORS
-        if vendor.backend == backend.name and backend.hardware in ("", vendor.label)
+        if vendor.backend == backend.name and backend.hardware.name in ("", vendor.label)
         for name in vendor.toolkit
     ]
-    prefixes = tuple(prefix for prefix in backend.export_envs if prefix not in ("LD_LIBRARY", "PATH"))
+    prefixes = tuple(prefix for prefix in backend.environment.forward if prefix not in ("LD_LIBRARY", "PATH"))
     others = (
         name
         for name in sorted(environ)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from accel_core.errors import OURS
-from accel_core.probing import AUTOLOAD, ENTRY_POINT_GROUP, plugins
+from accel_core.toolkit import AUTOLOAD, ENTRY_POINT_GROUP, packages
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 
@@ -142,7 +142,7 @@ def _installed() -> Iterator[str]:
 def _packages() -> Iterator[str]:
     """List the names that a relative path may begin with: installed packages, and plugins."""
     yield from OURS
-    yield from (entry.module.partition(".")[0] for entry in plugins.find_entry_points(ENTRY_POINT_GROUP))
+    yield from (entry.module.partition(".")[0] for entry in packages.entry_points(ENTRY_POINT_GROUP))
     for folder in set(_installed()):
         if folder.endswith(("site-packages", "dist-packages")):
             with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import clean, guarded, import_torch, plugins
+from accel_core.toolkit import clean, guard, import_torch, packages
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 
@@ -23,7 +23,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
                 for line in act["lines"]:
                     exec(line, {})  # as the module site does
             else:
-                loaded: Any = plugins.EntryPoint(*act["entry_point"]).load()
+                loaded: Any = packages.EntryPoint(*act["entry_point"]).load()
                 if act["call"]:
                     loaded()
         except CAUGHT as error:
@@ -41,7 +41,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with guarded.stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
+    with guard.quiet(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 

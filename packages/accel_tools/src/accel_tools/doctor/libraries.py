@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.probing import host
+from accel_core.toolkit import host
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accel_core import Verdict, __version__
-from accel_core.probing import Survey, installed, normalize_distribution
+from accel_core.toolkit import Survey, normalize_distribution, packages
 from accel_tools.doctor.identity import Identity, matters, may_be_told
 from accel_tools.doctor.records import Report, Visit
 from accel_tools.doctor.redact import Redactor
@@ -97,11 +97,11 @@ def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
     if libc.strip():
         yield "C library", libc
     for name in ("accel-train", "accel-tools", "accel-testing"):
-        if beside := installed.version(name):
+        if beside := packages.version(name):
             yield name, beside
-    yield "torch", installed.version("torch") or "not installed"
+    yield "torch", packages.version("torch") or "not installed"
     for name in dict.fromkeys(_packages(surveyed.verdicts if surveyed else ())):
-        if (version := installed.version(name)) is not None and name not in ("torch", "accel-core"):
+        if (version := packages.version(name)) is not None and name not in ("torch", "accel-core"):
             yield name, version
 
 
@@ -115,7 +115,7 @@ def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
 def distributions() -> list[str]:
     """List installed distributions by name, `name==version`; of several, the one that is imported."""
     found: dict[str, str] = {}
-    for distribution in installed.distributions():
+    for distribution in packages.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # metadata may be broken in any way

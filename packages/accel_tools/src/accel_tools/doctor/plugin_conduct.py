@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance
 from accel_core.errors import CAUGHT, OURS
-from accel_core.probing import ENTRY_POINT_GROUP, guarded, plugins
+from accel_core.toolkit import ENTRY_POINT_GROUP, discovery, guard, packages
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -52,7 +52,7 @@ def conducts(
 
 def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
     """List what all of them do together; `None` if the child crashed or hung."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
     try:
@@ -61,7 +61,7 @@ def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misste
         return None
     if report.answer is None:
         return None
-    return tuple(Misstep(*row) for row in report.answer["missteps"])  # type: ignore[attr-defined]
+    return tuple(Misstep(*row) for row in report.answer["missteps"])
 
 
 _LATER = "import it in the module of the accelerator's class, or inside accel_probe"
@@ -70,7 +70,7 @@ _LEAVE = "leave it as it is, or change it inside accel_probe and put it back"
 #: Events that Python tells its audit hooks of ("Audit events table" of its documentation); which a plugin
 #: causes, as a clause, and what to write instead. `{}` is the event's first argument.
 _EVENTS = {
-    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment"),
+    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment.set"),
     "os.unsetenv": (
         "removes the environment variable {}",
         "leave the environment to the user of the program",
@@ -162,13 +162,13 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
     vendors: set[str] = set()
     before = footprint()
     with _Watch() as watch:
-        for entry_point in plugins.find_entry_points(ENTRY_POINT_GROUP):
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), guarded.stdout_to_stderr():
+                with contextlib.suppress(*CAUGHT), guard.quiet():
                     vendors.update(
-                        name for c in plugins.read(entry_point) for name in c.backend.vendor_imports
+                        name for c in discovery.read_plugin(entry_point) for name in c.backend.vendor_imports
                     )
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 from accel_core import __version__
 from accel_core.errors import CAUGHT, AccelError, root_cause
-from accel_core.probing import clean, installed, interpreter, read_settings
+from accel_core.toolkit import child, clean, packages, read_settings
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine
@@ -69,13 +70,14 @@ class Looked(NamedTuple):
 
 def main(own: Sequence[str]) -> int:
     """Look, meet the other ranks, tell; the exit status. Whatever goes wrong is told, and scripts start."""
-    interpreter.end_with_parent(os.getppid())
+    child.end_with_parent(os.getppid())
     try:
         settings = read_settings()
         me = read_rank()
         look = _LOOK + settings.probe_timeout
         # Whoever hangs in a vendor's code, or in the store, is ended; its script starts then.
-        interpreter.end_after(2 * (look + _MEET))
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 2 * (look + _MEET))
         return _compare(me, _look(me, own, look), look + _MEET)
     except AccelError as error:
         return _give_up(str(error))
@@ -99,7 +101,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     visit = Visit(settings._replace(allow=settings.pins or settings.allow), dict(os.environ))
     facts = {
         "accel-core": __version__,
-        "torch": installed.version("torch") or "not installed",
+        "torch": packages.version("torch") or "not installed",
         "Python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from accel_core import Candidate, Unloaded
 from accel_core.errors import CAUGHT
-from accel_core.probing import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
+from accel_core.toolkit import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 
@@ -183,8 +183,9 @@ class Report(NamedTuple):
 
     @property
     def exit_status(self) -> int:
-        """0 healthy, 1 degraded, 2 broken."""
-        return list(Level).index(self.level)
+        """0 healthy, 1 not, 2 where a name is nobody's; `level` says how bad it is."""
+        codes = [finding.code for topic in self.topics for finding in topic.findings]
+        return 2 if "candidates.not-declared" in codes else int(self.level is not Level.OK)
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""

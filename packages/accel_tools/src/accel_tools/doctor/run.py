@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import child, host
+from accel_core.toolkit import child, host
 from accel_tools.doctor.causes import by_cause
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict

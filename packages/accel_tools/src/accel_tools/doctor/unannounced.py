@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core.probing import TORCH_GROUP, clean, installed
+from accel_core.toolkit import TORCH_GROUP, clean, packages
 
 __all__ = ["Unannounced", "found"]
 
@@ -43,12 +43,12 @@ class Unannounced(NamedTuple):
 def found(claimed: Iterable[str]) -> list[Unannounced]:
     """Those whose modules no backend claims; `claimed`: the top modules of the declared vendor imports."""
     known = set(claimed)
-    packages = (package for distribution in installed.distributions() for package in _of(distribution))
-    return [package for package in packages if package.module not in known]
+    found = (package for distribution in packages.distributions() for package in _of(distribution))
+    return [package for package in found if package.module not in known]
 
 
 def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
-    name, version = installed.identity(distribution)
+    name, version = packages.identity(distribution)
     try:
         if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(distribution):
             return

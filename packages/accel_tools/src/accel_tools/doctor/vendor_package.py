@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from accel_core import package_folders, torch_build
-from accel_core.probing import host, normalize_distribution
+from accel_core.toolkit import host, normalize_distribution
 from accel_tools.doctor.installed_package import VendorPackage
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
 

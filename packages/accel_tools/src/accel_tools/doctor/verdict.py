@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import Selection, Verdict
-from accel_core.probing import How, Survey
+from accel_core.toolkit import How, Survey
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
 
 __all__ = ["verdict"]

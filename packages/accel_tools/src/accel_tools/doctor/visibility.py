@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from accel_core import Backend
 from accel_core.errors import SettingError
-from accel_core.probing import visible_devices
+from accel_core.toolkit import visible_devices
 
 __all__ = ["Step", "Visibility", "rewritten", "visibility"]
 
@@ -57,9 +57,9 @@ def visibility(
     `count`: how many there are, if known; `uuids`: their identifiers, if known. Never raises: the step of
     a malformed value says what is wrong.
     """
-    grammar = backend.visible_devices_grammar
-    named = [name for name in backend.visible_devices if name in environ]
-    used = [name for name in backend.visible_devices_filters if name in environ] + named[:1]
+    grammar = backend.visibility.grammar
+    named = [name for name in backend.visibility.variables if name in environ]
+    used = [name for name in backend.visibility.filters if name in environ] + named[:1]
     seen: list[visible_devices.Id] | None = (
         list(range(count)) if count is not None and grammar != _NO_INDICES else None
     )

@@ -27,6 +27,8 @@ __all__ = [
     "Build",
     "for_amd",
     "for_nvidia",
+    "for_toolkit",
+    "gpus_of",
     "has",
     "index_of",
     "is_retired",
@@ -34,6 +36,8 @@ __all__ = [
     "oldest_driver",
     "platform_fits",
     "python_fits",
+    "runs",
+    "toolkits",
 ]
 
 INDEX = "https://download.pytorch.org/whl"
@@ -105,16 +109,17 @@ OLDEST_GLIBC = "2.28"
 _NOT_ON_ARM = ("AMD", "Intel")
 #: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
 FIRST_ON_ARM = "cu126"
-#: The last release with a build that PyTorch gave up: https://github.com/pytorch/pytorch/issues/190385,
-#: https://github.com/pytorch/test-infra/pull/8451 and RELEASE.md.
+#: The last release with a build that the newest release lacks: PyTorch gave it up, as it says in
+#: https://github.com/pytorch/pytorch/issues/190385, https://github.com/pytorch/test-infra/pull/8451 and
+#: RELEASE.md.
 LAST_RELEASE = {
-    "cu118": "2.7",
-    "cu126": "2.14",
-    "cu128": "2.11",
-    "cu129": "2.13",
-    "rocm6.3": "2.9",
-    "rocm7.2": "2.13",
+    name: release
+    for release, (names, _) in RELEASES.items()
+    for name in names
+    if name not in RELEASES["2.15"][0]
 }
+#: Where each release's builds are listed.
+RELEASES_SOURCE = "https://pytorch.org/get-started/previous-versions/"
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: The newest release, and the one before it, which pip takes for a Python that the newest left: of releases
@@ -143,6 +148,8 @@ def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
     """Why there is no torch for that architecture and hardware; empty where there is."""
     if architecture not in _ARCHITECTURES.get(system, ()):
         return f"PyPI has no torch for {architecture} on {system}"
+    if system == "darwin" and not target.startswith(("Apple", "CPU")):
+        return f"PyTorch's wheels for the {target} are for Linux and Windows, and this is macOS"
     if architecture == "aarch64" and target.startswith(_NOT_ON_ARM):
         return f"PyTorch's wheels for the {target} are for x86_64 alone, and this is aarch64"
     return ""
@@ -165,8 +172,15 @@ def python_fits(python: str, torch: str = "") -> str:
 
 
 def has(torch: str, build: str) -> bool:
-    """Whether that release of torch has that build; releases that the table lacks are assumed to."""
-    return _minor(torch) not in RELEASES or build in RELEASES[_minor(torch)][0]
+    """Whether that release of torch has that build.
+
+    Releases that the table lacks are newer: they are assumed to have the builds of its newest.
+    """
+    if not torch:
+        return True
+    if _minor(torch) in RELEASES:
+        return build in RELEASES[_minor(torch)][0]
+    return build not in LAST_RELEASE
 
 
 def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
@@ -193,6 +207,53 @@ def for_amd(architecture: str, torch: str = "") -> Build:
         names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
         source = _TABLE
     return Build(_first(names, "rocm", torch), source)
+
+
+def for_toolkit(kind: str, toolkit: str, torch: str = "", system: str = "linux") -> Build:
+    """The build for that version of CUDA (kind `"cu"`) or ROCm (`"rocm"`).
+
+    Of the same major version, the newest build that is not newer than the toolkit: what runs one runs it, and
+    torch compiles extensions with a toolkit of the same major version, torch/utils/cpp_extension.py.
+    """
+    wanted = _major_minor(toolkit)
+    published = {name for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
+    if system == "win32":
+        published -= {name for release, name in _NOT_ON_WINDOWS if release == _minor(torch)}
+    fitting = [
+        (_of_build(name), name)
+        for name in published
+        if has(torch, name) and _of_build(name)[0] == wanted[0] and _of_build(name) <= wanted
+    ]
+    return Build(max(fitting, default=((0, 0), ""))[1], RELEASES_SOURCE)
+
+
+def toolkits(kind: str) -> str:
+    """The versions of CUDA or ROCm that PyTorch's builds are for, in words."""
+    found = {_of_build(name) for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
+    return ", ".join(f"{major}.{minor}" for major, minor in sorted(found))
+
+
+def runs(driver: str, build: str, system: str = "linux") -> bool:
+    """Whether NVIDIA's driver of that version runs that build."""
+    names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
+    return _runs(build, names, "cu")
+
+
+def gpus_of(build: str) -> tuple[str, ...]:
+    """AMD's architectures for which that build of ROCm has code."""
+    version = build.removeprefix("rocm")
+    vega = _VEGA if build in _WITH_VEGA else ()
+    return (*vega, *(gfx for gfx, oldest in _AMD.items() if _at_least(version, oldest)))
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    numbers = [int(number) for number in version.split(".")]
+    return numbers[0], numbers[1] if len(numbers) > 1 else 0
+
+
+def _of_build(name: str) -> tuple[int, int]:
+    """The version in a build's name: of `"cu128"` 12 and 8, of `"rocm6.2.4"` 6 and 2."""
+    return (int(name[2:-1]), int(name[-1])) if name.startswith("cu") else _major_minor(name[4:])
 
 
 def is_retired(name: str) -> bool:

@@ -20,16 +20,23 @@ _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
 _FOR_CPU = "For the processor alone: accel setup cpu"
+#: Where the hardware is on another machine than this one.
+_ELSEWHERE = {
+    "NVIDIA GPU": "If it is elsewhere, give the driver's version, which nvidia-smi shows there: "
+    "accel setup cuda --driver VERSION",
+    "AMD GPU": "If it is elsewhere, give ROCm's version, which is in /opt/rocm/.info/version there: "
+    "accel setup rocm --toolkit VERSION",
+}
 #: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
 _LAST_DRIVER_WITH_VOLTA = 580
 
 
 def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     """Complete the plan for its target; `torch`: the version that it must be, or empty."""
-    if plan.target == "NVIDIA GPU" and "Jetson" in plan.hardware.kind:
+    if plan.target == "NVIDIA GPU" and "Jetson" in plan.kind:
         return _jetson(plan, torch)
     is_apple = plan.target == "Apple GPU"
-    if is_apple and not torch and plan.hardware.kind.startswith("macOS 13."):
+    if is_apple and not torch and plan.kind.startswith("macOS 13."):
         torch = builds.LAST_ON_MACOS_13
     if unfit := (
         builds.platform_fits(machine.system, machine.architecture, plan.target)
@@ -65,7 +72,7 @@ def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
 
 
 def _apple(plan: Plan, torch: str) -> Plan:
-    macos = plan.hardware.kind.removeprefix("macOS ")
+    macos = plan.kind.removeprefix("macOS ")
     old = Version(torch or "2.9") <= Version(builds.LAST_ON_MACOS_13)
     needed = "13" if old else "14"
     if macos and Version(macos) < Version(needed):
@@ -87,7 +94,7 @@ def _intel(plan: Plan, torch: str) -> Plan:
 
 
 def _jetson(plan: Plan, torch: str) -> Plan:
-    kind = plan.hardware.kind
+    kind = plan.kind
     if "Thor" not in kind or (torch and Version(torch) < Version("2.9")):
         what = f"this is a {kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
         return plan._replace(unknown=what, url=_VENDORS_OWN["Jetson"])
@@ -98,56 +105,85 @@ def _jetson(plan: Plan, torch: str) -> Plan:
 
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
-    driver, generation = plan.hardware.nvidia, plan.hardware.generation
+    driver, generation = plan.driver, plan.hardware.generation
     on_arm = machine.architecture == "aarch64"
     # For aarch64 the oldest code is sm_80: https://github.com/pytorch/pytorch/pull/163764
     if generation == KEPLER or (on_arm and generation):
         wheels = "wheels for aarch64" if on_arm else "wheels"
         what = f"PyTorch has no {wheels} with code for the GPUs here, from {generation}"
         return plan._replace(unknown=what, url=PYTORCH)
-    if not driver:
-        in_wsl = plan.hardware.kind == "WSL2"
-        if machine.system == "linux" and not in_wsl:
-            what = "NVIDIA's driver is not loaded, and its version decides which build fits"
-            if generation == VOLTA:
-                what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
+    if not driver and not plan.toolkit:
+        return _without_driver(plan, machine)
+    if plan.toolkit:
+        build = builds.for_toolkit("cu", plan.toolkit, torch, machine.system)
+        if not build.name:
+            return _no_build(plan, "CUDA", builds.toolkits("cu"), torch)
+        if driver and not builds.runs(driver, build.name, machine.system):
+            what = f"NVIDIA's driver {driver} is too old for PyTorch's build {build.name}"
             return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-        what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
-        if machine.is_here:
-            return plan._replace(unknown=f"{what}, and nvidia-smi names none", url=_NVIDIA_DRIVER)
-        notes = ("On that machine `accel setup` asks nvidia-smi.",)
-        return plan._replace(unknown=what, url=_NVIDIA_DRIVER, notes=notes)
-    build = builds.for_nvidia(driver, torch, machine.system)
-    if not build.name:
-        what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
-        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if builds.is_retired(build.name):
-        oldest = builds.oldest_driver(machine.system)
-        what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
-        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+        limit = f"PyTorch's build for CUDA {plan.toolkit} is {build.name}"
+        why = _of_toolkit(plan, build, "CUDA") + (f", and runs on NVIDIA's driver {driver}" if driver else "")
+    else:
+        build = builds.for_nvidia(driver, torch, machine.system)
+        if not build.name:
+            what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+        if builds.is_retired(build.name):
+            oldest = builds.oldest_driver(machine.system)
+            what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+        limit = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most"
+        why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
     if last := builds.LAST_RELEASE.get(build.name):
         old = on_arm and int(build.name[2:]) < int(builds.FIRST_ON_ARM[2:])
         unfit = "it has no wheels for aarch64" if old else builds.python_fits(machine.python, torch or last)
         if unfit:
-            what = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most: {unfit}"
-            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
+            return plan._replace(unknown=f"{limit}: {unfit}", url=_NVIDIA_DRIVER)
     if generation == VOLTA and builds.lacks_volta(build.name):
         if not builds.has(torch, builds.LAST_WITH_VOLTA):
             what = f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
             return plan._replace(unknown=what, url=PYTORCH)
         build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
-        why = f"newer builds have no code for the GPUs here, from {VOLTA}; NVIDIA's driver is {driver}"
+        why = f"newer builds have no code for the GPUs here, from {VOLTA}"
+        why += f"; NVIDIA's driver is {driver}" if driver else ""
     return with_plugin(_pytorch(plan, torch, build, why))
 
 
+def _without_driver(plan: Plan, machine: Machine) -> Plan:
+    in_wsl = plan.kind == "WSL2"
+    notes: tuple[str, ...] = (_ELSEWHERE[plan.target],)
+    if machine.system == "linux" and not in_wsl:
+        what = "NVIDIA's driver is not loaded, and its version decides which build fits"
+        if plan.hardware.generation == VOLTA:
+            what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
+    else:
+        what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
+        if machine.is_here:
+            what += ", and nvidia-smi names none"
+        else:
+            notes = ("On that machine `accel setup` asks nvidia-smi.", *notes)
+    return plan._replace(unknown=what, url=_NVIDIA_DRIVER, notes=notes)
+
+
+def _no_build(plan: Plan, toolkit: str, there_are: str, torch: str) -> Plan:
+    of_torch = f"torch {torch} has" if torch else "torch since 2.6 has"
+    what = f"{of_torch} no build for {toolkit} {plan.toolkit}; PyTorch has builds for {toolkit} {there_are}"
+    return plan._replace(unknown=what, url=builds.RELEASES_SOURCE)
+
+
+def _of_toolkit(plan: Plan, build: builds.Build, toolkit: str) -> str:
+    return f"PyTorch's build {build.name} is its newest for {toolkit} {plan.toolkit}"
+
+
 def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
-    if machine.system == "win32" or plan.hardware.kind == "WSL2":
+    if machine.system == "win32" or plan.kind == "WSL2":
         what = "PyTorch has no ROCm wheels for Windows, and AMD has its own for WSL2 and some Radeons"
         return plan._replace(unknown=what, url=_VENDORS_OWN["AMD"])
+    if plan.toolkit:
+        return _rocm(plan, torch)
     if not plan.hardware.gfx:
         what = "the driver amdgpu names no GPU architecture here (/sys/class/kfd), which decides the build"
-        return plan._replace(unknown=what, url=_GFX)
+        return plan._replace(unknown=what, url=_GFX, notes=(_ELSEWHERE[plan.target],))
     found = [(gfx, builds.for_amd(gfx, torch)) for gfx in plan.hardware.gfx]
     gfx, build = next(((g, b) for g, b in found if b.name), found[0])
     if not build.name:
@@ -157,4 +193,23 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
     without = [other for other, its in found if not its.name]
     notes = (f"PyTorch has no wheels for {', '.join(without)}, which is here too",) if without else ()
     why = f"PyTorch's build {build.name} has code for {gfx}"
+    return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
+
+
+def _rocm(plan: Plan, torch: str) -> Plan:
+    """The plan for a version of ROCm that was given, and the GPUs of this machine, if it has AMD's."""
+    build = builds.for_toolkit("rocm", plan.toolkit, torch)
+    if not build.name:
+        return _no_build(plan, "ROCm", builds.toolkits("rocm"), torch)
+    gpus = builds.gpus_of(build.name)
+    here = [gfx for gfx in plan.hardware.gfx if gfx in gpus]
+    if plan.hardware.gfx and not here:
+        what = f"PyTorch's build {build.name} has no code for {', '.join(plan.hardware.gfx)}"
+        return plan._replace(unknown=what, url=_GFX)
+    why = _of_toolkit(plan, build, "ROCm") + (f", and has code for {here[0]}" if here else "")
+    notes = (
+        ()
+        if here
+        else (f"PyTorch's build {build.name} has code for {', '.join(gpus)}, and for no other GPU",)
+    )
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)

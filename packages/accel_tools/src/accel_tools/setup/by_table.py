@@ -11,7 +11,7 @@ from packaging.version import Version
 from accel_tools.setup import builds
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Part, Plan, with_plugin
-from accel_tools.setup.recipes import Recipe, Row, installed_toolkit
+from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, parsed_version
 
 __all__ = ["by_table"]
 
@@ -22,7 +22,7 @@ def by_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
     if not recipe.rows:
         what = f"no public table says which packages the {plan.target} needs"
         return plan._replace(unknown=what, url=recipe.url, notes=notes)
-    toolkit = installed_toolkit(recipe, machine)
+    toolkit = parsed_version(plan.toolkit) or installed_toolkit(recipe, machine)
     rows = [row for row in recipe.rows if _fits(row, machine, torch)]
     if not rows:
         wanted = f"torch {torch}, " if torch else ""
@@ -32,11 +32,17 @@ def by_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
     if not able:
         name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
         what = (
-            f"{name} {toolkit} is here, and for torch 2.6 and newer the vendor's table has "
+            f"{name} {toolkit} is {'given' if plan.toolkit else 'here'}, and for torch 2.6 and newer the "
+            f"vendor's table has "
             f"{_enumerated(rows)} for Python {machine.python}"
         )
         return plan._replace(unknown=what, url=recipe.url, notes=notes)
     best = max(able, key=_newness)
+    if recipe.toolkit and best.toolkit and toolkit is None:
+        name = recipe.toolkit.name
+        notes += (
+            f"If {name} is elsewhere, give its version: accel setup {recipe.backend} --toolkit VERSION",
+        )
     if recipe.is_old(dt.datetime.now(tz=dt.timezone.utc).date()):
         notes += (f"This table is from {best.date}, more than a year ago: compare it with {recipe.url}",)
     return with_plugin(_of_row(plan, recipe, best, machine, toolkit))._replace(notes=notes)
@@ -61,7 +67,7 @@ def _range(text: str) -> SpecifierSet:
 
 def _enumerated(rows: Sequence[Row]) -> str:
     wanted = list(dict.fromkeys(row.toolkit.removeprefix("==") for row in rows if row.toolkit))
-    return ", ".join(wanted[:4]) or "none"
+    return ", ".join(wanted) or "none"
 
 
 def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Version | None) -> Plan:
@@ -74,16 +80,19 @@ def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Ver
         Part(driver, f"drives the {plan.target}", source),
         *(Part(package, f"the vendor's instructions install it with {driver}", source) for package in needed),
     ]
+    needs = ""
     if recipe.toolkit and row.toolkit:
         needs = f"{recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
-        why = (
-            f"{toolkit} is installed" if toolkit else f"missing here: install it first, {recipe.toolkit.url}"
-        )
+        why = f"missing here: install it first, {recipe.toolkit.url}"
+        if toolkit:
+            why = f"{toolkit} is {'given' if plan.toolkit else 'installed'}"
         parts.insert(0, Part(needs, why, source))
+        needs += f": {recipe.toolkit.url}"
     return plan._replace(
         torch=f"torch=={row.torch}",
         torch_backend=index,
         packages=row.packages,
         parts=tuple(parts),
         url=recipe.url,
+        needs=needs,
     )

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from accel_core.probing import vendors
+from accel_core.toolkit import vendors
 from accel_tools.setup import builds
 from accel_tools.setup.plan import Plan
 
-__all__ = ["FORMATS", "command"]
+__all__ = ["FORMATS", "HERE", "command"]
+
+#: The formats that install into the environment that runs; others make one of their own.
+HERE = ("pip", "uv")
+#: Where the image's build has the checkout.
+_MOUNTED = "/accel"
 
 
 def command(plan: Plan, form: str) -> str:
     """The plan in that format; empty where the plan has no torch."""
-    return vendors.sourced(FORMATS[form](plan)) if plan.torch else ""
+    return FORMATS[form](plan) if plan.torch else ""
+
+
+def _place(package: str) -> str:
+    """The requirement as pip takes it: ours by the folder or the address that accel-core came from."""
+    return (
+        shlex.split(vendors.sourced(f"pip install {package}"))[2] if package in vendors.FOLDERS else package
+    )
+
+
+def _reference(package: str) -> str:
+    """The same as a file of requirements names it, PEP 508."""
+    place = _place(package)
+    return f"{package} @ {Path(place).as_uri()}" if Path(place).is_absolute() else place
 
 
 def _quoted(*words: str) -> str:
@@ -23,15 +42,16 @@ def _quoted(*words: str) -> str:
 
 def _pip(plan: Plan) -> str:
     """Two commands where torch comes from an index of its own: that has no other packages."""
+    packages = [_place(package) for package in plan.packages]
     if not plan.torch_backend:
-        return _quoted("pip", "install", plan.torch, *plan.packages)
+        return _quoted("pip", "install", plan.torch, *packages)
     first = _quoted("pip", "install", plan.torch, "--index-url", builds.index_of(plan.torch_backend))
-    return f"{first} && {_quoted('pip', 'install', *plan.packages)}" if plan.packages else first
+    return f"{first} && {_quoted('pip', 'install', *packages)}" if packages else first
 
 
 def _uv(plan: Plan) -> str:
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    return _quoted("uv", "pip", "install", plan.torch, *plan.packages, *backend)
+    return _quoted("uv", "pip", "install", plan.torch, *map(_place, plan.packages), *backend)
 
 
 def _conda(plan: Plan) -> str:
@@ -46,12 +66,26 @@ def _conda(plan: Plan) -> str:
 
 
 def _dockerfile(plan: Plan) -> str:
-    lines = _pip(plan).replace("pip install", "pip install --no-cache-dir").split(" && ")
-    return "\n".join([f"FROM python:{plan.python}-slim", *(f"RUN {line}" for line in lines)])
+    """An image; a checkout of ours is mounted while it is built, as no registry has it."""
+    checkout = _place("accel-core")
+    ours = [package for package in plan.packages if package in vendors.FOLDERS]
+    is_mounted = bool(ours) and Path(checkout).is_absolute()
+    theirs = tuple(package for package in plan.packages if not is_mounted or package not in ours)
+    lines = _pip(plan._replace(packages=theirs)).split(" && ")
+    slim = "" if "git+" in checkout else "-slim"  # which has no git
+    text = [f"# The image needs {plan.needs}"] if plan.needs else []
+    text += [f"FROM python:{plan.python}{slim}", *(f"RUN {line}" for line in lines)]
+    if is_mounted:
+        folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in ours]
+        text += [
+            f"# docker build --build-context accel={shlex.quote(checkout)} .",
+            f"RUN --mount=from=accel,target={_MOUNTED},rw {_quoted('pip', 'install', *folders)}",
+        ]
+    return "\n".join(text).replace("pip install", "pip install --no-cache-dir")
 
 
 def _pyproject(plan: Plan) -> str:
-    listed = ", ".join(f'"{requirement}"' for requirement in (plan.torch, *plan.packages))
+    listed = ", ".join(f'"{requirement}"' for requirement in (plan.torch, *map(_reference, plan.packages)))
     lines = ["[project]", f"dependencies = [{listed}]"]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
@@ -71,8 +105,9 @@ def _pyproject(plan: Plan) -> str:
 def _requirements(plan: Plan) -> str:
     """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
     if not plan.torch_backend:
-        return "\n".join([plan.torch, *plan.packages])
-    then = [f"# then: {_quoted('pip', 'install', *plan.packages)}"] if plan.packages else []
+        return "\n".join([plan.torch, *map(_reference, plan.packages)])
+    packages = [_place(package) for package in plan.packages]
+    then = [f"# then: {_quoted('pip', 'install', *packages)}"] if packages else []
     return "\n".join([f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then])
 
 

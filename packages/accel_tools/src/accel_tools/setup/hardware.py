@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accel_core.probing import devices, host, vendors
+from accel_core.toolkit import devices, host, vendors
 from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
 
 __all__ = ["BEFORE_ARC", "KEPLER", "TURING", "UNNAMED", "VOLTA", "Hardware", "Present", "seen"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_core import TorchBuild, torch_build
-from accel_core.probing import installed
+from accel_core.toolkit import packages
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan
 from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
@@ -61,7 +61,7 @@ def _of_packages(recipe: Recipe, build: TorchBuild | None, machine: Machine) -> 
     for row in recipe.rows:
         for package in row.packages:
             name, _, wanted = package.partition("==")
-            if not wanted or installed.version(name) != wanted:
+            if not wanted or packages.version(name) != wanted:
                 continue
             if build is not None and build.version.partition("+")[0] != row.torch:
                 what = f"{name} {wanted} wants torch {row.torch}"

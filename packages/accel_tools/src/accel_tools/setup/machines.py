@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from accel_core.errors import AccelError
-from accel_core.probing import devices, host, vendors
+from accel_core.toolkit import devices, host, vendors
 
 __all__ = [
     "ALPINE",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accel_core.probing import vendors
+from accel_core.toolkit import packages, vendors
 from accel_tools.setup.hardware import Hardware
 
-__all__ = ["Part", "Plan", "requirement", "with_plugin"]
+__all__ = ["Part", "Plan", "for_installation", "requirement", "with_plugin"]
 
 
 class Part(NamedTuple):
@@ -40,7 +40,20 @@ class Plan(NamedTuple):
     #: Why there is no command, and the address to read on at.
     unknown: str = ""
     url: str = ""
+    #: What pip does not install, and where it is: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
+    needs: str = ""
     notes: tuple[str, ...] = ()
+    #: The version of NVIDIA's driver that counts: the one that was given, else the one found.
+    driver: str = ""
+    #: The version of the toolkit that was given: `"12.8"`; empty where none was.
+    toolkit: str = ""
+    #: What was given and is not found here: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
+    given: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The kind of machine that counts: that of another machine is not known."""
+        return "" if self.target in self.given else self.hardware.kind
 
 
 def requirement(torch: str) -> str:
@@ -49,9 +62,26 @@ def requirement(torch: str) -> str:
 
 
 def with_plugin(plan: Plan) -> Plan:
-    """Add our plugin, unless it is the CPU's or there is no plan."""
+    """Add our plugin, unless the target is the CPU or there is no plan."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
     if not plugin or plan.unknown:
         return plan
     part = Part(plugin, f"accel's plugin for the {plan.target}")
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
+
+
+def for_installation(plan: Plan, *, is_new: bool) -> Plan:
+    """Add accel-core for an environment that is new; leave out what is in this one.
+
+    `is_new`: the environment is another machine's, or made by the command.
+    """
+    if plan.unknown:
+        return plan
+    plugins = set(vendors.FIRST_PARTY.values())
+    kept = {name for name in plugins if is_new or not packages.version(name)}
+    core = (Part("accel-core", "the interface that the plugins serve"),) if is_new else ()
+    ours = (*core, *(part for part in plan.parts if part.what in kept))
+    return plan._replace(
+        packages=(*(p for p in plan.packages if p not in plugins), *(part.what for part in ours)),
+        parts=(*(part for part in plan.parts if part.what not in plugins), *ours),
+    )

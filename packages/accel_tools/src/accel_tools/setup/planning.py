@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core.probing import host, installed, vendors
+from accel_core.toolkit import host, vendors
 from accel_tools.setup.builds import OLDEST_GLIBC
 from accel_tools.setup.by_build import PYTORCH, by_build
 from accel_tools.setup.by_table import by_table
@@ -15,50 +15,64 @@ from accel_tools.setup.machines import ALPINE, Machine, unknown_devices
 from accel_tools.setup.plan import Plan
 from accel_tools.setup.recipes import Recipe, recipes
 
-__all__ = ["names", "planned"]
+__all__ = ["names", "planned", "toolkits"]
+
+#: AMD's GPUs, which the backend `cuda` drives too.
+_ROCM = "rocm"
 
 
 def names() -> tuple[str, ...]:
-    """The backends that can be asked for."""
+    """The names that can be asked for: the backends, and `rocm`."""
     tables, _ = recipes()
-    return tuple(sorted({"cpu", *vendors.FIRST_PARTY, *tables}))
+    return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}))
 
 
-def planned(machine: Machine, name: str = "", torch: str = "", python: str = "") -> Plan:
-    """Plan for the best hardware of the machine, or for the backend `name`, present or not.
+def toolkits() -> dict[str, str]:
+    """The toolkit whose version decides, by name: of `cuda` it is CUDA."""
+    tables, _ = recipes()
+    own = {name: recipe.toolkit.name for name, recipe in tables.items() if recipe.toolkit}
+    return {"cuda": "CUDA", _ROCM: "ROCm", **own}
 
-    `torch`: the version that it must be; empty for the newest that fits.
+
+def planned(
+    machine: Machine, name: str = "", torch: str = "", *, driver: str = "", toolkit: str = ""
+) -> Plan:
+    """Plan for the best hardware of the machine, or for `name`, present or not.
+
+    `torch`: the version that it must be; empty for the newest that fits. `driver` and `toolkit`: versions of
+    NVIDIA's driver and the vendor's toolkit, which are believed, whatever the machine has.
     """
     hardware = seen(machine)
-    machine = machine._replace(python=python or machine.python)
     tables, problems = recipes()
-    of_name = [p for p in hardware.present if not name or p.backend == name]
-    here = of_name[0] if of_name else Present(_label(name), name, "") if name not in ("", "cpu") else None
-    if "Jetson" in hardware.kind and name in ("", "cuda"):  # its GPU is on no bus
-        here = Present("NVIDIA GPU", "cuda", hardware.kind)
+    here = _wanted(hardware, name, is_given=bool(driver or toolkit))
     if name == "xpu" and hardware.intel == UNNAMED:
         hardware = hardware._replace(intel="")
-    plan = _for(machine, hardware, here, tables, torch)
-    card = next((p for p in of_name if p.label == "Intel discrete GPU"), None)
+    plan = _for(_start(machine, hardware, here, driver, toolkit), machine, tables, torch)
+    card = next((p for p in hardware.present if p.label == "Intel discrete GPU"), None)
     if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
-        here, plan = card, _for(machine, hardware, card, tables, torch)  # AMD's is a part of the processor
+        here = card  # AMD's is a part of the processor
+        plan = _for(_start(machine, hardware, card), machine, tables, torch)
     others = [p for p in hardware.present if here is not None and p is not here]
-    if machine.is_here:
-        plan = _without_our_installed(plan)
     notes = (*plan.notes, *_of_others(plan, others), *_of_unknown(machine), *problems)
     return plan._replace(notes=notes)
 
 
-def _without_our_installed(plan: Plan) -> Plan:
-    ours = {name for name in vendors.FIRST_PARTY.values() if installed.version(name)}
-    return plan._replace(
-        packages=tuple(package for package in plan.packages if package not in ours),
-        parts=tuple(part for part in plan.parts if part.what not in ours),
+def _wanted(hardware: Hardware, name: str, *, is_given: bool) -> Present | None:
+    """The hardware that the plan is for; `None` for the processor. It has no evidence if it is not here."""
+    if name == "cpu":
+        return None
+    if "Jetson" in hardware.kind and name in ("", "cuda") and not is_given:  # its GPU is on no bus
+        return Present("NVIDIA GPU", "cuda", hardware.kind)
+    backend = "cuda" if name == _ROCM else name
+    fitting = [found for found in hardware.present if not name or found.backend == backend]
+    label = (
+        "AMD GPU" if name == _ROCM else next((v.label for v in vendors.VENDORS if v.backend == name), name)
     )
-
-
-def _label(name: str) -> str:
-    return next((v.label for v in vendors.VENDORS if v.backend == name), name)
+    if name == _ROCM or (name == "cuda" and is_given):  # by its label, as `cuda` has two makers
+        fitting = [found for found in fitting if found.label == label]
+    if fitting or not name:
+        return fitting[0] if fitting else None
+    return Present(label, backend, "")
 
 
 def _of_others(plan: Plan, others: Sequence[Present]) -> tuple[str, ...]:
@@ -77,16 +91,31 @@ def _of_unknown(machine: Machine) -> tuple[str, ...]:
     )
 
 
-def _for(
-    machine: Machine, hardware: Hardware, here: Present | None, tables: dict[str, Recipe], torch: str
-) -> Plan:
-    target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
-    plan = Plan(hardware, target, backend, machine.python)
+def _for(plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str) -> Plan:
     if unfit := _unfit(machine, torch):
         return plan._replace(unknown=unfit, url=PYTORCH)
-    if backend in tables and target not in ("NVIDIA GPU", "AMD GPU"):
-        return by_table(plan, tables[backend], machine, torch)
+    if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
+        return by_table(plan, tables[plan.backend], machine, torch)
     return by_build(plan, machine, torch)
+
+
+def _start(
+    machine: Machine, hardware: Hardware, here: Present | None, driver: str = "", toolkit: str = ""
+) -> Plan:
+    """A plan's beginning: for what it is, and what of it was given and is not found on the machine."""
+    target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
+    given = [target] if here and not here.evidence else []
+    given += [f"NVIDIA's driver {driver}"] if driver not in ("", hardware.nvidia) else []
+    given += [f"{toolkits()[_ROCM if target == 'AMD GPU' else backend]} {toolkit}"] if toolkit else []
+    return Plan(
+        hardware,
+        target,
+        backend,
+        machine.python,
+        driver=driver or hardware.nvidia,
+        toolkit=toolkit,
+        given=tuple(given),
+    )
 
 
 def _unfit(machine: Machine, torch: str) -> str:

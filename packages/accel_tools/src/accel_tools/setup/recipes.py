@@ -20,10 +20,20 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import devices, installed
+from accel_core.toolkit import devices, entry_points
 from accel_tools.setup.machines import Machine
 
-__all__ = ["GROUP", "Recipe", "Row", "Toolkit", "installed_toolkit", "known_files", "parsed", "recipes"]
+__all__ = [
+    "GROUP",
+    "Recipe",
+    "Row",
+    "Toolkit",
+    "installed_toolkit",
+    "known_files",
+    "parsed",
+    "parsed_version",
+    "recipes",
+]
 
 #: Entry points named as the backend: `npu = "accel_npu.recipes:RECIPE"`.
 GROUP = "accel.recipes"
@@ -78,7 +88,7 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
     """The tables by backend, installed plugins' before our copies, and a sentence on each malformed one."""
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
-    for entry_point in installed.entry_points(GROUP):
+    for entry_point in reversed(entry_points(GROUP)):  # ours count, of two with one name
         try:
             found[entry_point.name] = parsed(entry_point.name, entry_point.load())
         except CAUGHT as error:
@@ -144,12 +154,12 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
     for pattern, expression in (recipe.toolkit.files if recipe.toolkit else {}).items():
         for path in devices.device_nodes((pattern,), machine.root):
             match = re.search(expression, machine.text(str(Path(path).as_posix())))
-            if match and (version := _version(match[1])):
+            if match and (version := parsed_version(match[1])):
                 yield version
 
 
-def _version(text: str) -> Version | None:
-    """A toolkit's version; one that PEP 440 lacks, `8.1.RC1.alpha001`, counts as before its release."""
+def parsed_version(text: str) -> Version | None:
+    """Return a toolkit's version; one unknown to PEP 440, `8.1.RC1.alpha001`, is before its release."""
     try:
         return Version(text)
     except InvalidVersion:

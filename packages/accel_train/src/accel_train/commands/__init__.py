@@ -9,6 +9,6 @@ SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
     "doors": "List the installed frameworks, and how each takes the device.",
     "env": "Print the variables that ranks on other hosts need.",
-    "ops": "List the accelerator's operators, and who provides each.",
+    "ops": "List the operators of a backend, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from accel_core.errors import AccelError
-from accel_core.probing import fallback_in_words
+from accel_core.toolkit import status_of
+from accel_train.child_accelerator import fallback_in_words
 from accel_train.commands import launcher
 
 __all__ = ["command"]
@@ -48,4 +51,5 @@ def command(arguments: tuple[str, ...]) -> None:
         with fallback_in_words():
             launch(arguments)
     except AccelError as error:
-        raise click.ClickException(str(error)) from error
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(status_of(error))

@@ -9,23 +9,21 @@ import click
 
 from accel_core import Backend, Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     Settings,
-    Step,
-    Subject,
-    answer_of,
     answering,
     find_candidates,
-    installed,
     installed_names,
     messages,
     options,
+    packages,
     page,
     text,
     vendors,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.doors.catalogue import ANY, DOORS, Door
 
 __all__ = ["command", "standing_of"]
@@ -66,9 +64,9 @@ class Standing(NamedTuple):
 def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
     """List the installed frameworks, and how each takes the device.
 
-    For the chosen accelerator or NAME, from metadata: no framework is imported. A door is "own" where the
-    framework drives the device by itself, "open" where accel-train brings it in, "half" where something
-    stays shut, and "shut". With NAME neither torch nor a device is needed.
+    For the chosen accelerator or NAME, from metadata: no framework is imported. "own": the framework drives
+    the device by itself. "open": accel-train connects it. "half": it trains, but some features do not work.
+    "shut": there is no way in. With NAME it needs neither torch nor a device.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -82,14 +80,14 @@ def command(name: Pin | None, *, everything: bool, timeout: float | None, as_jso
 
 
 def _chosen(settings: Settings) -> Asked:
-    found = answer_of(device_type_in_child, {}, settings, None, seconds=settings.probe_timeout)
+    found = answer_of(device_type_in_child, {}, settings, None, timeout=settings.probe_timeout)
     return _asked(found.backend, found.answer["device_type"])
 
 
-def device_type_in_child(subject: Subject, _arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def device_type_in_child(chosen: Chosen, _arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: torch's type of the live device."""
     step("device()")
-    return {"device_type": subject.accelerator.device().type}
+    return {"device_type": chosen.accelerator.device().type}
 
 
 def _named(name: Pin, settings: Settings) -> Asked:
@@ -104,7 +102,7 @@ def _named(name: Pin, settings: Settings) -> Asked:
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
-    return Asked(backend.name, backend.distribution, device_type, backend.impersonates)
+    return Asked(backend.name, backend.distribution, device_type, backend.in_torch.impersonates)
 
 
 # --- one door ------------------------------------------------------------------------------------------
@@ -130,14 +128,14 @@ def standing_of(door: Door, asked: Asked, release: str) -> Standing:
 
 def _way(door: Door) -> tuple[str, str]:
     """How the adapter is reached; or why it is not, for the distribution that is installed."""
-    ours = f"{_OURS} {installed.version(_OURS) or ''}".strip()
+    ours = f"{_OURS} {packages.version(_OURS) or ''}".strip()
     module = door.adapter.partition(":")[0]
     step = vendors.sourced(f"pip install --upgrade {_OURS}")
     if not door.group:
         if find_spec(module) is None:  # of ours: nothing of a framework is imported
             return "", f"{ours} has no {module}: {step}"
         return f"call {module}", ""
-    names = [e.name for e in installed.entry_points(door.group) if e.module == module]
+    names = [e.name for e in packages.entry_points(door.group) if e.module == module]
     if not names:
         return "", f"{ours} has no entry point in {door.group}: {step}"
     return f"by itself, as {names[0]!r} in {door.group}", ""
@@ -160,7 +158,7 @@ def _misfit(door: Door, release: str) -> Standing | None:
 
 
 def _row(door: Door, asked: Asked) -> dict[str, Any]:
-    release = installed.version(door.distribution) or ""
+    release = packages.version(door.distribution) or ""
     state, why = standing_of(door, asked, release)
     return {
         "framework": door.name,

@@ -11,20 +11,18 @@ import click
 
 from accel_core import Backend, Candidate
 from accel_core.errors import BackendUnavailableError, LaunchError
-from accel_core.probing import (
+from accel_core.toolkit import (
     ACCEL_PROBE,
     DS_ACCELERATOR,
     IsolatedLoader,
     Pin,
     Settings,
-    Step,
-    Subject,
-    answer_of,
     answering,
     find_candidates,
     options,
     spoilers,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.launch import environment, formats
 
 __all__ = ["command"]
@@ -60,10 +58,10 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     """Print the variables that ranks on other hosts need.
 
-    For the chosen accelerator or NAME: DS_ACCELERATOR with that accelerator's name, and what is set here of
-    ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's own; what keeps another vendor's package from
-    breaking their torch. With NAME neither a device nor the vendor's package is needed, so that it works on
-    a login node; what the plugin declares then serves.
+    For the chosen accelerator or NAME: DS_ACCELERATOR with its name; the variables of ACCEL_*, GLOO_*, OMP_*,
+    PYTHON*, TORCH_* and the vendor that are set here; and the setting that stops another vendor's package
+    from breaking `import torch` on the other hosts. With NAME it needs neither a device nor the vendor's
+    package, and uses the plugin's declaration, so it works on a login node.
 
     A value that a format cannot hold is an error. Docker's leaves out search paths, as an image has its own.
     """
@@ -92,8 +90,8 @@ def _variables(
     """Give the forwarded variables and their backend, by its declaration if it cannot be built here."""
     given = {"environ": environ}
     try:
-        seconds = max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
+        timeout = max(_PATIENCE, settings.probe_timeout)
+        asked = answer_of(variables_in_child, given, settings, name, timeout=timeout)
     except BackendUnavailableError:
         found = (
             find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
@@ -108,7 +106,7 @@ def _variables(
     return asked.answer["variables"], asked.backend
 
 
-def variables_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def variables_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the variables that are forwarded for the accelerator."""
     step("export_envs()")
-    return {"variables": environment.forwarded(subject.accelerator, arguments["environ"])}
+    return {"variables": environment.forwarded(chosen.accelerator, arguments["environ"])}

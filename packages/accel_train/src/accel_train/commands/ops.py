@@ -15,18 +15,17 @@ from click.shell_completion import CompletionItem
 import accel_core
 from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.errors import OpBuildError
-from accel_core.probing import (
+from accel_core.toolkit import (
     ACCEL_PROBE,
     Pin,
-    Step,
-    Subject,
-    answer_of,
     answering,
-    guarded,
+    guard,
+    installed_names,
     options,
     page,
     text,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
 
@@ -37,37 +36,39 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 
 @click.command("ops")
-@click.argument("op", required=False, metavar="[NAME]", shell_complete=lambda *given: _complete(given[2]))
-@click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
-@options.backend_option
+@options.backend_name
+@click.argument("op", required=False, metavar="[OPERATOR]", shell_complete=lambda *given: _complete(given[2]))
+@click.option("--build", is_flag=True, help="Compile the OPERATOR for the processor, and keep it.")
 @options.probe_timeout
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
+    name: Pin | None,
     op: str | None,
     *,
     build: bool,
-    backend: Pin | None,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """List the accelerator's operators, and who provides each.
+    """List the operators of a backend, and who provides each.
 
-    With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
-    asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
-    torch; imports DeepSpeed where that is installed and has operators for the device.
+    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): all who provide it, in
+    the order in which they are asked, and which of them is used. The exit status is then 0 when one can be
+    used, and 1 when not. Needs torch; imports DeepSpeed if that is installed and has operators.
 
-    What would have to be compiled for the processor is used once it was: NAME --build does it.
+    A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
+    if name is not None and op is None and not name.distribution and name.name not in installed_names():
+        name, op = None, ctx.params["name"].name
     with answering(as_json=as_json) as output:
         if build and op is None:
-            raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
+            raise click.UsageError("--build needs an operator: `accel ops FusedAdam --build`.")
         settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
-        seconds = 0 if build else max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(document_in_child, given, settings, backend, option="--backend", seconds=seconds)
+        limit = None if build else max(_PATIENCE, settings.probe_timeout)
+        asked = answer_of(document_in_child, given, settings, name, timeout=limit)
         document = asked.answer
         if "unknown" in document:
             if as_json:
@@ -80,9 +81,9 @@ def command(
     ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
 
 
-def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the document; or `"unknown"`, a sentence, where no operator has that name."""
-    accelerator, op = subject.accelerator, arguments["op"]
+    accelerator, op = chosen.accelerator, arguments["op"]
     step("operators()")
     known = accelerator.operators()
     names = list(known) if op is None else [name for name in known if _word(name) == _word(op)]
@@ -97,15 +98,16 @@ def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -
 def _unknown(op: str, known: Iterable[str]) -> str:
     """Build the error that no builder is named `op`, with close matches."""
     by_word = {_word(name): name for name in known}
+    by_word |= {name: name for name in installed_names()}
     close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
-    message = f"no operator is named {op!r}."
+    message = f"no operator and no backend is named {op!r}."
     return message + (f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all.")
 
 
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
     from accel_core import Candidate, discover
-    from accel_core.probing import providers
+    from accel_core.toolkit import providers
 
     # A plugin that ends its process must not end the shell's question.
     os.environ[ACCEL_PROBE.name] = "isolated"
@@ -129,7 +131,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with guarded.stdout_to_stderr():
+                with guard.quiet():
                     meant.builder_class().load()
             except OpBuildError:
                 raise
@@ -219,9 +221,9 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _more(doc: dict[str, Any]) -> page.Cell:
-    more = "`accel ops NAME` says more."
+    more = "`accel ops OPERATOR` says more."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
-        more += " `accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+        more += " `accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from accel_core.errors import AccelError, IntegrationMissingError, SettingError
-from accel_core.probing import installed, vendors
+from accel_core.errors import AccelError, IntegrationMissingError
+from accel_core.toolkit import entry_points, status_of, vendors
 from accel_train.commands import launcher
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -51,7 +51,7 @@ def command(arguments: tuple[str, ...]) -> None:
         _launch(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, SettingError) else 1)
+        sys.exit(status_of(error))
 
 
 def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
@@ -59,7 +59,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
 
     before = ""
     if parsed.doctor:
-        announced = installed.entry_points(_BEFORE)
+        announced = entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
                 "accel run --doctor comes with accel-tools: " + vendors.sourced("pip install accel-tools")

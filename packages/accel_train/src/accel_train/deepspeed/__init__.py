@@ -40,8 +40,8 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
     Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
     before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it. What
-    the vendor wants set (`Backend.environment`, Gaudi's deterministic mode) is set, and logged once, unless
-    `vendor_defaults` is False; child processes do the same.
+    the vendor wants set (`Backend.environment.set`, Gaudi's deterministic mode) is set, and logged once,
+    unless `vendor_defaults` is False; child processes do the same.
 
     Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
     `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication

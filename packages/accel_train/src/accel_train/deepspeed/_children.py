@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from accel_core.probing import AUTOLOAD, autoload_is_on, plugins
+from accel_core.toolkit import AUTOLOAD, autoload_is_on, packages
 from accel_train.deepspeed import _installed
 from accel_train_startup import AT_START
 
@@ -24,7 +24,7 @@ def obstacle() -> str:
             "activation. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
-        if not any(e.name == name for e in plugins.find_entry_points(group)):
+        if not any(e.name == name for e in packages.entry_points(group)):
             return (
                 f"accel-train's entry point in group {group} is not installed, so torch does not tell child "
                 "processes of the activation. Install accel-train again (pip install, or pip install -e)"

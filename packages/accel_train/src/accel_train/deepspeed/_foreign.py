@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accel_core.errors import OpInputError
-from accel_core.probing import is_host_code
+from accel_core.toolkit import is_host_code
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.ops import arguments
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from accel_core import package_folders
 from accel_core.errors import IntegrationMissingError
-from accel_core.probing import installed
+from accel_core.toolkit import packages
 
 __all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "version"]
 
@@ -43,7 +43,7 @@ def installed_version() -> str | None:
 
 @functools.cache  # parsing its metadata takes milliseconds
 def _version() -> str:
-    return installed.version("deepspeed") or UNKNOWN
+    return packages.version("deepspeed") or UNKNOWN
 
 
 def _is_older(version: str) -> bool:

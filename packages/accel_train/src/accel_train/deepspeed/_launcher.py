@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from accel_core.errors import IntegrationError
-from accel_core.probing import read_settings, spoilers
+from accel_core.toolkit import read_settings, spoilers
 from accel_train.deepspeed import _children, activate
 from accel_train.launch.environment import kept_from_others, why_kept
 

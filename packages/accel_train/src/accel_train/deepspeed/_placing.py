@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
-from accel_core.probing import Variable, flag
+from accel_core.toolkit import Variable, flag
 from accel_train.deepspeed import _alone, _lists
 from accel_train.deepspeed._hook import ImportHook
 
@@ -91,9 +91,9 @@ def _present() -> Accelerator:
     try:
         return get_accelerator()
     except RecursiveChoiceError:
-        from accel_core.probing import CPUAccelerator, builtin
+        from accel_core.toolkit import CPUAccelerator, discovery
 
-        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
+        _stand_in = _stand_in or CPUAccelerator(discovery.CPU)
         return _stand_in
 
 

@@ -13,7 +13,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from accel_core import Accelerator
-from accel_core.probing import AUTOLOAD, visible_devices
+from accel_core.toolkit import AUTOLOAD, visible_devices
 
 __all__ = ["launcher_view"]
 
@@ -68,7 +68,7 @@ class _LauncherAnswers:
             ids = [every[int(place)] for place in ids]
         if variable and self._ids_known(variable):
             current_env[variable] = visible_devices.format_visible_devices(
-                self.backend.visible_devices_grammar, ids
+                self.backend.visibility.grammar, ids
             )
         current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
 
@@ -87,7 +87,7 @@ class _LauncherAnswers:
 
     def _named_by_user(self, variable: str, places: list[int | str]) -> list[int | str]:
         value = os.environ[variable]
-        given = visible_devices.parse_visible_devices(self.backend.visible_devices_grammar, value).ids or ()
+        given = visible_devices.parse_visible_devices(self.backend.visibility.grammar, value).ids or ()
         try:
             return [given[int(place)] for place in places]
         except IndexError:

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.probing import import_torch, providers
+from accel_core.toolkit import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
 
-__all__ = ["adapt", "before_import"]
+__all__ = ["adapt"]
 
 _ABSTRACT = "DeepSpeedAccelerator"
 #: Ours in any case: operators of the foreign class are a provider beside the others, and a pickle names ours.
@@ -50,11 +50,6 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     adapted._op_providers = providers  # DeepSpeed is given its operators at once
     _placing.settle(adapted)
     return cast("Accelerator", adapted)
-
-
-def before_import() -> None:
-    """A class that is about to be adapted imports DeepSpeed, which asks for an accelerator at once."""
-    _placing.prepare()
 
 
 def _object(kind: type) -> Any:
@@ -91,7 +86,7 @@ def _declaration(made: Any, kind: type, device_type: str) -> Backend:
 def _base(device_type: str) -> type[Accelerator]:
     """The class of ours whose members stand in for those that are missing."""
     if device_type == "cpu":
-        from accel_core.probing import CPUAccelerator
+        from accel_core.toolkit import CPUAccelerator
 
         return CPUAccelerator
     if hasattr(import_torch(), device_type):
@@ -149,8 +144,14 @@ class _Adapted:
         self._foreign = foreign
         make: Any = super().__init__
         make(backend)
-        self._name = getattr(foreign, "_name", backend.name)
+        self._is_declared = backend.provenance is not None
+        if stated := getattr(foreign, "_compile_backend", None):  # kept by DeepSpeed's own classes
+            self._compile_backend = stated
         self._is_whole = True
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self._foreign, "_name", None) or self.backend.name)
 
     def _set(self, name: str, value: Any) -> None:
         """Set a member of the foreign object; nothing during construction, as it has that member."""

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import io
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
-from accel_core.probing import guarded
+from accel_core.toolkit import guard
 from accel_train.deepspeed import _foreign, _installed
 
 __all__ = [
@@ -248,7 +249,7 @@ def _has_device_compiler() -> bool:
 
 def _complaint(builder: Any) -> str:
     """Give the verbose output of DeepSpeed's check as one line."""
-    with guarded.captured_stdout() as printed, contextlib.suppress(Exception):
+    with guard.quiet(printed := io.StringIO()), contextlib.suppress(Exception):
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)

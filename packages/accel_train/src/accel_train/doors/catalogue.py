@@ -38,7 +38,7 @@ class Door(NamedTuple):
 
 _PAGES = "docs/howto/"
 _TRAINERS = f"{_PAGES}trainers.md"
-_DOORS = f"{_PAGES}doors.md"
+_DOORS = f"{_PAGES}frameworks.md"
 #: The ladder of Transformers' `TrainingArguments` (5.23.0, training_args.py:1920-1946), which TRL inherits.
 _TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import accel_core
 from accel_core.errors import AccelError
-from accel_core.probing import read_settings
+from accel_core.toolkit import read_settings
 from accel_train.doors._warned import warned, warning
 
 __all__ = ["Members"]
@@ -92,11 +92,11 @@ class Members:
 
     def ray_resource_name(self) -> str:
         """Ray's name of the device; the backend's, for `ray start --resources`, where Ray has none."""
-        return dict(self.ours.backend.granted_by).get("ray", self.ours.name)
+        return self.ours.backend.granted.ray or self.ours.name
 
     def ray_noset_envvars(self) -> list[str]:
         """The variables that keep Ray from setting the visible-devices variable."""
-        return [word for by, word in self.ours.backend.granted_by if by == "ray_noset"]
+        return list(filter(None, [self.ours.backend.granted.ray_noset]))
 
     def is_ipc_supported(self) -> Any:
         """Whether tensors can be shared by handle: known of CUDA alone; verl copies through the host else."""

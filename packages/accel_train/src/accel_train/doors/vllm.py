@@ -45,12 +45,12 @@ class DeviceMembers:
         facts: dict[str, Any] = {
             "device_name": declared.name,
             "device_type": declared.device_type,
-            "dispatch_key": "PrivateUse1" if declared.private_use1 else declared.device_type.upper(),
-            "ray_device_key": dict(declared.granted_by).get("ray", ""),
-            "ray_noset_device_env_vars": [word for by, word in declared.granted_by if by == "ray_noset"],
+            "dispatch_key": "PrivateUse1" if declared.in_torch.private_use1 else declared.device_type.upper(),
+            "ray_device_key": declared.granted.ray,
+            "ray_noset_device_env_vars": list(filter(None, [declared.granted.ray_noset])),
         }
-        if declared.visible_devices:
-            facts["device_control_env_var"] = declared.visible_devices[0]
+        if declared.visibility.variables:
+            facts["device_control_env_var"] = declared.visibility.variables[0]
         for name in facts.keys() - vars(cls).keys():
             setattr(cls, name, facts[name])
 

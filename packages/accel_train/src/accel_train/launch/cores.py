@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from accel_core.probing import host
+from accel_core.toolkit import host
 
 __all__ = ["format_ranges", "numa_nodes", "parse_ranges", "physical_cores"]
 

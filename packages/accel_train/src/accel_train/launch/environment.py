@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import accel_train_startup as startup
 from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_core.probing import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
+from accel_core.toolkit import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
-    from accel_core.probing import Spoiler
+    from accel_core.toolkit import Spoiler
 
 __all__ = [
     "COMMON",
@@ -49,7 +49,7 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     missing = missing_defaults(backend, env)
     if isinstance(accelerator, Backend):
-        exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
+        exported, visible = list(accelerator.environment.forward), list(accelerator.visibility.variables)
     else:
         exported = exported_by(accelerator.name, accelerator.export_envs())
         visible = accelerator.visible_devices_envs()

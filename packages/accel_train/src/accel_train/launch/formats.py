@@ -20,8 +20,6 @@ __all__ = ["as_docker", "as_ray", "as_slurm", "as_transformers_spec", "container
 
 #: Search paths of this host, which an image has its own of.
 _OF_THE_HOST = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
-#: The options of `docker run` in a declaration's hint, which is prose around them.
-_FLAGS = re.compile(r"docker run ((?:-\S*[^\s,;.](?: (?!-)\S*[^\s,;.])?\s*)+)")
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
@@ -64,12 +62,11 @@ def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
 def container_flags(backend: Backend) -> list[str]:
     """The options of `docker run` by which a container gets the devices, from the declaration.
 
-    Its hint names one device; all those of this host stand in its place.
+    It names one device; all those of this host stand in its place.
     """
-    found = _FLAGS.search(backend.container_hint)
     flags: list[str] = []
-    for word in shlex.split(found[1]) if found else ():
-        pattern = next((p for p in backend.device_nodes if fnmatch(word, p)), "")
+    for word in shlex.split(backend.granted.docker):
+        pattern = next((p for p in backend.hardware.nodes if fnmatch(word, p)), "")
         nodes = sorted(glob(pattern)) if flags[-1:] == ["--device"] else []
         flags += nodes[:1] or [word]
         for other in nodes[1:]:

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import AccelError, LaunchError
-from accel_core.probing import (
+from accel_core.toolkit import (
     DS_ACCELERATOR,
-    Step,
-    Subject,
-    ask_accelerator,
     clean,
     options,
     parse_pin,
     spoilers,
 )
+from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
 
@@ -64,14 +62,16 @@ def ask_machine(
     settings = options.read_settings(timeout)
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = ask_accelerator(described_in_child, given, settings, seconds=_PATIENCE)
+        asked = call_on_accelerator(
+            described_in_child, given, settings, timeout=max(_PATIENCE, settings.probe_timeout)
+        )
     except AccelError as error:
         kind = (
             LaunchError if isinstance(error.__cause__, OSError) else type(error)
         )  # no process can be started
         raise kind(_as_typed(str(error), backend)) from error
     told = "\n".join(message for message, _ in asked.fallback)
-    died = "".join(f"{sentence}.\n" for sentence in asked.died)
+    died = "".join(f"{sentence}.\n" for sentence in asked.crashed)
     machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
     spoiled = spoilers(asked.backend, settings.probe_timeout)
     return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
@@ -85,13 +85,13 @@ def _as_typed(message: str, backend: str | None) -> str:
     return f"accel run --backend {backend}{message.removeprefix(pinned)}"
 
 
-def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: describe what was chosen."""
-    from accel_core.probing import missing_defaults
+    from accel_core.toolkit import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
 
-    accelerator, environ = subject.accelerator, arguments["environ"]
+    accelerator, environ = chosen.accelerator, arguments["environ"]
     step("device_count()")
     count = accelerator.device_count()
     is_cpu = accelerator.device_name() == "cpu"

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
-
-from accel_core.probing import forks
 
 __all__ = ["CLOSED", "UNANSWERED", "Line", "addresses_of_this_host", "call", "listen"]
 
@@ -38,7 +37,8 @@ def _close_all() -> None:
         held.close()
 
 
-forks.after_fork_in_child(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)
 
 
 class Line:

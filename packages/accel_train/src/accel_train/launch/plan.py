@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from accel_core.errors import LaunchError
-from accel_core.probing import DS_ACCELERATOR, devices, host
+from accel_core.toolkit import DS_ACCELERATOR, devices, host
 from accel_train.launch.cores import format_ranges, numa_nodes, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users
-from accel_core.probing import DS_ACCELERATOR, import_torch, overriding
+from accel_core.toolkit import DS_ACCELERATOR, import_torch, overriding
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from accel_core.errors import CommunicationError, RankLostError
-from accel_core.probing import import_torch
+from accel_core.toolkit import import_torch
 from accel_train.launch.line import UNANSWERED, Line
 
 __all__ = ["Watch"]

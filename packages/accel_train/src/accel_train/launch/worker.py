@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-from accel_core.probing import AUTOLOAD
+from accel_core.toolkit import AUTOLOAD
 from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from accel_core import is_installed
 from accel_core.errors import IntegrationMissingError
-from accel_core.probing import import_torch, installed
+from accel_core.toolkit import import_torch, packages
 from accel_train.launch.variables import WORLD_SIZE
 
 __all__ = ["lightning_module", "ranks_here", "release"]
@@ -44,13 +44,13 @@ def lightning_module(kind: str, name: str) -> ModuleType:
 def release(kind: str) -> tuple[str, str]:
     """The distribution that Lightning comes from, and its version; empty for a source tree without one."""
     distribution = _package(kind).partition(".")[0].replace("_", "-")
-    return distribution, installed.version(distribution) or ""
+    return distribution, packages.version(distribution) or ""
 
 
 def _package(kind: str) -> str:
-    packages = _PACKAGES[kind]
-    loaded = [package for package in packages if package in sys.modules]
-    return next(iter(loaded or filter(is_installed, packages)), "")
+    names = _PACKAGES[kind]
+    loaded = [name for name in names if name in sys.modules]
+    return next(iter(loaded or filter(is_installed, names)), "")
 
 
 def _is_older(version: str) -> bool:

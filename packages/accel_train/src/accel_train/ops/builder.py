@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from accel_core.errors import AccelError, OpBuildError
-from accel_core.probing import forks
+from accel_core.toolkit import fork_safe_lock
 from accel_train.ops import cache, compiler
 from accel_train.ops.compiler import Job, Language
 
@@ -31,7 +31,7 @@ __all__ = ["OpBuilder"]
 
 #: The modules that are loaded, by absolute name: a second copy would have a state of its own.
 _loaded: dict[str, ModuleType] = {}
-_lock = forks.ForkSafeLock()
+_lock = fork_safe_lock()
 
 
 class OpBuilder(ABC):

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core.errors import BackendUnavailableError, OpBuildError
-from accel_core.probing import AUTOLOAD, import_torch, interpreter
+from accel_core.toolkit import AUTOLOAD, child, import_torch
 
 __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
 
@@ -237,7 +237,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            interpreter.command(_PROGRAM),
+            child.command(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -253,7 +253,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LAST_SECONDS)
-            interpreter.end_group(process)
+            child.end_group(process)
     made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
     if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from accel_core.probing import interpreter
+from accel_core.toolkit import child
 
 __all__ = ["end_group_with_parent"]
 
@@ -37,4 +37,4 @@ def end_group_with_parent(parent: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, end)
-    interpreter.end_with_parent(parent, number=signal.SIGTERM)
+    child.end_with_parent(parent, number=signal.SIGTERM)

@@ -20,7 +20,17 @@ pytestmark = pytest.mark.slow
 
 Record = Callable[[str, str, str], None]
 #: By day one device; the CPU, and one with less than a GPU, by night.
-OURS = [name if name == "acme" else pytest.param(name, marks=pytest.mark.nightly) for name in BACKENDS[1:]]
+OURS = [
+    name
+    if name == "acme"
+    else pytest.param(
+        name,
+        marks=pytest.mark.nightly(
+            reason="the same trainings on the CPU, and on a device with less than a GPU"
+        ),
+    )
+    for name in BACKENDS[1:]
+]
 #: Where other arithmetic is done on purpose, and how far losses may then be off, relatively. DeepSpeed's
 #: `multi_tensor_adam` for CPU is C++ with fused multiply-adds; ours for other devices is made of torch's
 #: operators, each of which rounds.
@@ -35,7 +45,9 @@ OPERATORS = {
 }
 #: By day what the others do not cover.
 NAMES = [
-    pytest.param(name, marks=pytest.mark.nightly) if configuration.by_night else name
+    pytest.param(name, marks=pytest.mark.nightly(reason="a configuration whose parts the others have by day"))
+    if configuration.by_night
+    else name
     for name, configuration in CONFIGURATIONS.items()
 ]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
@@ -87,7 +99,7 @@ def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings
     equals_the_reference(name, backend, trainings.reports(backend, name), trainings, record)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="all trainings again for each patch; by day one")
 @pytest.mark.parametrize("patch", PATCHED)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_patched_deepspeed_does_without_activation(
@@ -123,7 +135,16 @@ def equals_the_reference(
         assert not differs, f"{name} on {backend}: {differs}"
 
 
-@pytest.mark.parametrize("backend", [pytest.param(BACKENDS[0], marks=pytest.mark.nightly), *OURS])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(
+            BACKENDS[0],
+            marks=pytest.mark.nightly(reason="the reference goes on from its own checkpoint; by day ours do"),
+        ),
+        *OURS,
+    ],
+)
 @pytest.mark.parametrize("name", SAVED)
 def test_other_processes_go_on_from_a_checkpoint(
     name: str, backend: str, trainings: Trainings, record: Record

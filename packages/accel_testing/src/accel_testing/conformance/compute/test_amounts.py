@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator
-from accel_core.probing import lacks_page_locks
+from accel_core.toolkit import lacks_page_locks
 from accel_testing.conformance.claims import not_claimed, refused, require
 from accel_testing.conformance.subject import Subject
 

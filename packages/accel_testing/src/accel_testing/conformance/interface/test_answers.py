@@ -39,10 +39,14 @@ class TestAnswers(Subject):
                 accelerator.device_type,
                 "device_type",
             ),
-            (backend.visible_devices, tuple(accelerator.visible_devices_envs()), "visible_devices_envs()"),
+            (
+                backend.visibility.variables,
+                tuple(accelerator.visible_devices_envs()),
+                "visible_devices_envs()",
+            ),
         ):
             require(not declared or told == declared, f"{member} is {told!r}, declared {declared!r}")
-        missing = [each for each in backend.export_envs if each not in accelerator.export_envs()]
+        missing = [each for each in backend.environment.forward if each not in accelerator.export_envs()]
         require(not missing, f"export_envs() lacks {', '.join(missing)}, which is declared")
 
     def test_device_type_is_torchs(self, accelerator: Accelerator) -> None:

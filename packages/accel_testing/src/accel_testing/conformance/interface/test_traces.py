@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accel_core import Accelerator
-from accel_core.probing import AUTOLOAD, child
+from accel_core.toolkit import AUTOLOAD, child
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import in_fork
 from accel_testing.conformance.subject import Subject
@@ -94,7 +94,7 @@ def _cure(traces: dict[str, Any]) -> str:
     """The declaration's field that helps where making the accelerator has started the device."""
     if not traces["counted_here"] or traces["forked"] == _FORKED:
         return ""
-    return "; if device_count() starts the device, declare count_starts_device=True"
+    return "; if device_count() starts the device, declare InTorch(in_child='count')"
 
 
 def count(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
@@ -126,7 +126,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     forked = in_fork(lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()), _SECONDS / 2)[0]
     packages = {module.partition(".")[0] for module in made.backend.vendor_imports} - {"torch"}
     # What the vendor's package does at its own import is told by `accel doctor`: it is not the backend's.
-    theirs = (*packages, *made.backend.wrapped_by, *made.backend.taken_over_by)
+    theirs = (*packages, *made.backend.in_torch.wrapped_by, *made.backend.in_torch.taken_over_by)
     found = [
         [change.kind, change.name]
         for change in changed
@@ -140,7 +140,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         "settings": others,
         "forked": forked,
         "initialized": initialized,
-        "counted_here": not made.backend.count_starts_device,
+        "counted_here": made.backend.in_torch.in_child != "count",
     }
 
 

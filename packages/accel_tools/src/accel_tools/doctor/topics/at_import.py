@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from accel_core import is_installed
-from accel_core.probing import (
+from accel_core.toolkit import (
     ENTRY_POINT_GROUP,
     TORCH_GROUP,
     Spoiler,
     autoload_is_on,
     clean,
+    entry_points,
     host,
-    plugins,
+    packages,
     spoilers,
 )
 from accel_tools.doctor.in_child import try_acts
@@ -78,18 +79,18 @@ class _Act(NamedTuple):
 def _examine(visit: Visit) -> Iterator[Finding]:
     found = {
         # accel-train's own does nothing unless a parent process asks for it.
-        group.name: [e for e in plugins.find_entry_points(group.name) if e.distribution != "accel-train"]
+        group.name: [e for e in packages.entry_points(group.name) if e.distribution != "accel-train"]
         for group in _GROUPS
     }
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
-        if not entry_points:
+        announced = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
+        if not announced:
             continue
         read = is_installed(group.reader)
-        yield _acting(group, entry_points, read=read)
+        yield _acting(group, announced, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
+            acts += [_act(group, e) for e in announced if e in entry_points(group.name)]
     files = start_files()
     if files:
         yield _starting(files)
@@ -101,7 +102,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
     """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
     failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
@@ -128,7 +129,7 @@ def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
     return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
-def _acting(group: _Group, entry_points: Sequence[plugins.EntryPoint], *, read: bool) -> Finding:
+def _acting(group: _Group, entry_points: Sequence[packages.EntryPoint], *, read: bool) -> Finding:
     who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
     idle = "" if read else f", if {group.reader} were installed"
     facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
@@ -145,7 +146,7 @@ def _starting(files: Sequence[StartFile]) -> Finding:
     return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
 
 
-def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
+def _act(group: _Group, package: packages.EntryPoint) -> _Act:
     return _Act(
         f"{clean(package.distribution)} {clean(package.version)}",
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
@@ -174,7 +175,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
     """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
@@ -202,7 +203,7 @@ class _Tried(NamedTuple):
 
 
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
     if report.answer is not None:

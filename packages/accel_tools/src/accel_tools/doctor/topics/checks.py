@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import ENTRY_POINT_GROUP, LEVELS, child, clean, guarded, plugins
+from accel_core.toolkit import ENTRY_POINT_GROUP, LEVELS, child, clean, discovery, guard, packages
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -163,7 +163,7 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
 def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
     """Every check with its row; a row alone says what is wrong with a plugin's answer."""
     wanted = {(name, distribution): backends for name, distribution, backends in asked}
-    for entry_point in plugins.find_entry_points(ENTRY_POINT_GROUP):
+    for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
         backends = wanted.get((entry_point.name, entry_point.distribution))
         if backends is None:
             continue
@@ -171,7 +171,7 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
         plugin = Checked(f"{source} {entry_point.name}", str(source), "", "", "")
         if not begin(plugin):
             continue
-        for candidate in plugins.load(entry_point):
+        for candidate in discovery.load(entry_point):
             if isinstance(candidate, Candidate) and candidate.name in backends:
                 key = f"{source} {candidate.name} {candidate.priority}"
                 whole = Checked(key, str(source), candidate.name, "", "")
@@ -182,8 +182,8 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
 def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        with guarded.preserved(whole.origin):
-            answers = plugins.ask(plugin, "accel_checks", backend=backend)
+        with guard.restoring(whole.origin):
+            answers = discovery.ask(plugin, "accel_checks", backend=backend)
         checks = list(answers[0])[:_MOST] if answers else []
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -224,7 +224,7 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        with guarded.preserved(row.origin):
+        with guard.restoring(row.origin):
             result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")

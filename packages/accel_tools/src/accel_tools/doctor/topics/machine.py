@@ -11,8 +11,8 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from accel_core import TorchBuild, torch_build
-from accel_core.probing import devices, host, installed_names, placement, vendors
+from accel_core import TorchBuild, __version__, torch_build
+from accel_core.toolkit import OURS, devices, host, installed_names, packages, placement, vendors
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
@@ -45,8 +45,21 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
     yield from _driver(build, present, visit, root)
     yield from _code(build, present, visit)
     yield from _plugins()
+    yield from _releases()
     yield from _container(present, visit, root)
     yield from _memory(present, root)
+
+
+def _releases() -> Iterator[Finding]:
+    """Yield distributions of ours that are of another release than the core, with which they are released."""
+    for name in sorted(OURS):
+        version = packages.version(name)
+        if version and version != __version__:
+            what = (
+                f"{name} {version} is installed beside accel-core {__version__}; they are released together"
+            )
+            step = vendors.sourced(f"pip install --upgrade '{name}=={__version__}'")
+            yield Finding(Level.WARNING, "machine.other-release", what, step)
 
 
 # --- What is here --------------------------------------------------------------------------------------
@@ -159,7 +172,7 @@ def _code(
     nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
     if not build or not build.cuda or not nodes:
         return
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     try:
         report = child.run(architectures, {}, visit.settings.probe_timeout)
@@ -167,8 +180,8 @@ def _code(
         return
     if report.answer is None:  # the verdict on the backend says why
         return
-    has: list[str] = report.answer["torch"]  # type: ignore[assignment]
-    gpus: list[tuple[str, int, int]] = report.answer["gpus"]  # type: ignore[assignment]
+    has: list[str] = report.answer["torch"]
+    gpus: list[tuple[str, int, int]] = report.answer["gpus"]
     for name, major, minor in gpus:
         capability = f"{major}.{minor}"
         facts = {"GPU": name, "compute capability": capability, "torch has code for": " ".join(has)}

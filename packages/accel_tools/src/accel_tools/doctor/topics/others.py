@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from accel_core import torch_build
-from accel_core.probing import Survey, builtin, clean, host
+from accel_core.toolkit import Survey, clean, discovery, host
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -26,7 +26,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
         return
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     integrated = visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
     seconds = visit.settings.probe_timeout
@@ -53,7 +53,7 @@ def _version(framework: Framework) -> str:
 
 def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     """Return the device that it chooses; else how it fails; else why that is not known."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     try:
         # With torch's autoload, as the user's program has it.
@@ -90,7 +90,7 @@ def _compared(
 def _ours(surveyed: Survey) -> tuple[str, str]:
     """Return the backend that is chosen, and torch's name of its device; of `generic` torch's for both."""
     chosen = (surveyed.choice.selection.chosen if surveyed.choice else "") or ""
-    if chosen == builtin.GENERIC.name:
+    if chosen == discovery.GENERIC.name:
         return _of_the_build(), _of_the_build()
     return chosen, next((v.device_type for v in surveyed.verdicts if v.name == chosen), chosen)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from accel_core import Candidate, is_installed
-from accel_core.probing import clean, host, installed_imports
+from accel_core.toolkit import clean, host, installed_imports
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
 from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
@@ -77,7 +77,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
@@ -91,7 +91,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 def _changed_by(module: str, timeout: float) -> list[Change] | None:
     """List what its import changes; `None` if the process crashed or hung in it."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     try:
         report = child.run(import_vendor, {"module": module}, timeout)

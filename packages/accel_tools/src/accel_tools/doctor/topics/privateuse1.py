@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accel_core import Candidate
-from accel_core.probing import AUTOLOAD, builtin, installed_imports, plugins
+from accel_core.toolkit import AUTOLOAD, autoload, installed_imports, packages
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -18,8 +18,10 @@ __all__ = ["TOPIC"]
 
 def _examine(visit: Visit) -> Iterator[Finding]:
     yield from _unannounced(visit)
-    wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
-    loaded = builtin.announced()
+    wanting = [
+        c for c in visit.declared() if c.backend.in_torch.private_use1 and installed_imports(c.backend)
+    ]
+    loaded = autoload.announced()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
     facts |= {
@@ -74,7 +76,7 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
 
 
 def _first_of_torch(
-    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[plugins.EntryPoint]
+    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[packages.EntryPoint]
 ) -> Iterator[Finding]:
     """Yield which package takes the slot in a program that imports torch first, if a plugin claims it."""
     first = next((e for e in loaded if _owner(e, wanting)), None)
@@ -90,7 +92,7 @@ def _first_of_torch(
     )
 
 
-def _owner(package: plugins.EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
+def _owner(package: packages.EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
     """The candidate whose vendor's package torch loads so."""
     top = package.module.partition(".")[0]
     tops = ((c, [m.partition(".")[0] for m in c.backend.vendor_imports]) for c in wanting)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from accel_core import Backend, Candidate, Status, Verdict, torch_build
-from accel_core.probing import devices, host, visible_devices
+from accel_core.toolkit import devices, host, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
@@ -32,7 +32,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
         backend = candidate.backend
-        names = (*backend.visible_devices_filters, *backend.visible_devices)
+        names = (*backend.visibility.filters, *backend.visibility.variables)
         if not names:
             continue
         known = looked_at.get(candidate.name, "").split(", ")
@@ -51,7 +51,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
     backend = candidate.backend
     found = next((v for v in visit.survey().verdicts if v.is_about(candidate)), None)
     if (reason := _without_effect(backend, found)) and found is not None:
-        names = (*backend.visible_devices_filters, *backend.visible_devices)
+        names = (*backend.visibility.filters, *backend.visibility.variables)
         facts = {name: repr(visit.environ[name]) for name in names if name in visit.environ}
         yield Finding(
             Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
@@ -76,7 +76,11 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
 def _without_effect(backend: Backend, found: Verdict | None) -> str:
     """Why the variables mean nothing here, as a clause; empty where they do."""
     build = torch_build()
-    if build and backend.torch_builds and not any(getattr(build, name) for name in backend.torch_builds):
+    if (
+        build
+        and backend.in_torch.builds
+        and not any(getattr(build, name) for name in backend.in_torch.builds)
+    ):
         return f"{build} does not drive such devices"
     if found is None or found.evidence or found.usable:
         return ""
@@ -87,9 +91,9 @@ def _without_effect(backend: Backend, found: Verdict | None) -> str:
 
 def _count(backend: Backend) -> int | None:
     """How many devices there are, by their numbered nodes; `None` where these do not tell."""
-    if backend.visible_devices_grammar not in _ONE_NODE_EACH:
+    if backend.visibility.grammar not in _ONE_NODE_EACH:
         return None
-    nodes = devices.device_nodes(backend.device_nodes)
+    nodes = devices.device_nodes(backend.hardware.nodes)
     return len(nodes) if nodes and all(node[-1:].isdigit() for node in nodes) else None
 
 
@@ -98,7 +102,7 @@ def _uuids(backend: Backend, root: str = "/") -> list[str]:
 
     /proc/driver/nvidia/gpus/*/information, as NVIDIA's driver README has it.
     """
-    if "cuda" not in backend.torch_builds:
+    if "cuda" not in backend.in_torch.builds:
         return []
     files = (f"{_GPUS}/{name}/information" for name in sorted(host.names_in(_GPUS, root)))
     lines = (line.partition(":") for file in files for line in host.read_text(file, root).splitlines())
@@ -130,7 +134,7 @@ def _faults(
     found: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
-    grammar, about = candidate.backend.visible_devices_grammar, candidate.name
+    grammar, about = candidate.backend.visibility.grammar, candidate.name
     if sees.devices == ():
         yield _nothing(sees.steps, found, about, facts, count)
         return
@@ -176,7 +180,7 @@ def _fewer(sees: Visibility, seen: int, candidate: Candidate, facts: Mapping[str
     assert sees.devices is not None
     variable, value = sees.steps[0][:2]
     kept = ",".join(map(str, sees.devices[:seen]))
-    grammar = candidate.backend.visible_devices_grammar
+    grammar = candidate.backend.visibility.grammar
     # Where an id that is not there ends the list, the first that is not seen is that one.
     which = f": the first that names no device is {sees.devices[seen]}" if grammar in _ONE_NODE_EACH else ""
     asked = len(sees.devices)
@@ -199,9 +203,9 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
     https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables", CUDA_DEVICE_ORDER.
     """
     backend = candidate.backend
-    if "cuda" not in backend.torch_builds or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+    if "cuda" not in backend.in_torch.builds or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
-    gpus = [d for d in devices.pci_devices() if devices.matches_pci(d, backend.pci_ids)]
+    gpus = [d for d in devices.pci_devices() if devices.matches_pci(d, backend.hardware.pci_ids)]
     if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
         yield Finding(
             Level.WARNING,

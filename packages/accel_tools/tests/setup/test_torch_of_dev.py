@@ -1,0 +1,174 @@
+"""`./dev` installs the torch that `accel setup` answers: from which index, for which machine."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+
+import pytest
+from accel_tests.tools import load
+
+torch_build = load("torch_build")
+
+TORCH = "2.13.0"
+H100 = {"pci": ["10de:2330/030200"], "nvidia": "550.54.15"}
+#: Machines, and the build that is asked for.
+MACHINES = [
+    ("NVIDIA GPU", H100, "cu129"),
+    ("NVIDIA GPU", {"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "cu126"),
+    ("AMD GPU", {"pci": ["1002:74a1/120000"], "gfx": [0, 90402]}, "rocm7.2"),
+    ("Intel discrete GPU", {"pci": ["8086:56a0/030000"]}, "xpu"),
+    ("CPU", {}, "cpu"),
+    ("CPU, as none for the NVIDIA GPU is known", {"pci": ["10de:2330/030200"]}, "cpu"),
+]
+
+
+class Index(http.server.ThreadingHTTPServer):
+    """An index for each build, with one empty wheel named torch; `asked` has the paths of the requests."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Answer)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/{torch_build.BUILD}"
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        build = self.path.split("/")[1]
+        name = f"torch-{TORCH}+{build}-py3-none-any.whl"
+        wheel = _wheel(f"{TORCH}+{build}")
+        kind = "application/vnd.pypi.simple.v1+json"
+        file = {"filename": name, "url": f"/{build}/{name}", "hashes": {}, "size": len(wheel)}
+        page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": [], "files": [file]}
+        body = wheel if self.path.endswith(".whl") else json.dumps(page).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/zip" if body is wheel else kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def _wheel(version: str) -> bytes:
+    file, info = io.BytesIO(), f"torch-{version}.dist-info"
+    with zipfile.ZipFile(file, "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return file.getvalue()
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """A mirror of PyTorch's indexes on loopback; uv and pip are configured with nothing."""
+    for name in [*os.environ]:
+        if name.startswith(("UV_", "PIP_")):
+            monkeypatch.delenv(name)
+    with Index() as server:
+        monkeypatch.setenv("DEV_TORCH_INDEX", server.address)
+        yield server
+        server.shutdown()
+
+
+def uv() -> str:
+    return str(pytest.importorskip("uv").find_uv_bin())
+
+
+@pytest.mark.parametrize(("target", "machine", "build"), MACHINES)
+def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, target, machine, build, tmp_path):
+    with saved_machine(machine) as saved:
+        source = torch_build.source(TORCH, machine=saved)
+    assert source.index == index.address.replace(torch_build.BUILD, build)
+    assert f"the build for the {target}" in source.why
+    assert index.asked == [f"/{build}/torch/"]
+    command = [
+        uv(),
+        "pip",
+        "install",
+        "--no-cache",
+        "--python",
+        sys.executable,
+        "--target",
+        str(tmp_path / "home"),
+    ]
+    command += [*torch_build.options(source, with_uv=True), f"torch=={TORCH}"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "home" / f"torch-{TORCH}+{build}.dist-info").is_dir()
+    assert {path.split("/")[1] for path in index.asked} == {build}
+
+
+def test_pip_takes_the_same_index():
+    source = torch_build.Source("https://mirror/cpu", "")
+    assert torch_build.options(source, with_uv=False) == ["--index-url", "https://mirror/cpu"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "on_disk", "where"),
+    [
+        ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
+        ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
+        ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
+    ],
+)
+def test_no_index_is_asked_where_another_place_has_the_build(index, saved_machine, machine, on_disk, where):
+    with saved_machine(machine) as saved:
+        source = torch_build.source(TORCH, on_disk, saved)
+    assert (source.index, source.is_second_best, index.asked) == ("", False, [])
+    assert where in source.why
+
+
+def test_a_wheel_on_disk_is_left_where_the_machine_needs_another_build(index, saved_machine):
+    with saved_machine(H100) as saved:
+        assert torch_build.source(TORCH, f"{TORCH}+cpu", saved).index.endswith("/cu129")
+
+
+def test_an_index_that_is_named_is_not_asked(monkeypatch):
+    monkeypatch.setenv("DEV_TORCH_INDEX", "http://127.0.0.1:9/mine")
+    assert torch_build.source(TORCH).index == "http://127.0.0.1:9/mine"
+
+
+def test_an_index_that_is_silent_is_waited_for_and_left(monkeypatch, saved_machine):
+    monkeypatch.setattr(torch_build, "PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("DEV_TORCH_INDEX", f"http://127.0.0.1:{silent.getsockname()[1]}/{{build}}")
+        began = time.monotonic()
+        with saved_machine({}) as saved:
+            source = torch_build.source(TORCH, machine=saved)
+    assert time.monotonic() - began < 5
+    assert (source.index, source.is_second_best) == ("", True)
+    assert "/cpu, which does not answer: " in source.why
+
+
+def test_the_size_is_told_before_the_download(index, monkeypatch, tmp_path):
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(f"torch=={TORCH}\n")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index.address.replace(torch_build.BUILD, "cpu"))
+    assert torch_build.weight(uv(), ["torch"], constraints).startswith("to download: 0.0 GB")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/")
+    assert "nobody can say" in torch_build.weight(uv(), ["torch"], constraints)
+
+
+def test_what_lies_on_disk_is_found_without_an_index(index, monkeypatch, tmp_path):
+    assert torch_build.on_disk(uv(), TORCH) == ""
+    (tmp_path / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(_wheel(f"{TORCH}+cpu"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    assert torch_build.on_disk(uv(), TORCH) == f"{TORCH}+cpu"
+    assert index.asked == []

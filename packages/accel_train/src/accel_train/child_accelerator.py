@@ -1,0 +1,266 @@
+"""An accelerator asked in a child process, so that nothing that a plugin or a vendor does ends a command.
+
+The child chooses as `get_accelerator()` does and makes the whole answer, so that torch is imported once, as
+in a process of one's own. If it crashes while it chooses, every candidate is tried in a child of its own, and
+the one that is chosen then is asked in another child, which imports no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import click
+
+from accel_core import (
+    AcceleratorFallbackWarning,
+    AccelError,
+    Backend,
+    BackendUnavailableError,
+    Candidate,
+    Provenance,
+    Status,
+    Verdict,
+    errors,
+    get_accelerator,
+    selection,
+    set_accelerator,
+)
+from accel_core.toolkit import (
+    ACCEL_PROBE,
+    LOGGER,
+    How,
+    Pin,
+    Settings,
+    child,
+    decode_candidate,
+    encode_candidate,
+    exact,
+    guard,
+    named,
+    normalize_distribution,
+    select,
+)
+
+if TYPE_CHECKING:
+    from accel_core import Accelerator
+
+__all__ = ["Answer", "Chosen", "Step", "answer_of", "call_on_accelerator", "fallback_in_words"]
+
+#: Called with each question before it is asked, so that a crash names it.
+Step: TypeAlias = "Callable[[str], None]"
+#: The number of questions that may crash the process before there is no answer.
+_MOST_CRASHES = 8
+
+
+class Chosen(NamedTuple):
+    """The accelerator that the child asks."""
+
+    accelerator: Accelerator
+    #: How it was chosen; `None` where it was named.
+    how: How | None
+    #: What torch's autoload spoils, where that was looked for.
+    autoload: tuple[str, ...]
+
+
+#: Makes the answer in the child, of what JSON can hold: from the accelerator, the arguments and the steps.
+Make: TypeAlias = "Callable[[Chosen, dict[str, Any], Step], dict[str, Any]]"
+
+
+class Answer(NamedTuple):
+    """The answer, and what is to be printed beside it."""
+
+    answer: dict[str, Any]
+    #: The declaration of the backend that was asked.
+    backend: Backend
+    #: Why the CPU was chosen as a fallback, and whether only because there is no accelerator.
+    fallback: tuple[tuple[str, bool], ...]
+    #: The backends that crashed while they were tried, a sentence each.
+    crashed: tuple[str, ...]
+
+
+def call_on_accelerator(
+    make: Make,
+    arguments: Mapping[str, Any],
+    settings: Settings,
+    *,
+    timeout: float | None,
+    pin: Pin | None = None,
+    live: bool = False,
+    skipping: bool = False,
+) -> Answer:
+    """Give the result of `make`, a module's top-level function, for the accelerator in a child process.
+
+    The accelerator is that of `pin`, whose errors call the request `settings.asked`, or else the chosen one.
+    `timeout`: seconds for the choice and the answer, `None` for no limit. `live`: what is printed appears at
+    once. `skipping`: a step that crashes the process goes into the arguments' `"skipped"`, by its name with
+    how, and all others are asked again.
+
+    Raises what choosing raises, and `BackendUnavailableError` where the process gives no answer.
+    """
+    job: dict[str, Any] = {
+        "make": f"{make.__module__}:{make.__qualname__}",
+        "arguments": dict(arguments),
+        "pin": None if pin is None else list(pin),
+        "asked": settings.asked,
+    }
+    crashed: list[str] = []
+    skipped: dict[str, str] = {}
+    while True:
+        job["arguments"]["skipped"] = skipped
+        try:
+            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live)
+        except OSError as error:
+            problem = f"no child process can be started to ask the accelerator: {error}"
+            raise BackendUnavailableError(problem) from error
+        if report.answer is not None:
+            if not live:
+                report.pass_on()
+            return _read(report.answer, crashed)
+        at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
+        if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
+            skipped[at] = f"the process that asked {report.ending}"
+        elif who or "apart" in job:  # it was chosen; or what lived in children of its own dies all the same
+            raise BackendUnavailableError(_no_answer(who, at, report))
+        else:
+            job |= _chosen_apart(settings, pin, at, report, crashed)
+
+
+def _chosen_apart(
+    settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
+) -> dict[str, Any]:
+    """Choose in child processes, after a process crashed while it chose: what the job is then."""
+    wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
+    choice = select(wanted, isolated=True)
+    if choice.error is not None:
+        raise choice.error
+    candidate, record = choice.candidate, choice.selection
+    assert candidate is not None
+    fell = [v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)]
+    crashed += map(_passed_over, fell)
+    if not fell:
+        crashed.append(f"The process that chose {report.ending} at: {at}")
+    distribution = "" if candidate.builtin else normalize_distribution(candidate.distribution)
+    return {
+        "apart": True,
+        "pin": [candidate.name, distribution],
+        "how": None if pin is not None else record.how.value,
+        "autoload": list(record.autoload),
+    }
+
+
+def _passed_over(verdict: Verdict) -> str:
+    hint = f". Next step: {verdict.hint}" if verdict.hint else ""
+    return f"{verdict.name} ({verdict.provenance}) is passed over: {verdict.reason}{hint}"
+
+
+def _no_answer(who: str, at: str, report: child.ChildReport) -> str:
+    asked = f"{who}: the process that asked it" if who else "the process that builds the accelerator"
+    ended = f"{report.ending} at: {at}{report.last_words}"
+    return f"{asked} {ended}. `accel why` tries every backend in a process of its own."
+
+
+def _read(told: dict[str, Any], crashed: list[str]) -> Answer:
+    if "error" in told:
+        kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
+        raise kind(told["message"])
+    fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
+    return Answer(told["answer"], decode_candidate(told["candidate"]).backend, fallback, tuple(crashed))
+
+
+# --- For a command -------------------------------------------------------------------------------------
+
+
+def answer_of(
+    make: Make,
+    arguments: dict[str, Any],
+    settings: Settings,
+    name: Pin | None,
+    *,
+    timeout: float | None,
+    **how: Any,
+) -> Answer:
+    """Call `make` on the accelerator of that name, or on the chosen one, in a child process.
+
+    Raises as `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed.
+    Writes to stderr which backends crashed while they were tried, and that the CPU is used. `how`: as
+    `call_on_accelerator` takes it.
+    """
+    if name is not None:
+        settings = settings._replace(asked=f"{click.get_current_context().command_path} {name}")
+    asked = call_on_accelerator(make, arguments, settings, timeout=timeout, pin=name, **how)
+    for sentence in asked.crashed:
+        click.echo(f"Warning: {sentence}.\n", err=True)
+    for message, merely_absent in asked.fallback:
+        _say(message, merely_absent=merely_absent)
+    return asked
+
+
+def _say(message: str, *, merely_absent: bool) -> None:
+    """Print a warning; one that only says that no accelerator is present is printed under `-v` alone."""
+    if LOGGER.isEnabledFor(logging.INFO) or not merely_absent:
+        click.echo(f"Warning: {message}\n", err=True)
+
+
+def fallback_in_words() -> contextlib.AbstractContextManager[None]:
+    """Print the warning that the CPU is used as a message, without the line of code it comes from."""
+    return _fallbacks_to(lambda warning: _say(str(warning), merely_absent=warning.merely_absent))
+
+
+@contextlib.contextmanager
+def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterator[None]:
+    """Within the block, hand `tell` the warnings that the CPU is used; others are shown as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", AcceleratorFallbackWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if isinstance(message, AcceleratorFallbackWarning):
+                tell(message)
+            else:
+                usual(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+# --- In the child --------------------------------------------------------------------------------------
+
+
+def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
+    """In the child: choose, or take what is named, and make the answer."""
+    if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
+        os.environ[ACCEL_PROBE.name] = "isolated"
+    try:
+        fallback: list[tuple[str, bool]] = []
+        noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
+        with noting, guard.announcing_to(lambda what: stage(json.dumps([what, ""]))):
+            chosen = _choose(job)
+        accelerator = chosen.accelerator
+        who = f"{accelerator.name} ({accelerator.backend.provenance})"
+        module, _, name = job["make"].partition(":")
+        make: Make = getattr(import_module(module), name)
+        answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
+    except AccelError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    backend = accelerator.backend
+    declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")), None)
+    return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
+
+
+def _choose(job: dict[str, Any]) -> Chosen:
+    if job["pin"] is None:
+        accelerator = get_accelerator()
+        record = selection()
+        return Chosen(accelerator, record.how, record.autoload)
+    accelerator = named(Pin(*job["pin"]), job["asked"])
+    if job.get("apart"):  # it is the chosen one too
+        set_accelerator(accelerator)
+    how = job.get("how")
+    return Chosen(accelerator, None if how is None else How(how), tuple(job.get("autoload", ())))

@@ -1,0 +1,23 @@
+"""Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
+
+from __future__ import annotations
+
+SEEN = [
+    ("libhccl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
+    ("libascendcl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
+    ("libge_runner.so: cannot open shared object file", "set_env.sh"),
+    ("libascend_hal.so: cannot open shared object file: No such file or directory", "Ascend driver"),
+    ("libdcmi.so: cannot open shared object file", "Ascend driver"),
+    ("ASCEND_HOME_PATH : /x does not exist. Please run 'source set_env.sh'", "set_env.sh"),
+    ("ASCEND_OPP_PATH environment variable is not set. Please check", "set_env.sh"),
+    ("ASCEND_RUNTIME_PATH : /x/runtime does not exist.", "set_env.sh"),
+    ("ASCEND_COMPILER_PATH : /x/compiler does not exist.", "set_env.sh"),
+    ("Two accelerators cannot be used at the same time in PyTorch: npu and cuda.", "CPU build of torch"),
+    ("torch.register_privateuse1_backend() has already been set! Current backend: mlu", "another vendor"),
+    ("/x/libtorch_npu.so: undefined symbol: aclAppLog", "does not fit torch_npu"),
+    ("/x/libtorch_npu.so: undefined symbol: _ZN3c1010TensorImpl", "install torch-npu=="),
+    ("module 'torch_npu' has no attribute '_autoload'", "install torch-npu=="),
+    ("Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing", "spawn"),
+    ("NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 1.00 GiB total capacity", "npu-smi info"),
+    ("Invalid device ID. Check whether the device ID is valid.", "device_count()"),
+]

@@ -1,0 +1,22 @@
+"""Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
+
+from __future__ import annotations
+
+SEEN = [
+    (
+        "ERROR! Intel Extension for PyTorch* needs to work with PyTorch 2.8.*, but PyTorch 2.13.0",
+        "need no IPEX",
+    ),
+    ("module 'os' has no attribute 'exit'", "need no IPEX"),
+    ("Torch not compiled with XPU enabled", "index-url"),
+    ("PyTorch was compiled without XPU support", "index-url"),
+    ("Cannot re-initialize XPU in forked subprocess.", "spawn"),
+    ("XPU out of memory. Tried to allocate 20.00 MiB.", "xpu-smi"),
+    ("XPU device count is zero!", "render"),
+    ("No device of requested type available", "render"),
+    ("libsycl.so.8: cannot open shared object file: No such file or directory", "setvars.sh"),
+    ("libccl.so.1: undefined symbol: MPI_Comm", "setvars.sh"),
+    ("libintel-ext-pt-gpu.so: undefined symbol: _ZNK5torch8autograd4Node4nameB5cxx11Ev", "setvars.sh"),
+    ("Required aspect fp64 is not supported on the device", "float32"),
+    ("level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "dmesg"),
+]

@@ -1,0 +1,174 @@
+"""Installed distributions and their entry points, and packages, asked without importing them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
+
+from accel_core.errors import raise_if_users
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class EntryPoint(NamedTuple):
+    """One line of a distribution's `entry_points.txt`, and the distribution."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    @property
+    def module(self) -> str:
+        """The module that the value names; empty where it names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
+
+
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of `group` of all installed distributions, in the order of `sys.path`.
+
+    Of several distributions of one name the first on `sys.path` counts. A distribution whose metadata cannot
+    be read is passed over with a line in the log; it never hides another. Nothing is read again while
+    `sys.path`, its folders and the finders stay as they are.
+    """
+    return _in_group(group, (*map(id, sys.meta_path), *((str(entry), _mtime(entry)) for entry in sys.path)))
+
+
+def _mtime(entry: str) -> int | None:
+    try:
+        return os.stat(entry or ".").st_mtime_ns  # noqa: PTH116
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _in_group(group: str, state: tuple[object, ...]) -> tuple[EntryPoint, ...]:
+    found: list[EntryPoint] = []
+    for distribution, text in _announcing(state):
+        if group in text:
+            parsed = _asked(metadata.EntryPoints(), lambda each: each.entry_points, distribution)
+            source = identity(distribution)
+            found += [EntryPoint(e.name, e.value, *source) for e in parsed if e.group == group]
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1)
+def _announcing(_: tuple[object, ...]) -> list[tuple[metadata.Distribution, str]]:
+    """The first distribution of each name, with its `entry_points.txt`."""
+    known: dict[str, metadata.Distribution] = {}
+    for distribution in distributions():
+        known.setdefault(identity(distribution)[0].lower().replace(".", "-"), distribution)
+    return [(each, _asked("", _entry_points_text, each)) for each in known.values()]
+
+
+def _entry_points_text(distribution: metadata.Distribution) -> str:
+    folder = getattr(distribution, "_path", None)  # public nowhere
+    if not isinstance(folder, os.PathLike):  # in an archive, or what another finder made up
+        return distribution.read_text("entry_points.txt") or ""
+    try:  # not by `read_text`, which takes twice as long
+        with open(f"{folder}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return ""
+
+
+def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
+    """The answer, or `otherwise`: metadata is missing or broken in many ways. Broken metadata is logged."""
+    try:
+        return ask(whom)
+    except metadata.PackageNotFoundError:
+        return otherwise
+    except Exception as error:
+        raise_if_users(error)
+        who = getattr(whom, "_path", whom)
+        _log.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+        return otherwise
+
+
+def distributions() -> list[metadata.Distribution]:
+    """The installed distributions, in the order of `sys.path`."""
+    ours = metadata.MetadataPathFinder.find_distributions  # where a finder of somebody else's fails
+    found = _asked(None, lambda find: list(find()), metadata.distributions)
+    return list(ours()) if found is None else found
+
+
+def identity(distribution: metadata.Distribution) -> tuple[str, str]:
+    """A distribution's name and version: from its folder's name, else from its metadata."""
+    stem, _, kind = getattr(getattr(distribution, "_path", None), "name", "").rpartition(".")
+    name, _, version = stem.partition("-")
+    if kind == "dist-info" and version:
+        return name.replace("_", "-"), version
+    return _asked((name, version), lambda each: (each.metadata["Name"], each.version), distribution)
+
+
+def brought_by(module: str) -> tuple[str, str]:
+    """Name and version of the distribution with that module: by its name, else by its `RECORD`; or empty."""
+    if not package_folders(module):
+        return "", ""
+    line = f"\n{module.replace('.', '/')}/"
+    own = metadata.distributions(name=module.partition(".")[0])
+    records = ((each, _asked("", lambda d: d.read_text("RECORD") or "", each)) for each in distributions())
+    found = next(iter(own), None) or next((each for each, text in records if line in f"\n{text}"), None)
+    return _asked(("", ""), lambda each: (each.name, each.version), found) if found else ("", "")
+
+
+def version(distribution: str) -> str | None:
+    """The version of an installed distribution; `None` where there is none, or none that can be read."""
+    return _asked(None, metadata.version, distribution) if distribution else None
+
+
+def read(distribution: str, name: str) -> str:
+    """The text of one of its metadata files; empty where there is none."""
+    return _asked("", lambda each: metadata.distribution(each).read_text(name) or "", distribution)
+
+
+# --- Packages ------------------------------------------------------------------------------------------
+
+
+def is_installed(name: str) -> bool:
+    """Whether the package of the module `name` (`"torch_npu"`, `"habana_frameworks.torch"`) is installed.
+
+    Nothing is imported for the answer, so below a package with an `__init__` no deeper level is asked. A
+    folder without one is a namespace, in which anybody's files may lie: there the next level decides, and a
+    bare folder that only has the right name is no package. An import that is forbidden by `None` in
+    `sys.modules`, or that a finder fails at, counts as not installed.
+    """
+    return _spec(name) is not None
+
+
+def package_folders(name: str) -> list[str]:
+    """The folders of the installed package `name`; none where it is a single file, or not installed."""
+    spec = _spec(name)
+    return list((spec and spec.submodule_search_locations) or ())
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    top, *below = name.split(".")
+    if sys.modules.get(top, sys) is None:  # how an import is forbidden
+        return None
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
+        spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
+    for part in below:
+        if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
+            return spec
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
+    is_bare = spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+    return None if is_bare else spec

@@ -1,0 +1,466 @@
+"""The base of every section of the interface: an accelerator's identity, and its devices by index."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from accel_core._support.torch_import import import_torch
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
+    from accel_core.accelerators.records import DeviceCapability, DeviceProperties
+    from accel_core.backend import Backend
+
+
+class Memo(dict[Any, Any]):
+    """A mapping that makes a missing value once: a hit costs no more than a dictionary look-up."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Any) -> Any:
+        value = self[key] = self._make(key)
+        return value
+
+
+class Base:
+    """Identity of an accelerator, and what its sections share."""
+
+    #: Name of the backend: the value of `DS_ACCELERATOR`.
+    name: str
+    #: The declaration that this accelerator was built from, with its provenance.
+    backend: Backend
+    #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
+    _by_name: Callable[[str], Any] | None = None
+
+    def __init__(self, backend: Backend | None = None) -> None:
+        self._torch: Any = import_torch()
+        #: Whether a plugin declares this backend, so that its name finds it in another process.
+        self._is_declared = backend is not None
+        self.backend = backend or _undeclared(type(self))
+        self.name = self.backend.name
+        self._device_type = self._torch_device_type()
+        self._names = Memo(self._make_name)
+        self._devices = Memo(self._make_device)
+
+    @classmethod
+    def _of(cls, backend: Backend) -> Any:
+        """Make one for a plugin's declaration, which the class may take or not."""
+        if inspect.signature(cls).parameters:
+            return cls(backend)
+        made = cls()
+        made._is_declared, made.backend, made.name = True, backend, backend.name
+        return made
+
+    @property
+    def _name(self) -> str:
+        """The device type, as callers of the interface read it, and subclasses state it."""
+        return self._device_type
+
+    @_name.setter
+    def _name(self, stated: str) -> None:
+        self._device_type = stated
+        self._names.clear()
+        self._devices.clear()
+        if not self._is_declared:
+            self.name = stated
+
+    def _make_name(self, index: int | None) -> str:
+        if index is None:
+            return self._device_type
+        if index < 0:
+            raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
+        return f"{self._device_type}:{index}"
+
+    def _make_device(self, index: int | None) -> torch.device:
+        try:
+            return self._torch.device(self._names[index])
+        except RuntimeError as error:
+            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
+
+    def _device_number(self, device: Any) -> int | None:
+        """The index that is named, its range not asked; `None` for a device type alone.
+
+        Raises `InvalidDeviceError` for another accelerator's device and for a string that names none, and
+        `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
+        """
+        kind = self._device_type
+        expected = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        if isinstance(device, str):
+            if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
+                return int(device)
+            try:
+                device = self._torch.device(device)
+            except RuntimeError:
+                raise InvalidDeviceError(f"{self.name}: {device!r} is not a device: {expected}") from None
+        if isinstance(device, self._torch.device):
+            if device.type != kind:
+                raise InvalidDeviceError(
+                    f"{self.name}: {device} is not a device of type {kind!r}: {expected}"
+                )
+            return device.index
+        try:
+            return operator.index(device)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
+            ) from None
+
+    @property
+    def device_type(self) -> str:
+        """The device type in torch, as `torch.device.type`: `"npu"`."""
+        return self._device_type
+
+    def is_accelerator(self) -> bool:
+        """Whether this is a device beside the processor: False for the CPU alone."""
+        return self._device_type != "cpu"
+
+    def _torch_device_type(self) -> str:
+        """The device type in torch, asked once, at construction."""
+        return self.backend.device_type
+
+    def apply_vendor_defaults(self) -> tuple[str, ...]:
+        """Set up this process as the vendor recommends; gives what it changed, one entry each.
+
+        Sets those variables of `Backend.environment.set` that are not set: `"NAME=value"`. A plugin may do
+        more.
+        Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
+        sets the variables, unless it is told `vendor_defaults=False`.
+        """
+        missing = missing_defaults(self.backend, os.environ)
+        os.environ.update(missing)
+        return tuple(f"{name}={value}" for name, value in missing.items())
+
+    def __repr__(self) -> str:
+        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
+        return f"<{type(self).__name__} {self.name!r}{origin}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # A device cannot travel between processes: the name finds the other process's own accelerator.
+        if not self._is_declared:
+            return type(self), ()
+        return (type(self), (self.backend,)) if self._by_name is None else (self._by_name, (self.name,))
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def _vendor_version(self) -> str:
+        """The vendor's package and version, as an error message names it: `"torch_npu 2.13.0"`."""
+        for module in self.backend.vendor_imports:
+            package = module.partition(".")[0]
+            if package in sys.modules:
+                return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
+        return f"torch {self._torch.__version__}"
+
+    def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
+        """The error to raise where the device cannot do `member`."""
+        why = f": {reason}" if reason else ""
+        if not self._is_declared:
+            advice = why or "; override it"
+            return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
+        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
+        return UnsupportedError(
+            f"{self.name}{origin}: {member} is not supported by {self._vendor_version()}{why}"
+        )
+
+
+def _undeclared(kind: type) -> Backend:
+    """The declaration of a class that no plugin declares; its device is the processor until it states one."""
+    from accel_core.backend import Backend
+
+    name = kind.__name__.lower()
+    return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
+
+
+class TorchDevice(Base):
+    """Looking up a vendor's functions: for the sections over a module of torch's."""
+
+    #: The vendor's module: `torch.npu`.
+    device_module: Any
+    #: `torch.accelerator` where it speaks of this device, else `None`.
+    _torch_accelerator: Any
+    #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+    refused: dict[str, str]
+
+    def _lookup(self, name: str) -> Any:
+        """Return the vendor's object of that name, or `None`."""
+        return getattr(self.device_module, name, None)
+
+    def _part(self, name: str, *given: Any, torchs: Any = None) -> Any:
+        """Ask the vendor's function, else `torchs`; `None` without one, and for one that fails."""
+        vendors = self._lookup(name)
+        if (ask := vendors or torchs) is None:
+            return None
+        try:
+            return ask(*given)
+        except RuntimeError as error:
+            if vendors and not self._holds_tensors():
+                raise
+            self.refused[name] = str(error)
+            return None
+
+    def _holds_tensors(self) -> bool:
+        """Whether the device works as such, so that what raised is the fault of one function."""
+        try:
+            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
+        except RuntimeError:
+            return False
+        return True
+
+
+class Devices(Base):
+    """Nature of the device, and devices by index.
+
+    A subclass gives `device_count`, `current_device` and `_select`; the rest follows from them.
+    """
+
+    # Nature
+
+    def is_synchronized_device(self) -> bool:
+        """Whether no stream has to wait for another: calls return when their work is done, or the device has
+        one queue (mps).
+        """
+        return False
+
+    def use_host_timers(self) -> bool:
+        """Whether the host's clock is right for timing work; otherwise use `Event`."""
+        return self.is_synchronized_device()
+
+    def resolves_data_dependency(self) -> bool:
+        """Whether the device orders dependent work across streams without being told."""
+        return self.is_synchronized_device()
+
+    def handles_memory_backpressure(self) -> bool:
+        """Whether an allocation waits for memory to become free rather than failing."""
+        return self.is_synchronized_device()
+
+    def is_available(self) -> bool:
+        """Whether at least one device can be used; never raises."""
+        try:
+            return self.device_count() > 0
+        except Exception:
+            return False
+
+    def is_initialized(self) -> bool:
+        """Whether the vendor's runtime has started in this process.
+
+        A device that has no separate start counts as started when it is available.
+        """
+        return self.is_available()
+
+    # Devices
+
+    def device_name(self, device_index: Device = None) -> str:
+        """The name in torch: `"npu"` without an index, `"npu:1"` with one."""
+        if device_index is None or type(device_index) is int:
+            return self._names[device_index]
+        return self._names[self._device_number(device_index)]
+
+    def device(self, device_index: Device = None) -> torch.device:
+        """The `torch.device` of that index; without an index it means torch's current device.
+
+        It is a value, not a guard: use `device_guard` to select a device for a while. As with `torch.device`
+        itself, whether there is such a device is not asked.
+        """
+        if device_index is None or type(device_index) is int:
+            return self._devices[device_index]
+        return self._devices[self._device_number(device_index)]
+
+    def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
+        """A context manager that selects the device, then restores the one before.
+
+        `None` changes nothing. Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        """
+        if device_index is None:
+            return nullcontext()
+        return self._selecting(self._checked_index(device_index))
+
+    @contextmanager
+    def _selecting(self, index: int) -> Iterator[None]:
+        before = self.current_device()
+        if before != index:
+            self.set_device(index)
+        try:
+            yield
+        finally:
+            if before != index:
+                self.set_device(before)
+
+    def set_device(self, device_index: int | str | torch.device) -> None:
+        """Select the current device of this thread.
+
+        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        """
+        self._select(self._checked_index(device_index))
+
+    def _select(self, index: int) -> None:
+        """Make `index`, known to be in range, the current device. One device needs no selecting."""
+        if self.device_count() > 1:
+            raise self._unsupported("set_device")
+
+    def current_device(self) -> int:
+        """Index of the current device of this thread."""
+        raise self._unsupported("current_device")
+
+    def current_device_name(self) -> str:
+        """The current device's name in torch: `"npu:1"`."""
+        return self._names[self.current_device()]
+
+    def device_count(self) -> int:
+        """How many devices this process sees: 0 or more."""
+        raise self._unsupported("device_count")
+
+    def synchronize(self, device_index: Device = None) -> None:
+        """Wait until all work queued on the device has finished.
+
+        The default suits a device whose calls return when the work is done; others override it.
+        """
+        if not self.is_synchronized_device():
+            raise self._unsupported("synchronize")
+        self._index_or_none(device_index)
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Run `callback` now, or when the device initialises where the vendor can wait for that."""
+        return callback()
+
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+        """Return the vendor's description of the device, as a frozen record.
+
+        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        """
+        from accel_core.accelerators.records import DeviceProperties
+
+        index = self._index(device_index)
+        return DeviceProperties(name=self.device_name(index), total_memory=self._total_memory_or_none(index))
+
+    def device_uuid(self, device_index: Device = None) -> str | None:
+        """The device's UUID as the vendor writes it; `None` where the vendor gives none."""
+        return self.device_properties(device_index).uuid
+
+    def visible_device_ids(self) -> tuple[int | str, ...] | None:
+        """Ids in the visible-devices variable, as the vendor's runtime reads it; `None` for all devices.
+
+        The ids are the vendor's own (indices, module ids, UUIDs), from this process's environment. Raises
+        `SettingError` for a value that the runtime refuses too.
+        """
+        from accel_core.machine.visible_devices import parse_visible_devices
+
+        for variable in self.visible_devices_envs():
+            if (value := os.environ.get(variable)) is not None:
+                return parse_visible_devices(self.backend.visibility.grammar, value).ids
+        return None
+
+    def visible_devices_envs(self) -> list[str]:
+        """Names of the vendor's visible-devices variables, the one that wins first."""
+        return list(self.backend.visibility.variables)
+
+    def _every_id(self) -> tuple[int | str, ...] | None:
+        """Ids for the visible-devices variable, one for each device, in the order of their indices.
+
+        They hold for a process in which the variable hides none. `None` if they are not known.
+        """
+        return tuple(range(self.device_count()))
+
+    def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
+        """Capabilities of the device, as torch.accelerator returns them: `{"supported_dtypes": {...}}`.
+
+        These are the data types that tensors on it may have, and be converted to; not each operator takes
+        each. (`torch.cuda`'s function of this name tells another thing: `device_properties().capability`.)
+        By default each type is tried on the device, with one element.
+        """
+        device = self.device(self._index_or_none(device_index))
+        found = _held_types(self._torch, device)
+        if not found:
+            raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
+        return {"supported_dtypes": found}
+
+    def total_memory(self, device_index: Device = None) -> int:
+        """Bytes of memory of the device."""
+        raise self._unsupported("total_memory")
+
+    def _total_memory_or_none(self, index: int) -> int | None:
+        try:
+            return self.total_memory(index)
+        except UnsupportedError:
+            return None
+
+    def _index(self, device_index: Device) -> int:
+        """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""
+        return self.current_device() if device_index is None else self._checked_index(device_index)
+
+    def _index_or_none(self, device_index: Device) -> int | None:
+        """The index that is meant, `None` for `None`: who takes that for the current device is not asked."""
+        return None if device_index is None else self._checked_index(device_index)
+
+    def _checked_index(self, device_index: Any) -> int:
+        """The one check of an index, a string or a `torch.device`; gives the index.
+
+        Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
+        `InvalidArgumentError`, a `TypeError`, for what names no device at all.
+        """
+        index = device_index if type(device_index) is int else self._device_number(device_index)
+        if index is None:
+            return self.current_device()
+        self._check_range(index)
+        return index
+
+    def _check_range(self, index: int) -> None:
+        count = self.device_count()
+        if not 0 <= index < count:
+            raise InvalidDeviceError(
+                f"{self.name}: device index {index} is out of range, "
+                f"{count or 'no'} device{'' if count == 1 else 's'} visible"
+            )
+
+
+def _held_types(torch: Any, device: Any) -> set[Any]:
+    """The data types in which a tensor of one element can be made on `device`, and converted to.
+
+    Each is read back: a queue tells of what failed in it when it is waited for.
+    """
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
+        for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+            try:
+                torch.empty(1, dtype=dtype, device=device)
+                torch.ones(1, device=device).to(dtype).cpu()
+            except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
+                continue
+            found.add(dtype)
+    return found
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """The parameters of `function`; `None` where Python cannot tell, as for some of C's."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether `function` is known to take an argument of that name."""
+    return any(p.name == name for p in parameters(function) or ())
+
+
+def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of `Backend.environment.set` that `environ` lacks, with the vendor's values."""
+    wanted = (assignment.partition("=") for assignment in backend.environment.set)
+    return {name: value for name, _, value in wanted if name not in environ}

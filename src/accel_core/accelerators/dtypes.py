@@ -1,0 +1,196 @@
+"""Section of the interface: data types, the old tensor types, and types tried on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from accel_core.accelerators.devices import Base
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
+
+    from accel_core.accelerators.records import GradScalerOptions
+
+
+class TensorType:
+    """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
+
+    `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
+    `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:
+    torch's type takes it for a size, and `torch.tensor`, which stands in the place of most vendors'
+    types, for a value. Keywords are those of `torch.tensor`. The tensor is on the device that is current when
+    this is called.
+
+    The call raises `UnsupportedError` on a device without the type; then nothing is an instance either.
+    """
+
+    __slots__ = ("_accelerator", "_name", "dtype")
+
+    def __init__(self, accelerator: Dtypes, name: str, dtype: torch.dtype) -> None:
+        self._accelerator = accelerator
+        self._name = name
+        #: The data type of the tensors.
+        self.dtype = dtype
+
+    def __call__(self, *data: Any, **options: Any) -> Any:
+        """Make a tensor."""
+        torch, device_type = self._accelerator._torch, self._accelerator.device_type
+        if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
+            raise self._accelerator._unsupported(self._name, "the device has no float64")
+        options = {"dtype": self.dtype, "device": device_type, **options}
+        if not data and "data" not in options:
+            return torch.empty(0, **options)
+        if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
+            return torch.empty(*data, **options)
+        if data and isinstance(data[0], int) and not isinstance(data[0], bool):
+            number = data[0]
+            raise TypeError(
+                f"{self!r}({number}) could mean one value or {number} elements: write "
+                f"{self._name}([{number}]) for the value, "
+                f"torch.empty({number}, dtype={self.dtype}, device={device_type!r}) for the elements"
+            )
+        return torch.tensor(*data, **options)
+
+    def __instancecheck__(self, tensor: object) -> bool:
+        return (
+            isinstance(tensor, self._accelerator._torch.Tensor)
+            and tensor.dtype == self.dtype
+            and self._accelerator.on_accelerator(tensor)
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._accelerator.device_type}.{self._name}"
+
+
+def _tensor_type(name: str, dtype: str) -> Any:
+    def made(self: Dtypes) -> TensorType:
+        return TensorType(self, name, getattr(self._torch, dtype))
+
+    made.__doc__ = (
+        f"Makes {dtype} tensors on the current device, as torch's old type does: of data or of a size."
+    )
+    return property(made)
+
+
+class Dtypes(Base):
+    """Data types: what a model can be trained in here, and tensors made on the device."""
+
+    def is_bf16_supported(self) -> bool:
+        """Whether a model can be trained in bfloat16 here, natively or emulated.
+
+        A trainer may refuse to train where this is False. Whether it is fast is another question:
+        `is_bf16_native`.
+        """
+        return False
+
+    def is_bf16_native(self) -> bool:
+        """Whether the hardware itself computes in bfloat16, which is otherwise emulated and slower.
+
+        Where nobody tells the two apart this is `is_bf16_supported`.
+        """
+        return self.is_bf16_supported()
+
+    def is_fp16_supported(self) -> bool:
+        """Whether a model can be trained in float16 here. A trainer may refuse to where this is False."""
+        return False
+
+    def is_fp8_supported(self) -> bool:
+        """Whether the device multiplies matrices in an 8-bit floating point type natively."""
+        return False
+
+    def is_fp64_supported(self) -> bool:
+        """Whether the device has float64 at all; nearly all have, mps has not."""
+        return True
+
+    def supported_dtypes(self) -> list[torch.dtype]:
+        """Floating point types to train in, `torch.float32` first."""
+        half = [self._torch.float16] if self.is_fp16_supported() else []
+        brain = [self._torch.bfloat16] if self.is_bf16_supported() else []
+        return [self._torch.float32, *half, *brain]
+
+    def training_dtype(self) -> torch.dtype:
+        """The data type to train in: for `autocast`, and for the `grad_scaler` that goes with it.
+
+        `torch.bfloat16` where the hardware computes in it (`is_bf16_native`); else `torch.float16` where a
+        model can be trained in it and torch can scale its losses there, which is tried once; else
+        `torch.float32`. An emulated bfloat16 is not chosen: it saves memory and costs time.
+        """
+        if self.is_bf16_native():
+            return self._torch.bfloat16
+        halves = self.is_fp16_supported() and self._scales_losses
+        return self._torch.float16 if halves else self._torch.float32
+
+    @cached_property
+    def _scales_losses(self) -> bool:
+        return scales_losses(self._torch, self._device_type)
+
+    def grad_scaler(
+        self, dtype: torch.dtype | None = None, **options: Unpack[GradScalerOptions]
+    ) -> torch.amp.GradScaler:
+        """A `torch.amp.GradScaler` for training in `dtype` here; without `dtype`, in `training_dtype()`.
+
+        It is disabled, and its calls cost nothing, where `dtype` is not `torch.float16`: only there are
+        gradients too small for the type. `options` are the scaler's own.
+        """
+        dtype = self.training_dtype() if dtype is None else dtype
+        enabled = options.pop("enabled", True) and dtype is self._torch.float16
+        return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
+
+    def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
+        """`torch.autocast` for this device type; without `dtype`, torch's default for it."""
+        return self._torch.autocast(self._device_type, dtype=dtype, enabled=enabled)
+
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor is on a device of this accelerator's type."""
+        return tensor.device.type == self._device_type
+
+    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type("BFloat16Tensor", "bfloat16")
+    ByteTensor: Callable[..., torch.Tensor] = _tensor_type("ByteTensor", "uint8")
+    DoubleTensor: Callable[..., torch.Tensor] = _tensor_type("DoubleTensor", "float64")
+    FloatTensor: Callable[..., torch.Tensor] = _tensor_type("FloatTensor", "float32")
+    HalfTensor: Callable[..., torch.Tensor] = _tensor_type("HalfTensor", "float16")
+    IntTensor: Callable[..., torch.Tensor] = _tensor_type("IntTensor", "int32")
+    LongTensor: Callable[..., torch.Tensor] = _tensor_type("LongTensor", "int64")
+
+
+def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+    """Whether a product in `dtype` comes out right on the current device, which this starts.
+
+    An error that says nothing of the data type is given instead: the device is out of memory, or a product
+    in float32 fails there as well.
+    """
+    answer = _product(torch, device_type, dtype)
+    if isinstance(answer, bool) or _product(torch, device_type, torch.float32) is not True:
+        return answer
+    # The device computes: what had failed in passing succeeds now, and what fails again is the type's fault.
+    answer = _product(torch, device_type, dtype)
+    return answer if isinstance(answer, (bool, torch.OutOfMemoryError)) else False
+
+
+def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+    try:
+        ones = torch.ones((2, 2), dtype=dtype, device=device_type)
+        return bool((ones @ ones).sum().item() == 8)
+    except (RuntimeError, TypeError) as error:
+        return error
+
+
+def scales_losses(torch: Any, device_type: str) -> bool:
+    """Whether `torch.amp.GradScaler` can divide gradients on the current device, which this starts.
+
+    float16 without it is no training: gradients vanish.
+    """
+    try:
+        weight = torch.ones(1, device=device_type, requires_grad=True)
+        scaler = torch.amp.GradScaler(device_type, init_scale=2.0)
+        scaler.scale(weight.sum()).backward()
+        # In an optimizer's place: making one of torch's imports its compiler, a second or two.
+        scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
+    except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
+        return False
+    return bool(weight.grad.item() == 1.0)

@@ -1,0 +1,97 @@
+"""Section of the interface: random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from accel_core.accelerators.devices import Devices
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
+
+class Random(Devices):
+    """Random numbers: everything follows from `default_generator`."""
+
+    def random(self) -> ModuleType:
+        """The random module, `torch.random`."""
+        return self._torch.random
+
+    def default_generator(self, device_index: Device) -> torch.Generator:
+        """The generator that torch draws from on that device, also before the device is initialised.
+
+        `None` means the current device.
+        """
+        raise self._unsupported("default_generator")
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the current device."""
+        self.default_generator(self.current_device()).manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed the generators of all devices alike."""
+        for index in range(self.device_count()):
+            self.default_generator(index).manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        """The seed that the current device's generator was started with."""
+        return int(self.default_generator(self.current_device()).initial_seed())
+
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
+        """State of the device's generator, a `torch.ByteTensor` on the host.
+
+        Given back to `set_rng_state` it restores the stream of numbers bit for bit.
+        """
+        return self.default_generator(self._index(device_index)).get_state()
+
+    def set_rng_state(
+        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
+    ) -> None:
+        """Restore the device's generator to a state from `get_rng_state`.
+
+        A state that `torch.load(..., map_location=...)` has moved to the device is read back first. Another
+        kind of device has states of another size, which raises `InvalidDeviceError`, a `ValueError`. With
+        `strict=False` such a state seeds the generator, the same state always alike: a run that resumes on
+        another device draws other numbers, and the same ones whenever it is repeated.
+        """
+        state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
+        if state.numel() == own:
+            self._restore_rng_state(state, device_index)
+        elif strict:
+            raise InvalidDeviceError(
+                f"{self.name}: a state of another device: {state.numel()} bytes, this one has {own}. "
+                "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
+            )
+        else:
+            with self.device_guard(self._index(device_index)):
+                self.manual_seed(crc32(bytes(state.tolist())))
+
+    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
+        self.default_generator(self._index(device_index)).set_state(state)
+
+    @contextmanager
+    def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
+        """A context manager that restores the generators of the host and of `devices` when it ends.
+
+        `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
+        """
+        if devices is not None and (isinstance(devices, str) or not isinstance(devices, Iterable)):
+            raise InvalidArgumentError(
+                f"{self.name}: fork_rng() was given {devices!r} ({type(devices).__name__}), expected several "
+                f"devices, or None for all: fork_rng([{devices!r}])"
+            )
+        indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
+        host = self._torch.get_rng_state()
+        states = [self.get_rng_state(index) for index in indices]
+        try:
+            yield
+        finally:
+            self._torch.set_rng_state(host)
+            for index, state in zip(indices, states, strict=True):
+                self.set_rng_state(state, index)

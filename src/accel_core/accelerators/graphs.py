@@ -1,0 +1,203 @@
+"""Sections of the interface: graphs, and what compiles for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from accel_core.accelerators.devices import Base, TorchDevice
+from accel_core.accelerators.streams import Streams
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core.accelerators.records import Graph
+
+
+class Graphs(Base):
+    """Graphs: work captured once and replayed. The default is a device without them."""
+
+    def supports_graphs(self) -> bool:
+        """Whether `create_graph` gives a graph."""
+        return False
+
+    #: Whether it was said that this device has no graphs.
+    _said_no_graphs = False
+
+    def create_graph(self) -> Graph | None:
+        """A new graph, or `None` where graphs are not supported.
+
+        What is captured into `None` runs once and is never replayed, so the first `None` is a `UserWarning`.
+        """
+        if not self._said_no_graphs:
+            self._said_no_graphs = True
+            import warnings
+
+            warnings.warn(
+                f"{self.name}: graphs are not supported, so create_graph() returns None: "
+                "capture_to_graph(None) runs its work once, and replay_graph(None) runs nothing. Call "
+                "supports_graphs() first; without graphs, do the work itself each time",
+                UserWarning,
+                stacklevel=2,
+            )
+        return None
+
+    def capture_to_graph(
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
+    ) -> AbstractContextManager[Any]:
+        """A context manager that captures work into `graph`; with `None` the work simply runs.
+
+        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
+        """
+        return nullcontext()
+
+    def replay_graph(self, graph: Graph | None) -> None:
+        """Run what `graph` captured; nothing for `None`."""
+        if graph is not None:
+            graph.replay()
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether the current stream is capturing into a graph."""
+        return False
+
+
+class TorchGraphs(Graphs, Streams, TorchDevice):
+    """The vendor's graphs, else those of `torch.accelerator` where it serves this device."""
+
+    @cached_property
+    def _graph_and_capture(self) -> tuple[Any, Any]:
+        """The vendor's graph class and its context manager, else torch's, or `(None, None)`.
+
+        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
+        """
+        if (capture := self._lookup("graph")) is not None:
+            usual = f"{self._device_type.upper()}Graph"
+            for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
+                kind = self._lookup(name)
+                if isinstance(kind, type) and hasattr(kind, "replay"):
+                    return kind, capture
+        graph = getattr(self._torch_accelerator, "Graph", None)
+        return (graph, self._capture_in_torch) if graph is not None else (None, None)
+
+    def supports_graphs(self) -> bool:
+        """Whether the vendor has graphs, one can be made, and there is a device to run it on.
+
+        Makes a graph the first time, which may initialise the device: a class is there too in a torch
+        that was built without the vendor, and `torch.accelerator.Graph` in every torch.
+        """
+        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
+
+    @cached_property
+    def _can_make_a_graph(self) -> bool:
+        try:
+            self._graph_and_capture[0]()
+        except (RuntimeError, TypeError):
+            return False
+        return True
+
+    def create_graph(self) -> Graph | None:
+        """A new graph of the vendor's class, or `None` where graphs are not supported."""
+        if not self.supports_graphs():
+            return super().create_graph()
+        return self._graph_and_capture[0]()
+
+    def capture_to_graph(
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
+    ) -> AbstractContextManager[Any]:
+        """The vendor's `graph` context manager; with `None` for a graph the work simply runs.
+
+        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
+        """
+        if graph is None:
+            return nullcontext()
+        # By name, and only what was given: vendors differ in the order and in what they take.
+        given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
+        return self._graph_and_capture[1](graph, **given)
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether the current stream is capturing into a graph; starts no device to find out.
+
+        This is torch's word, which serves where the vendor's module has none.
+        """
+        if self._torch_accelerator is None or not self.is_initialized():
+            return False
+        try:
+            return bool(self._torch_accelerator.current_stream().is_capturing())
+        except (AttributeError, RuntimeError):  # an older torch; a device without graphs
+            return False
+
+    @contextmanager
+    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
+        if pool is not None:
+            graph.graph_pool = pool
+        # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
+        with self.stream(self.Stream() if stream is None else stream), graph:
+            yield
+
+
+class Compilation(Base):
+    """Compilation and Triton."""
+
+    @cached_property
+    def _compile_backend(self) -> str:
+        """The same as an attribute, which subclasses state."""
+        return self.backend.compile_backend or _compiler_for(self._device_type)
+
+    def get_compile_backend(self) -> str:
+        """The `backend` to give to `torch.compile`.
+
+        From the declaration. Where that leaves it open: torch's default if the vendor has set one (torch
+        2.13), the compiler registered under the device type (`torch_dynamo_backends`), `"inductor"` if it
+        generates code for this device, else `"aot_eager"`, which compiles forward and backward and runs
+        torch's own kernels.
+        """
+        return self._compile_backend
+
+    def set_compile_backend(self, backend: str) -> None:
+        """Use another `torch.compile` backend; `ValueError` lists those that are registered."""
+        from torch._dynamo import list_backends
+
+        known = list_backends(exclude_tags=())
+        if backend not in known:
+            raise ValueError(
+                f"{self.name}: {backend!r} is not a registered torch.compile backend, "
+                f"expected one of {', '.join(sorted(known))}"
+            )
+        self._compile_backend = backend
+
+    def is_triton_supported(self) -> bool:
+        """Whether Triton kernels run on the device."""
+        return False
+
+    def prefer_triton_grouped_mm(self) -> bool:
+        """Whether a Triton kernel beats `torch._grouped_mm` here."""
+        return False
+
+
+#: Device types for which every inductor generates code; for others its table is asked, which takes seconds.
+_INDUCTORS_OWN = ("cpu", "cuda", "xpu")
+
+
+def _compiler_for(device_type: str) -> str:
+    """The best of torch.compile's backends for a device of which nothing is declared."""
+    if device_type in _INDUCTORS_OWN:
+        return "inductor"
+    try:
+        import torch._dynamo
+
+        default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
+        if isinstance(default, str) and default not in ("inductor", "accel"):
+            return default
+        if device_type in torch._dynamo.list_backends(exclude_tags=()):
+            return device_type
+        from torch._inductor.codegen import common
+        from torch._inductor.codegen.common import get_scheduling_for_device
+
+        # Before torch 2.9 it was called where the graph is lowered, under another name.
+        getattr(common, "init_backend_registration", lambda: None)()
+        known = get_scheduling_for_device(device_type) is not None
+    except ImportError:  # a build without inductor
+        known = False
+    return "inductor" if known else "aot_eager"

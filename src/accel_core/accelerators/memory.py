@@ -1,0 +1,398 @@
+"""Sections of the interface: device memory, page-locked host memory. Amounts are `int` bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
+from accel_core.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
+
+class Memory(Devices):
+    """Device memory.
+
+    A subclass gives `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats` and
+    `total_memory`, and the `*_reserved` pair where there is a caching allocator.
+    """
+
+    def memory_allocated(self, device_index: Device = None) -> int:
+        """Bytes that tensors hold on the device."""
+        raise self._unsupported("memory_allocated")
+
+    def max_memory_allocated(self, device_index: Device = None) -> int:
+        """Peak of `memory_allocated` since the start, or since the last reset."""
+        raise self._unsupported("max_memory_allocated")
+
+    def memory_reserved(self, device_index: Device = None) -> int:
+        """Bytes that the allocator holds, used or not; without a caching allocator, those allocated."""
+        return self.memory_allocated(device_index)
+
+    def max_memory_reserved(self, device_index: Device = None) -> int:
+        """Peak of `memory_reserved` since the start, or since the last reset."""
+        return self.max_memory_allocated(device_index)
+
+    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
+        """Start all peaks again from the present amounts."""
+        raise self._unsupported("reset_peak_memory_stats")
+
+    def reset_max_memory_allocated(self, device_index: Device = None) -> None:
+        """`reset_peak_memory_stats` under its older name: vendors keep one reset for all peaks."""
+        self.reset_peak_memory_stats(device_index)
+
+    def memory_cached(self, device_index: Device = None) -> int:
+        """`memory_reserved` under its older name, without the deprecation warning."""
+        return self.memory_reserved(device_index)
+
+    def max_memory_cached(self, device_index: Device = None) -> int:
+        """`max_memory_reserved` under its older name, without the deprecation warning."""
+        return self.max_memory_reserved(device_index)
+
+    def reset_max_memory_cached(self, device_index: Device = None) -> None:
+        """`reset_peak_memory_stats` under its older name."""
+        self.reset_peak_memory_stats(device_index)
+
+    def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
+        """Start the counts of all that was ever allocated and freed again; nothing where none are kept."""
+        self._index_or_none(device_index)
+
+    def memory_summary(self, device_index: Device = None, abbreviated: bool = False) -> str:
+        """`memory_stats` as a table for people, as `torch.cuda.memory_summary` has it, on every device.
+
+        A number that the device does not tell is a dash. `abbreviated` leaves out the allocator's large and
+        small pool.
+        """
+        index = self._index(device_index)
+        stats = self.memory_stats(index)
+        if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
+            stats = {**Memory.memory_stats(self, index), **stats}
+        try:
+            free = self.mem_get_info(index)
+        except UnsupportedError:
+            free = None
+        pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
+        return _Summary(_summary(self.device_name(index), stats, free, pools))
+
+    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+        """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
+
+        The vendor's own keys stay beside them. The default holds those of the current and peak
+        amounts that the backend can tell.
+        """
+        asked: tuple[tuple[str, Callable[[Device], int]], ...] = (
+            ("allocated_bytes.all.current", self.memory_allocated),
+            ("allocated_bytes.all.peak", self.max_memory_allocated),
+            ("reserved_bytes.all.current", self.memory_reserved),
+            ("reserved_bytes.all.peak", self.max_memory_reserved),
+        )
+        stats = {}
+        for key, ask in asked:
+            try:
+                stats[key] = ask(device_index)
+            except UnsupportedError:
+                continue  # a zero would be a lie, a missing key is not
+        return stats
+
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+        """`(free, total)` bytes of the device.
+
+        The default cannot see other processes: what this process has not reserved counts as free.
+        """
+        total = self.total_memory(device_index)
+        return max(0, total - self.memory_reserved(device_index)), total
+
+    def available_memory(self, device_index: Device = None) -> int:
+        """Bytes that are free for a new process, as far as the vendor can tell."""
+        return self.mem_get_info(device_index)[0]
+
+    def empty_cache(self) -> None:
+        """Give unused cached memory back to the device; nothing where there is no cache."""
+
+    def empty_host_cache(self) -> None:
+        """Give unused page-locked memory, which torch keeps for later, back to the host.
+
+        Nothing where none is kept, and before torch 2.12, which brings this.
+        """
+
+    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
+        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
+        raise self._unsupported("set_per_process_memory_fraction")
+
+
+class Pinning(Base):
+    """Page-locked host memory, from which a copy to the device can run beside other work.
+
+    Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and `_torch_is_pinned`, which
+    have the names and parameters of the interface's hooks. None passes a device: torch deprecated that.
+    """
+
+    #: Gives the manager of memory that is locked otherwise than by torch, or `None`: set by an integration.
+    _pins: Callable[[], Any] | None = None
+
+    def _pinned_otherwise(self) -> Any:
+        """Return the manager that an integration gives, where it is in use; else `None`."""
+        return self._pins() if self._pins is not None else None
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of a host tensor."""
+        return tensor.pin_memory()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """An uninitialised page-locked tensor of that shape and of `tensor`'s data type."""
+        return tensor.new_empty(shape, pin_memory=True)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is page-locked."""
+        return bool(tensor.is_pinned())
+
+    def pin_memory(
+        self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
+    ) -> torch.Tensor:
+        """Page-locked host memory for `tensor`.
+
+        With `make_copy` it holds the tensor's values. Without, the tensor is only a template: the
+        memory is uninitialised, and `match_shape=False` makes it one-dimensional.
+        """
+        if pins := self._pinned_otherwise():
+            return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
+        if make_copy:
+            return self._torch_pin_memory(tensor)
+        return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
+
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
+        """An uninitialised page-locked host tensor.
+
+        The size comes as in `torch.empty`: numbers, or one sequence. Raises `ValueError` when
+        `device` is not the CPU.
+        """
+        self._require_host(device)
+        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+        template = self._torch.empty(0, dtype=dtype, device="cpu")
+        pins = self._pinned_otherwise()
+        return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
+
+    def pin_empty_like(
+        self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """An uninitialised page-locked host tensor of `tensor`'s shape, and its data type unless given.
+
+        Raises `ValueError` when `device` is not the CPU.
+        """
+        return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is page-locked."""
+        pins = self._pinned_otherwise()
+        return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
+
+    def unpin_memory(self, tensor: torch.Tensor) -> None:
+        """Give page-locked memory back; nothing for torch's, which goes with its last tensor."""
+        if pins := self._pinned_otherwise():
+            pins.unpin(tensor)
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock `num_bytes` of host memory at `address`; False where the runtime cannot."""
+        return False
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`."""
+
+    def pin_memory_alignment(self) -> int:
+        """Bytes to which `register_host_memory` needs its address aligned; 1 when it does not matter."""
+        return 1
+
+    def _require_host(self, device: Any) -> None:
+        try:
+            on_host = self._torch.device(device).type == "cpu"
+        except RuntimeError:
+            on_host = False
+        if not on_host:
+            raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
+
+
+#: Rows of the summary by torch's key: amounts of bytes, then counts.
+_ROWS = {
+    "allocated_bytes": "allocated memory",
+    "active_bytes": "active memory",
+    "requested_bytes": "requested memory",
+    "reserved_bytes": "reserved memory",
+    "inactive_split_bytes": "held in pieces",
+    "allocation": "allocations",
+    "active": "active allocations",
+    "segment": "reserved segments",
+    "inactive_split": "pieces held",
+}
+_COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed": "ever freed"}
+_EVENTS = {"num_alloc_retries": "retries after a full device", "num_ooms": "out of memory"}
+
+
+class _Summary(str):
+    """A text that notebooks show with its line ends."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self))
+
+
+def _summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: list[str]) -> str:
+    """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
+    titles = _line("", _COLUMNS.values())
+    rule = "-" * len(titles)
+    lines = [f"Memory of {device}".center(len(rule)).rstrip(), rule, titles, rule]
+    for key, label in _ROWS.items():
+        shown = _bytes if key.endswith("_bytes") else str
+        for pool in pools:
+            values = [stats.get(f"{key}.{pool}.{column}") for column in _COLUMNS]
+            if any(value is not None for value in values):
+                name = label if pool == "all" else f"  {pool.replace('_', ' ')}"
+                lines.append(_line(name, ("-" if value is None else shown(value) for value in values)))
+    if lines[-1] is rule:
+        lines.append("The device reports no memory statistics.")
+    notes = [f"{label}: {stats[key]}" for key, label in _EVENTS.items() if key in stats]
+    if memory is not None:
+        notes.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
+    return "\n".join([*lines, rule, *filter(None, ["; ".join(notes)])])
+
+
+def _line(first: str, cells: Iterable[object]) -> str:
+    return first.ljust(28) + "".join(f" | {cell:>12}" for cell in cells)
+
+
+def _bytes(amount: int) -> str:
+    """`"1536 KiB"`: in the unit that leaves at most five digits."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(amount) < 10_000:
+            return f"{amount} {unit}"
+        amount = round(amount / 1024)
+    return f"{amount} GiB"
+
+
+_T = TypeVar("_T")
+#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
+_NO_LOCKS = (
+    "no pinned memory allocator",
+    "register PrivateUse1HooksInterface",
+    "getPinnedMemoryAllocator",
+    "host memory allocator is not implemented",
+)
+
+
+def lacks_page_locks(error: RuntimeError) -> bool:
+    """Whether torch refuses page-locked memory as the device has none, and not as the host's is full."""
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
+
+
+class TorchMemory(Pinning, Memory, TorchDevice):
+    """Page-locked memory where torch has it for the device; statistics and totals from where they are."""
+
+    #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
+    _locks_pages: bool | None = None
+
+    def _page_locked(self, make: Callable[[], _T], ordinary: Callable[[], _T]) -> _T:
+        """Return `make()` if torch page-locks host memory for this device, else `ordinary()`."""
+        if self._locks_pages is None:
+            self._locks_pages = self._tries_to_lock()
+        return make() if self._locks_pages else ordinary()
+
+    def _tries_to_lock(self) -> bool:
+        """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
+        try:
+            return self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu"
+        except RuntimeError as error:
+            return not lacks_page_locks(error)  # whoever asked is told of all else
+
+    def _where_pages_lock(self, function: Callable[[], None]) -> None:
+        """Call it for a device with page-locked memory; before the device starts nothing is kept there."""
+        if self._locks_pages is not None or self.is_initialized():
+            self._page_locked(function, lambda: None)
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
+        return self._page_locked(tensor.pin_memory, tensor.clone)
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Page-locked memory without values; ordinary memory where the device has no other."""
+        ordinary = partial(tensor.new_empty, shape)
+        return self._page_locked(partial(ordinary, pin_memory=True), ordinary)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
+        return self._locks_pages is not False and super()._torch_is_pinned(tensor)
+
+    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+        """The vendor's statistics, flat, with torch's keys.
+
+        Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
+        """
+        index = self._index_or_none(device_index)
+        given = () if index is None else (index,)
+        torchs = getattr(self._torch_accelerator, "memory_stats", None)
+        return self._part("memory_stats", *given, torchs=torchs) or super().memory_stats(index)
+
+    def total_memory(self, device_index: Device = None) -> int:
+        """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
+        index = self._index(device_index)
+        total = getattr(self._part("get_device_properties", index), "total_memory", None)
+        if total is not None:
+            return int(total)
+        # Not `self.mem_get_info`: its default asks for the total.
+        if (ask := self._lookup("mem_get_info")) is not None:
+            return int(ask(index)[1])
+        if (ask := getattr(self._torch_accelerator, "get_memory_info", None)) is not None:
+            with suppress(RuntimeError):
+                return int(ask(index)[1])
+        return super().total_memory(index)
+
+    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
+        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
+        limit = self._lookup("set_per_process_memory_fraction")
+        if limit is None:
+            super().set_per_process_memory_fraction(fraction, device_index)
+        if isinstance(fraction, (str, bytes, bool)) or not hasattr(fraction, "__float__"):
+            raise InvalidArgumentError(
+                f"{self.name}: a memory fraction of {fraction!r} ({type(fraction).__name__}) was given, "
+                "expected a number from 0 to 1"
+            )
+        index = self._index_or_none(device_index)
+        if index is not None and has_parameter(limit, "device"):
+            limit(float(fraction), index)
+        else:
+            with self.device_guard(index):
+                limit(float(fraction))
+
+
+class TorchRuntime(Devices, TorchDevice):
+    """Host memory is registered by `torch.<type>.<type>rt()`: `cudart().cudaHostRegister`, `supart()`.
+
+    So torch names it for CUDA and ROCm, and vendors after it. Without such a function nothing is registered.
+    """
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock host memory; False without a device, or where the vendor's module has no way to.
+
+        Raises what the vendor's `check_error` raises where the driver refuses: torch's `CudaError`, a
+        `RuntimeError`.
+        """
+        return self._call_runtime("HostRegister", address, num_bytes, 0)
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`. Raises as that does, for memory that is not registered too."""
+        self._call_runtime("HostUnregister", address)
+
+    def _call_runtime(self, name: str, *given: int) -> bool:
+        """Call a function of the vendor's runtime; False without it or without a device to use it on."""
+        runtime, check = self._lookup(f"{self._device_type}rt"), self._lookup("check_error")
+        if runtime is None or check is None or not self.is_available():
+            return False
+        function = getattr(runtime(), f"{self._device_type}{name}", None)
+        if function is None:
+            return False
+        check(int(function(*given)))
+        return True

@@ -1,0 +1,232 @@
+"""Sections of the interface: streams and events, stand-ins for devices without; profiler ranges."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from accel_core._support.torch_import import import_torch
+from accel_core.accelerators.devices import Base, Devices
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
+    from accel_core.backend import Backend
+
+
+class HostEvent:
+    """A moment on the host's clock, with the calling convention of `torch.cuda.Event`.
+
+    Recording first waits for the device, so the time between two events covers the work between them.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        self._enable_timing = enable_timing
+        self._recorded_ns: int | None = None
+
+    def _wait(self) -> None:
+        """Wait for the device; an accelerator whose device runs behind puts its `synchronize` here."""
+
+    def record(self, stream: object = None) -> None:
+        """Mark this moment, at which all earlier work has finished."""
+        self._wait()
+        self._recorded_ns = time.perf_counter_ns()
+
+    def elapsed_time(self, end_event: HostEvent) -> float:
+        """Milliseconds from this event to `end_event`, both recorded and made with `enable_timing=True`."""
+        if not (self._enable_timing and end_event._enable_timing):
+            raise RuntimeError("elapsed_time needs both events made with enable_timing=True")
+        if self._recorded_ns is None or end_event._recorded_ns is None:
+            raise RuntimeError("elapsed_time needs both events recorded")
+        return (end_event._recorded_ns - self._recorded_ns) / 1e6
+
+    def query(self) -> bool:
+        """True: work before the event had finished when it was recorded."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once, for the same reason."""
+
+    def wait(self, stream: object = None) -> None:
+        """Return at once, for the same reason."""
+
+
+class HostStream:
+    """The only queue of a device without user streams: order holds by itself, so nothing has to wait."""
+
+    #: What is copied beside it is not beside it: who would overlap work can tell.
+    one_queue: ClassVar[bool] = True
+    _event: ClassVar[type[HostEvent]] = HostEvent
+
+    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
+        self.priority = priority
+
+    def _wait(self) -> None:
+        """Wait for the device, as in `HostEvent`."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Return at once: the other stream is the same queue."""
+
+    def wait_event(self, event: object) -> None:
+        """Return at once: the event was recorded in the same queue."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record `event`, or a new one, and return it."""
+        event = self._event() if event is None else event
+        event.record()  # of this only queue: Metal's events take no stream
+        return event
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished all its work."""
+        self._wait()
+
+    def query(self) -> bool:
+        """Wait for the device, then True: all work has finished."""
+        self._wait()
+        return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Streams(Devices):
+    """Streams and events.
+
+    To type checkers they are `torch.Stream` and `torch.Event`, as every vendor's are. Stand-ins have the same
+    methods, and are of torch's classes where torch has a stream of the device.
+    """
+
+    @cached_property
+    def Event(self) -> type[torch.Event]:
+        """The vendor's event class, called as `Event(enable_timing=True)`.
+
+        Where the vendor has none: a class that waits for the device and reads the host's clock.
+        """
+        return cast("Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()}))
+
+    @cached_property
+    def Stream(self) -> type[torch.Stream]:
+        """The vendor's stream class, called as `Stream()` or `Stream(device=..., priority=...)`.
+
+        Where the device has no user streams: a class with the same methods, all of one queue.
+        """
+        members = {
+            "_wait": lambda _: self.synchronize(),
+            "_event": self.Event,
+            # Every one is the current one, so that who asks whether his is finds that it is.
+            "__eq__": lambda this, other: type(this) is type(other),
+            "__hash__": lambda this: hash(type(this)),
+        }
+        return cast("Any", type("Stream", (HostStream,), members))
+
+    @cached_property
+    def _only_stream(self) -> torch.Stream:
+        return self.Stream()
+
+    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
+        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        return cast("Any", stream) if hasattr(stream, "__enter__") else nullcontext()
+
+    def set_stream(self, stream: torch.Stream) -> None:
+        """Make `stream` the current one of its device for this thread, until another is set.
+
+        The default does nothing: in one queue every stream is the current one. Prefer `stream`, which
+        restores the one before.
+        """
+
+    def current_stream(self, device_index: Device = None) -> torch.Stream:
+        """The stream that work of this thread goes to on that device."""
+        self._index_or_none(device_index)
+        return self._only_stream
+
+    def default_stream(self, device_index: Device = None) -> torch.Stream:
+        """The device's default stream; the current one where the vendor names no default (xpu)."""
+        return self.current_stream(device_index)
+
+
+class Ranges(Base):
+    """Ranges in a profiler's timeline."""
+
+    #: Whether `range_push` and `range_pop` take an NVTX domain.
+    supports_nvtx_domain: bool = False
+
+    def __init__(self, backend: Backend | None = None) -> None:
+        super().__init__(backend)
+        self._ranges = threading.local()
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open a named range in the profiler's timeline; never raises.
+
+        The default is `torch.profiler.record_function`, at no cost while no profiler runs. `domain`
+        and `category` are for vendors that have them.
+        """
+        entered = None
+        if self._torch.autograd._profiler_enabled():
+            entered = self._torch.profiler.record_function(str(msg))
+            entered.__enter__()
+        # A range opened while no profiler ran is kept too, so that its end closes nothing else.
+        self._open_ranges().append(entered)
+
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the range that this thread opened last; nothing where there is none; never raises."""
+        ranges = self._open_ranges()
+        if ranges and (entered := ranges.pop()) is not None:
+            entered.__exit__(None, None, None)
+
+    def _open_ranges(self) -> list[Any]:
+        return self._ranges.__dict__.setdefault("stack", [])  # this thread's
+
+    @contextmanager
+    def range(self, msg: str) -> Iterator[None]:
+        """A context manager around `range_push` and `range_pop`."""
+        self.range_push(msg)
+        try:
+            yield
+        finally:
+            self.range_pop()
+
+
+@cache  # registered only as long as somebody holds it
+def _record_nothing(device_type: str) -> Any:
+    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    torch: Any = import_torch()
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(device_type)
+    library.impl("record_stream", lambda *_: None, key)
+    return library
+
+
+def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
+    """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+
+    Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue, no
+    memory can be given away too early.
+    """
+    kind = torch.Stream
+    try:
+        now = torch.accelerator.current_stream()
+        numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
+        members = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+        made = type("Stream", (one_queue, kind), members)
+        stream = made()
+    except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
+        return one_queue
+    try:
+        tensor = torch.empty(1, device=device_type)
+    except RuntimeError:  # a device that holds no tensors yet has none to record
+        return made
+    try:
+        tensor.record_stream(stream)
+    except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+        _record_nothing(device_type)
+    return made

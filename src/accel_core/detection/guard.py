@@ -1,0 +1,175 @@
+"""A plugin's and a vendor's code runs guarded: announced, quiet, its changes put back.
+
+`announce` says what is about to run, `quiet` keeps its output away from the program's, `restoring` puts back
+the five parts of the process that vendors' packages are known to change: the working directory, `os.environ`,
+`sys.path`, `torch.cuda` and the filters of `warnings`. Everything else stays as they leave it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from accel_core._support import fork_safe_lock
+from accel_core.errors import raise_if_users
+
+_log = logging.getLogger(__name__)
+
+# --- Announced -----------------------------------------------------------------------------------------
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("accel_core_steps", default=None)
+
+
+#: The step that began last in this thread or task.
+last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
+
+
+def announce(step: str) -> None:
+    """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
+    _log.info("%s", step)
+    last_step.set(step)
+    listener = _listener.get()
+    if listener is not None:
+        listener(step)
+
+
+@contextlib.contextmanager
+def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call `listener` with each step that this thread or task announces, until the block ends."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+# --- Quiet ---------------------------------------------------------------------------------------------
+# `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
+# two threads that leave in the wrong order would lose stdout for good.
+
+_lock = fork_safe_lock()
+#: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
+_thread = threading.local()
+_active = 0
+
+
+class _Router:
+    """Stands in for `sys.stdout`: a thread's output goes to its target, everybody else's where it was."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        target = getattr(_thread, "target", None)
+        return getattr(self._stream if target is None else target(), name)
+
+
+@contextlib.contextmanager
+def quiet(into: TextIO | None = None) -> Iterator[None]:
+    """Send what this thread prints to stderr until the block ends, or `into` another stream."""
+    global _active
+    before = getattr(_thread, "target", None)
+    with _lock:
+        _active += 1
+        if not isinstance(sys.stdout, _Router):
+            sys.stdout = _Router(sys.stdout)
+        router: Any = sys.stdout
+    _thread.target = lambda: sys.stderr if into is None else into
+    try:
+        yield
+    finally:
+        _thread.target = before
+        with _lock:
+            _active -= 1
+            if not _active and (sys.stdout is None or isinstance(sys.stdout, _Router)):
+                sys.stdout = router._stream
+
+
+def _count_again() -> None:
+    """Count this thread alone, the one that a forked child has."""
+    global _active
+    _active = int(getattr(_thread, "target", None) is not None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_again)
+
+
+# --- Put back ------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """Whether the changes that the chosen vendor's package needs are kept."""
+
+    #: Set in the block: the environment, additions to `sys.path`, and `torch.cuda` stay.
+    stays = False
+
+
+@contextlib.contextmanager
+def restoring(who: object) -> Iterator[Kept]:
+    """Put back what the block changes of the five parts; the log names `who` and what it changed.
+
+    Any `BaseException` but `SystemExit` and `KeyboardInterrupt` (PyO3's `PanicException`, say) is re-raised
+    as `RuntimeError`, unless the program's own signal handler raised it. While other threads run the
+    environment stays: one of them may have changed it.
+    """
+    torch = sys.modules.get("torch")
+    cuda = torch and vars(torch).get("cuda")
+    directory, environ, path, entries = _directory(), os.environ, sys.path, [*sys.path]
+    # As `os.environ` holds them: to decode each variable costs more than all else here.
+    variables = {**getattr(environ, "_data", {})} if threading.active_count() == 1 else {}
+    kept, changed = Kept(), []
+    with warnings.catch_warnings():
+        filters = [*warnings.filters]
+        try:
+            yield kept
+        except BaseException as error:
+            kept.stays = False
+            if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
+                raise
+            raise_if_users(error)
+            raise RuntimeError(f"{who} raised {type(error).__name__}") from error
+        finally:
+            if directory and _directory() != directory:
+                with contextlib.suppress(OSError):  # it is gone
+                    os.chdir(directory)
+                    changed.append("the working directory")
+            if not kept.stays and variables and _put_back(environ, variables):
+                changed.append("the environment")
+            left = [*sys.path]
+            sys.path = path
+            path[:] = [*left, *(e for e in entries if e not in left)] if kept.stays else entries
+            if path != left:
+                changed.append("sys.path")
+            if torch is not None and not kept.stays and vars(torch).get("cuda") is not cuda:
+                vars(torch)["cuda"] = cuda
+                changed.append("torch.cuda")
+            if warnings.filters != filters:
+                changed.append("the filters of warnings")
+            if changed:
+                _log.info("%s changed %s: put back", who, ", ".join(changed))
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
+    except OSError:
+        return None
+
+
+def _put_back(environ: Any, before: dict[Any, Any]) -> bool:
+    """Make `environ` the environment again, with the variables of `before`; whether it was another."""
+    now: dict[Any, Any] = environ._data
+    if os.environ is environ and now == before:
+        return False
+    os.environ = environ  # noqa: B003 - the very object that was there
+    environ.clear()
+    environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in before.items()})
+    return True

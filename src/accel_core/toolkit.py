@@ -1,0 +1,84 @@
+"""Names for tools beside the core: detecting and judging candidates, steps in children, machine facts.
+
+accel-train, accel-tools and accel-testing import this and the public names of `accel_core`, and nothing else
+of it; so may anybody who writes a command for `accel` (entry points of group `accel.commands`). The four are
+released together, and what stands here may change from one release to the next.
+
+Importing it imports neither torch nor the rest: each name is resolved when it is first used.
+"""
+
+from __future__ import annotations
+
+#: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
+_HOMES = {
+    # The question: candidates, what each comes to, what would be chosen.
+    "detection": ("How", "autoload", "discovery", "guard", "messages"),
+    "detection.autoload": ("Spoiler", "spoilers"),
+    "detection.device": ("installed_imports",),
+    "detection.discovery": ("declarers", "find as find_candidates", "installed_names"),
+    "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
+    "detection.select": ("Survey", "select", "survey"),
+    "operators": ("providers",),
+    "ops": ("is_host_code",),
+    # The process's own choice, exchanged.
+    "current": ("exact", "exchange", "named", "overriding"),
+    "accelerators.devices": ("missing_defaults",),
+    "accelerators.memory": ("lacks_page_locks",),
+    "accelerators.cpu": ("CPUAccelerator",),
+    # A step in a child process, and code that is not ours.
+    "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
+    "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
+    # The machine.
+    "": ("machine as host",),
+    "machine": ("devices", "vendors", "visible_devices"),
+    "machine.placement": ("placement",),
+    # Settings and declarations.
+    "settings": (
+        "ACCEL_ALLOW",
+        "ACCEL_PROBE",
+        "DS_ACCELERATOR",
+        "OURS",
+        "Pin",
+        "Settings",
+        "Variable",
+        "entry_points",
+        "flag",
+        "normalize_distribution",
+        "parse_pin",
+        "read as read_settings",
+        "whole_number",
+    ),
+    "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
+    "hookspecs": ("LEVELS",),
+    # What a command prints, and with which options.
+    "errors": ("clean", "printable", "shown"),
+    "cli": ("options", "page", "text"),
+    "cli.output": ("Output", "answering", "status_of"),
+    "cli.page": ("to_text",),
+}
+_HOME = {
+    shown: (module, name)
+    for module, names in _HOMES.items()
+    for name, _, shown in ((*entry.partition(" as ")[:2], entry.rpartition(" as ")[2]) for entry in names)
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the names, not two
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOME[name]
+    home = import_module(f"accel_core.{module}".rstrip("."))
+    try:
+        value = getattr(home, attribute)
+    except AttributeError:  # a module of it
+        value = import_module(f"{home.__name__}.{attribute}")
+    globals()[name] = value  # the next use is a plain attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
