@@ -104,8 +104,7 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     distributed = import_torch().distributed
     if not distributed.is_available():
         raise LaunchError("this build of torch has no torch.distributed")
-    patience = timedelta(seconds=effort.patience)
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     accelerator.empty_cache()  # the ranks want the memory that the measurements before have given back
     jobs = [_job(accelerator, effort, rank, count, store.port) for rank in range(count)]
 
