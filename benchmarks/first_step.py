@@ -1,9 +1,9 @@
-"""`python -m benchmarks.first_step`: from `python train.py` to the end of its first step, with accel and without.
+"""`python -m benchmarks.first_step`: seconds from `python train.py` to the end of its first step.
 
-Each program trains one step of a small network and ends there; the clock runs from the start of the process. Both
-forms of a program are the same but for the lines in `_FORMS`. On `acme`, a simulated device, plain torch trains there
-without accel too; a framework cannot, so its peer trains on the CPU of the same process, with the device beside it.
-A framework that is not installed is left out: `./dev bench_first_step` has them all.
+Each program trains one step of a small network and ends there; the clock runs from the start of the process.
+Both forms of a program are the same but for the lines in `_FORMS`. On `acme`, a simulated device, plain torch
+trains there without accel too; a framework cannot, so its peer trains on the CPU of the same process, with the
+device beside it. What is not installed is left out: `./dev bench_first_step` has all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.harness import COMPILED, Row, in_turns, ratio_row, show
 _ROUNDS = 7
 _BOUND = 1.02
 
-#: The end of a program: nothing of the interpreter's own end is measured, and the parent sees that it came so far.
+#: The end of a program: the interpreter's own end is not measured, and the parent sees that it came so far.
 _END = "\nprint('first step done', flush=True)\nimport os; os._exit(0)\n"
 
 _TORCH = """
@@ -74,7 +74,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 sizes = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=16)
 model = LlamaForCausalLM(LlamaConfig(**sizes))
 data = [{{"input_ids": torch.tensor([1, 2, 3]), "labels": torch.tensor([1, 2, 3])}}] * 8
-args = Arguments(output_dir="out", max_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, **options)
+args = Arguments(output_dir="out", max_steps=1, report_to=[], save_strategy="no", **options)
 Trainer(model=model, args=args, train_dataset=data).train()
 """
 #: The import that a row needs, the program, and the lines with accel and without.
@@ -97,14 +97,22 @@ _FORMS = {
     ),
     "transformers": (
         _TRANSFORMERS,
-        "from accel_train.transformers import AcceleratorArguments\n"
-        "class Arguments(AcceleratorArguments, TrainingArguments): pass\n"
-        "options = {}",
+        (
+            "from accel_train.transformers import AcceleratorArguments\n"
+            "class Arguments(AcceleratorArguments, TrainingArguments): pass\n"
+            "options = {}"
+        ),
         "Arguments, options = TrainingArguments, {'use_cpu': True}",
     ),
 }
 _NAMES = {"torch": "plain torch", "deepspeed": "DeepSpeed", "lightning": "Lightning"}
-_ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29876"}
+_ONE_RANK = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29876",
+}
 
 
 def rows(rounds: int = _ROUNDS) -> list[Row]:

@@ -58,9 +58,9 @@ def pattern(step: str) -> re.Pattern[str]:
 
 def rows() -> list[object]:
     """The rows that a shell follows; long ones by night."""
+    night = pytest.mark.nightly(reason="each imports torch or starts several commands")
     return [
-        pytest.param(row, id=row["steps"][0][:50], marks=[pytest.mark.nightly] if row.get("night") else [])
-        for row in SHELL
+        pytest.param(row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []) for row in SHELL
     ]
 
 

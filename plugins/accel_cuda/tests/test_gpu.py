@@ -1,4 +1,4 @@
-"""accel-cuda on a real device: the kit's checks, and what the kit cannot know of NVIDIA's and AMD's software."""
+"""accel-cuda on a real device: the kit's checks, and what the kit cannot know of the vendors' software."""
 
 from __future__ import annotations
 
