@@ -119,10 +119,7 @@ def two_ways(world, first: str, second: str, **fields: object) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
-    [
-        ("no A", "no B", "no A; no B"),
-        ("torch has neither", "torch has neither", "torch has neither"),
-    ],
+    [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
 )
 def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
     caplog.set_level("INFO", "accel_core")  # in full

@@ -28,10 +28,7 @@ def test_usable(torch_world):
 
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin for another platform with a broken vendor: policy comes first."""
-    fields = {
-        "requires": ("absent>1",),
-        "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",)),
-    }
+    fields = {"requires": ("absent>1",), "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",))}
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
     assert judge().status is Status.NO_DEVICE
