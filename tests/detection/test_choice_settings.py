@@ -241,7 +241,7 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
 
 # ---------------------------------------------------------------------------- strict
 
-NVIDIA = vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",)))
+NVIDIA = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
 CARD = devices.Evidence(nodes=("/dev/davinci0",))
 
 
@@ -314,10 +314,10 @@ def test_strict_holds_no_missing_answer_against_a_backend_without_its_device(tor
 
 
 def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
-    integrated = vendors.KnownHardware(
-        "Intel integrated GPU", "xpu", "accel-xpu", devices.Evidence(pci=("8086",)), integrated=True
+    integrated = vendors.Vendor(
+        "Intel integrated GPU", "xpu", evidence=devices.Evidence(pci=("8086",)), integrated=True
     )
-    known = (NVIDIA, vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", CARD), integrated)
+    known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
     monkeypatch.setattr(vendors, "known_hardware", lambda: known)
     torch_world.backend("npu", extra=NO_DEVICE)
     assert chosen().missing_plugins == (
