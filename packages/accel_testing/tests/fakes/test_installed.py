@@ -193,7 +193,7 @@ def test_isolated_nothing_of_the_users_decides(
     mlu: World, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ):
     """Neither plugins, nor variables, nor the machine's hardware."""
-    seen = vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", vendors.Evidence(("/dev/nvidia0",), ()))
+    seen = vendors.Vendor("NVIDIA GPU", "cuda", evidence=vendors.Evidence(("/dev/nvidia0",), ()))
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (seen,))
     monkeypatch.setenv("DS_ACCELERATOR", "mlu")
     monkeypatch.setenv("ACCEL_BLOCK", "acme")
