@@ -293,7 +293,7 @@ class TestHidden:
         monkeypatch.setenv(name, "")
         assert machine.said() == (
             f"{name}='' hides every device",
-            f"unset {name}, or name in it the devices to use",
+            f"unset {name}, or set it to the devices to use",
             0,
         )
 
@@ -307,9 +307,9 @@ class TestHidden:
         assert reason.endswith("; Slurm gave the job 4711 none")
         assert hint == "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
         # Slurm gave some, or would not say: then it is the variable.
-        assert machine.said()[1] == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
+        assert machine.said()[1] == "unset ACME_VISIBLE_DEVICES, or set it to the devices to use"
         monkeypatch.setenv("SLURM_JOB_GPUS", "2")
-        assert machine.said(backend)[1] == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
+        assert machine.said(backend)[1] == "unset ACME_VISIBLE_DEVICES, or set it to the devices to use"
 
     def test_the_first_that_is_set_counts_and_each_filter_by_itself(self, machine, monkeypatch):
         monkeypatch.setenv("ACME_VISIBLE_DEVICES", "0")

@@ -45,7 +45,7 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"document": "accel info"}, "it is JSON, and not the output of `accel bench --json`"),
+        ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
         ({"schema": 2}, "its schema is 2, and this accel-core reads 1"),
         ({"measurements": {}}, "it is damaged: '{}' where list must be"),
         ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
@@ -71,7 +71,7 @@ def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
         (b"", "it is not the output of `accel bench --json`: Expecting value"),
         (b'{"document": "accel be', "it is not the output of `accel bench --json`"),
         (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
-        (b"[1]", "it is JSON, and not"),
+        (b"[1]", "it is JSON, but not"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b" " * (5 * 2**20), "more than 4 MiB"),
     ],

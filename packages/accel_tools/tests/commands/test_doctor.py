@@ -56,7 +56,7 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert (done.returncode, done.stderr) == (0, "")
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong."
-    assert rest == ["✓  Backends", "", "`accel doctor --all` says all that was seen."]
+    assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
     document = accel.json(*ONE)
     assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
     assert findings(document)["npu"]["what"] == "usable, 2 devices"
@@ -182,7 +182,7 @@ def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
-    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 300")
+    assert (finding["level"], finding["step"]) == ("warning", "allow more time: --timeout 300")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

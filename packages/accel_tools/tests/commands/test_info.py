@@ -84,7 +84,7 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
     problems = document["problems"]
     assert problems["device_name(0)"] == "TypeError: it gave {'index': 0} (dict), expected str"
     assert problems["available_memory(0)"] == "TypeError: it gave nan (float), expected int"
-    assert problems["device_properties(0)"] == "TypeError: its total_memory is inf (float)"
+    assert problems["device_properties(0)"] == "TypeError: total_memory is inf (float), expected int"
     page = accel("info", "card").stdout
     assert "100000 devices" in page
     assert "99872 more, not examined." in page

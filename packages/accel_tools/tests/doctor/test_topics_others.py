@@ -58,7 +58,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
 
 
 UNKNOWN = "what Accelerate 1.15.0 would choose is not known"
-MORE = " (--timeout gives it longer)"
+MORE = " (--timeout allows more)"
 
 
 @pytest.mark.parametrize(

@@ -75,4 +75,4 @@ def test_its_builders_are_used_where_they_can_be_compiled(child, on_external, tm
     assert found["listed"] == [True] * 5
     for name in only_here:
         assert found["reasons"][name] == ("" if compiler else found["reasons"]["UtilsBuilder"])
-    assert compiler or "no SYCL compiler icpx" in found["reasons"]["UtilsBuilder"]
+    assert compiler or "the SYCL compiler icpx is not on PATH" in found["reasons"]["UtilsBuilder"]

@@ -142,7 +142,7 @@ with init_process_group(timeout=30) as rank:
         1,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "has a process group already" in ended.stdout
+    assert "already has a process group" in ended.stdout
     for line in (
         "LaunchError silence=-1 is not valid, expected seconds above 0",
         "LaunchError timeout=0 is not valid, expected a datetime.timedelta, or seconds above 0",
@@ -240,7 +240,7 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     first, second = ranks(code, 2)
-    there = "torch.distributed has a process group already. Call init_process_group() once."
+    there = "torch.distributed already has a process group. Call init_process_group() only once."
     assert first.stdout == f"RankMismatchError rank 1 (host {HOST}) cannot start: {there}\n", first.stderr
     assert second.stdout == f"LaunchError {there}\n", second.stderr
 
@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_named(ranks):
     assert ended.returncode == 1
     message = f"LaunchError: rank 0 (host {HOST}) cannot listen at 127.0.0.1:{port}: the port is in use"
     assert message in ended.stderr
-    assert "another one to every rank, with MASTER_PORT" in ended.stderr
+    assert "every rank another port, with MASTER_PORT" in ended.stderr
     assert "RankLostError" not in ended.stderr
 
 
@@ -387,7 +387,7 @@ for who in range(2):
     assert [end.returncode for end in ended] == [0, 0], ended
     for end, other in zip(ended, (1, 0), strict=True):
         # Once told, and nothing of torch's about a store.
-        said = [line for line in end.stderr.splitlines() if "is heard of again" not in line]
+        said = [line for line in end.stderr.splitlines() if "has answered again" not in line]
         assert said == [f"rank {other} (host {HOST}) was not heard of for 0.5 s"]
 
 

@@ -289,7 +289,7 @@ def test_without_a_compiler_the_reason_is_told(
     else:
         monkeypatch.setenv("PATH", str(tools))
         monkeypatch.setattr("sysconfig.get_path", lambda *a, **k: str(tmp_path))
-        expected = "there is no ninja"
+        expected = "ninja, with which torch compiles, is missing"
     assert not builder.is_built()
     assert builder.compatibility().startswith(expected)
     assert not builder.is_compatible(verbose=True)

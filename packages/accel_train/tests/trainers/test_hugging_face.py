@@ -134,4 +134,4 @@ except accel_core.IntegrationError as error:
 def test_an_older_accelerate_is_named(on_acme: Callable[..., Any]) -> None:
     said = on_acme(OLD.replace("29999", str(free_port()))).answer
     assert "does not start acme's ranks: Your assigned backend accl is not available, please use gloo" in said
-    assert said.endswith("it is too old: pip install -U accelerate")
+    assert said.endswith("this release is too old: pip install -U accelerate")

@@ -1,7 +1,7 @@
-"""Portable builders: the optimiser operators, written on torch's own, so that any device runs them.
+"""Portable builders: the optimizer operators, written with torch's own operators, for any device.
 
-Nothing is compiled. `load()` gives a module with the functions of the compiled one, under their
-names and calling conventions. Importing this package does not import torch.
+Nothing is compiled. `load()` returns a module that has the functions of the compiled one, with the same names
+and arguments. Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Portable:
 
     def builder(self) -> NoReturn:
         """Raise `UnsupportedError`: there is no extension to build ahead of time."""
-        raise UnsupportedError(f"{self.NAME}: the portable operator is Python: it needs load(), but no build")
+        raise UnsupportedError(
+            f"{self.NAME}: the portable operator is Python and needs no build: call load()"
+        )
 
 
 class FusedAdamBuilder(_Portable):
