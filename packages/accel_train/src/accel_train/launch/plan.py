@@ -32,7 +32,7 @@ _MOST_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """What the launcher knows about the accelerator on this host."""
+    """Facts about the accelerator on this host."""
 
     #: Name, and `name@distribution` where only that says which is meant.
     name: str

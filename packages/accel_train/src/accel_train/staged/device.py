@@ -1,4 +1,4 @@
-"""What the staged process group needs of an accelerator, as a protocol; its name in torch.distributed."""
+"""Protocol of an accelerator for the staged process group, and the name of the group in torch.distributed."""
 
 from __future__ import annotations
 
