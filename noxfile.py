@@ -336,7 +336,7 @@ def deepspeed_oldest(session: nox.Session) -> None:
     names = (
         "two_ranks_on_this_host",
         "other_hosts_get_the_choice_and_the_activation",
-        "help_is_the_launchers",
+        "status_and_words",
     )
     launch = [f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}" for name in names]
     found = ("packages/accel_train/tests/deepspeed/test_activate.py", *launch)

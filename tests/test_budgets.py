@@ -1,98 +1,19 @@
-"""The budgets of the core, which count and measure no time: what finding and choosing may consist of.
-
-Where a bound of issues 21 and 22 is missed, what was reached is held beside it, so that it does not grow.
-"""
+"""What finding and choosing may consist of, counted; `tools/size.py` bounds the lines."""
 
 from __future__ import annotations
 
-import ast
-import io
-import tokenize
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from accel_tests.tools import TREE, load
 
-CORE = Path(__file__).resolve().parents[1] / "src/accel_core"
-DOORS = CORE.parents[1] / "packages/accel_train/src/accel_train/doors"
-_SILENT = (
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-)  # fmt: skip
-
-
-def lines_of_code(*files: Path) -> int:
-    """Lines without blanks, comments and docstrings."""
-    return sum(map(_lines, files))
-
-
-def _lines(file: Path) -> int:
-    text = file.read_text("utf-8")
-    said: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if (
-            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and ast.get_docstring(node) is not None
-        ):
-            said |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _SILENT:
-            code |= {*range(token.start[0], token.end[0] + 1)}
-    return len(code - said)
-
-
-def test_the_core_stays_small():
-    """Issue 22 asks for 6,500; 7,554 were reached, and what issues 24 and 25 need took the rest."""
-    assert lines_of_code(*CORE.rglob("*.py")) <= 7_720
-
-
-def test_finding_and_choosing_stay_small():
-    files = [file for file in (CORE / "detection").glob("*.py") if file.name != "__init__.py"]
-    assert len(files) <= 15
-    assert lines_of_code(*files) <= 1_921  # issue 21 asks for 1,900
+DOORS = TREE / "packages/accel_train/src/accel_train/doors"
+_SIZE = load("size")
 
 
 @pytest.mark.parametrize("file", sorted(DOORS.glob("[a-z]*.py")), ids=lambda file: file.stem)
 def test_an_adapter_stays_small(file):
-    assert file == DOORS / "catalogue.py" or lines_of_code(file) <= 80  # that one is data
+    assert file == DOORS / "catalogue.py" or _SIZE.code(file) <= 80  # that one is data
 
 
-def _file(module: str) -> Path | None:
-    path = CORE.parent / module.replace(".", "/")
-    return next((f for f in (path.with_suffix(".py"), path / "__init__.py") if f.is_file()), None)
-
-
-def _imported(file: Path) -> Iterator[str]:
-    """The modules of accel_core that a file names, at any level but for typing, in strings too."""
-    tree = ast.parse(file.read_text("utf-8"))
-    typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
-    skipped = {id(n) for block in typing for n in ast.walk(block)}
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value.partition(":")[0]
-
-
-def test_what_the_first_call_can_ever_import_stays_small():
-    reached: dict[str, Path] = {}
-    left = ["accel_core.current"]
-    while left:
-        module = left.pop()
-        file = _file(module) if module.startswith("accel_core.") else None
-        if file is None or module in reached:
-            continue
-        reached[module] = file
-        left += _imported(file)
-    assert lines_of_code(*set(reached.values())) <= REACHED
-
-
-REACHED = 6_500
 #: Modules of ours after the first call, without a plugin and with one. Bounds 26 and 30: missed.
 LOADED = {False: 35, True: 38}
 

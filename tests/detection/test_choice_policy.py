@@ -162,7 +162,7 @@ def test_without_torch_there_is_an_error_that_says_so(world):
     found = select(read({}))
     assert isinstance(found.error, BackendUnavailableError)
     assert "cpu (accel-core" in str(found.error)
-    assert "torch is not installed. pip install torch" in str(found.error)
+    assert "accel setup cpu" in str(found.error)
 
 
 def test_strict_always_refuses_the_cpu_on_a_machine_without_accelerators(torch_world):

@@ -153,7 +153,7 @@ class TestHardware:
         assert outcome.reason == (
             "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
         )
-        assert outcome.hint.startswith("run on a machine that has one, or, to go on without a device: ")
+        assert outcome.hint.startswith("run on a machine that has one; for a login node or an image: ")
         assert absence is not None
 
 

@@ -78,7 +78,7 @@ def test_a_slot_that_is_taken_says_what_frees_it(rivals):
     assert str(refused.value) == (
         "aurora (accel-aurora 1.0) is not usable: torch's one PrivateUse1 slot is held by borealis in this "
         "process. Next step: set DS_ACCELERATOR=aurora before Python starts, and import nothing of "
-        "borealis's. Or set DS_ACCELERATOR to one of: borealis, cpu."
+        "borealis's. Usable here: borealis, cpu."
     )
 
 

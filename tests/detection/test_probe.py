@@ -14,7 +14,7 @@ from accel_core.backend import Hardware, InTorch
 from accel_core.detection import Outcome, Status, Unloaded, verdict
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
-from accel_core.machine import devices
+from accel_core.machine import devices, vendors
 from accel_core.settings import Pin, Settings
 
 
@@ -228,13 +228,13 @@ def test_torch_missing_is_told_by_name(world):
     world.backend("npu")
     found = judge()
     assert found.status is Status.BROKEN
-    assert found.reason.startswith("torch is not installed: pip install torch")
+    assert found.reason.startswith("torch is not installed: accel setup")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
     assert (judged.status, judged.reason, judged.hint) == (
         Status.NOT_INSTALLED,
         "torch is not installed",
-        "pip install torch",
+        vendors.sourced("accel setup cpu"),
     )
 
 

@@ -1,178 +1,148 @@
-"""What a plugin's own hooks say is believed where it fits, and is a verdict where it does not."""
+"""What a plugin's own hooks say is believed where it fits; the owner alone is asked about his device."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 
 import pytest
 from accel_tests import plugins
-from accel_tests.asking import judge
-from accel_tests.plugins import hook
+from accel_tests.asking import counting, judge, names, vendor
+from accel_tests.plugins import arguments, hook
 
+from accel_core.backend import InTorch
 from accel_core.detection import Status
+from accel_core.detection.select import discover
+
+ASIDE = "ProbeResult(False, 'torch_supa has it', 'a hint', stands_aside=True)"
+NONE = "ProbeResult(False, 'nothing on the bus', devices=0)"
+WHY = "AttributeError: module 'json' has no attribute 'missing'"
+LACKS = f"accelerator='json:missing' of accel-npu 1.0 failed: {WHY}"
+COUNTED = "npu_device:Simulated"
+#: What `accel_probe` answers, the accelerator, whether it is pinned; the verdict with its reason and devices.
+SAID = {
+    "it stands aside": (ASIDE, "", False, Status.STANDS_ASIDE, "torch_supa has it", None),
+    "no device": (NONE, "", False, Status.NO_DEVICE, "nothing on the bus", 0),
+    "no device, pinned": (NONE, "", True, Status.USABLE, "pinned, though nothing on the bus", 0),
+    # Else a command would call usable what `get_accelerator()` then fails to build.
+    "no device, pinned, cannot be built": (NONE, "json:missing", True, Status.BROKEN, LACKS, None),
+    "usable, and never counted": ("ProbeResult(True, devices=8)", COUNTED, False, Status.USABLE, "", 8),
+    # USERS 17: it must not take the whole choice down.
+    "usable, cannot be built": ("ProbeResult(True)", "json:missing", False, Status.BROKEN, LACKS, None),
+}  # fmt: skip
 
 
-def answering(world, body: str, **fields: object) -> None:
-    world.backend("npu", extra=hook("accel_probe", "backend, others", body), **fields)
-
-
-def test_a_plugin_may_say_that_it_stands_aside_or_has_no_device(torch_world):
-    answering(torch_world, "return ProbeResult(False, 'torch_supa has it', 'a hint', stands_aside=True)")
-    found = judge()
-    assert (found.status, found.reason, found.hint) == (Status.STANDS_ASIDE, "torch_supa has it", "a hint")
-    assert not found.status.is_failure
-    assert "torch" not in sys.modules
-
-
-def test_a_plugin_may_say_that_there_is_no_device(torch_world):
-    answering(torch_world, "return ProbeResult(False, 'nothing on the bus', devices=0)")
-    assert judge().status is Status.NO_DEVICE
-    assert "torch" not in sys.modules
-    assert judge(pinned=True).usable
-
-
-def test_a_pin_forgives_a_missing_device_and_not_an_accelerator_that_cannot_be_built(torch_world):
-    """Else a command would call usable what `get_accelerator()` then fails to build."""
-    answering(
-        torch_world, "return ProbeResult(False, 'nothing on the bus', devices=0)", accelerator="json:missing"
-    )
-    assert judge(pinned=True).status is Status.BROKEN
-
-
-def test_a_plugin_may_say_that_it_is_usable_and_is_believed_about_its_devices(torch_world):
+@pytest.mark.parametrize("what", SAID)
+def test_a_plugins_own_word_on_its_device(torch_world, what):
+    answer, accelerator, pinned, *verdict = SAID[what]
     torch_world.module("npu_device", plugins.ACCELERATOR.format(count="raise RuntimeError('never asked')"))
-    answering(torch_world, "return ProbeResult(True, devices=8)", accelerator="npu_device:Simulated")
-    found = judge()
-    assert (found.status, found.devices) == (Status.USABLE, 8)
-
-
-def test_a_plugin_that_says_usable_and_cannot_be_built_is_broken(torch_world):
-    """USERS 17: it must not take the whole choice down."""
-    answering(torch_world, "return ProbeResult(True)", accelerator="json:missing")
-    found = judge()
-    assert (found.status, found.cause) == (
-        Status.BROKEN,
-        "AttributeError: module 'json' has no attribute 'missing'",
-    )
+    fields = {"accelerator": accelerator} if accelerator else {}
+    torch_world.backend("npu", extra=hook("accel_probe", "backend, others", f"return {answer}"), **fields)
+    found = judge(pinned=pinned)
+    assert [found.status, found.reason, found.devices] == verdict
+    assert found.status.is_failure is (found.status is Status.BROKEN)
+    assert (found.hint == "a hint") is ("a hint" in answer)
+    # Without a pin it is asked before anything is imported.
+    assert ("torch" in sys.modules) is (pinned or "True" in answer.replace("aside=True", ""))
 
 
 def test_the_other_backends_are_shown_to_the_probe(torch_world):
     torch_world.backend("mlu")
-    answering(torch_world, "return ProbeResult(False, ','.join(sorted(b.name for b in others)))")
+    body = "return ProbeResult(False, ','.join(sorted(b.name for b in others)))"
+    torch_world.backend("npu", extra=hook("accel_probe", "backend, others", body))
     assert judge().reason == "cpu,generic,mlu"
 
 
+#: The same hook under a name of its own, which pluggy takes by its marker.
+NAMED = "\n@hookimpl(specname={hook!r})\ndef somehow(backend, others):\n    {body}\n"
+
+
+@pytest.mark.parametrize("own", ["npu", "mlu"])
+@pytest.mark.parametrize("named", [False, True], ids=["by name", "specname"])
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("name", "body", "reason"),
     [
-        ("return None", Status.USABLE, ""),
+        ("accel_probe", "return ProbeResult(False, '{0} judged ' + backend.name)", "{0} judged {0}"),
         (
-            "return True",
-            Status.INVALID,
-            "accel_probe() returned True (bool), expected accel_core.ProbeResult or None",
-        ),
-        ("return 'yes'", Status.INVALID, "accel_probe() returned 'yes' (str)"),
-        ("return ProbeResult('yes')", Status.INVALID, "ProbeResult(usable='yes'"),
-        ("return ProbeResult(True, devices='2')", Status.INVALID, "devices='2'"),
-        ("return ProbeResult(True, devices=-1)", Status.INVALID, "devices=-1"),
-        ("return ProbeResult(False, ValueError('x'))", Status.INVALID, "reason=ValueError('x')"),
-        ("raise OSError('no driver')", Status.BROKEN, "OSError: no driver"),
-        ("import sys; sys.exit(2)", Status.BROKEN, "SystemExit: it tried to end the process with 2"),
-    ],
-)
-def test_a_probe_that_misbehaves_is_a_verdict(torch_world, body, status, said):
-    answering(torch_world, body)
-    found = judge()
-    assert found.status is status
-    assert said in found.reason
-    if found.status is Status.BROKEN:
-        assert found.reason == f"accel_probe() of accel-npu 1.0 failed: {said}"
-    if found.status is not Status.USABLE:
-        assert found.hint == "report this to the maintainers of accel-npu"
-    json.dumps(found.to_dict())
-
-
-def test_a_probe_that_prints_does_not_reach_stdout(torch_world, capsys):
-    answering(torch_world, "print('chatter'); return None")
-    assert judge().usable
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "chatter" in captured.err
-
-
-def creating(world, body: str) -> None:
-    world.backend("npu", extra=hook("accel_create", "backend, others", body))
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        (
-            "return 5",
-            Status.INVALID,
-            (
-                "npu (accel-npu 1.0) built 5 (int), expected an accel_core.Accelerator, "
-                "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
-            ),
-        ),
-        (
-            "raise RuntimeError('no driver')",
-            Status.BROKEN,
-            "accel_create() of accel-npu 1.0 failed: RuntimeError: no driver",
-        ),
-        ("raise accel_core.BackendUnavailableError('busy')", Status.BROKEN, "busy"),
-        ("raise accel_core.DeclinedError('no such card', hint='buy one')", Status.NO_DEVICE, "no such card"),
-        (
-            "raise accel_core.DeclinedError('cuda has it', stands_aside=True)",
-            Status.STANDS_ASIDE,
-            "cuda has it",
+            "accel_create", "raise RuntimeError('{0} built ' + backend.name)",
+            "accel_create() of accel-{0} 1.0 failed: RuntimeError: {0} built {0}",
         ),
     ],
-)
-def test_a_creation_that_misbehaves_is_a_verdict(torch_world, body, status, said):
-    creating(torch_world, body)
-    found = judge()
-    assert (found.status, found.reason) == (status, said)
-    if "accel_core." in body:  # what a plugin says in our words is its answer
-        assert found.hint == ("buy one" if "hint" in body else "")
-    else:
-        assert found.hint == "report this to the maintainers of accel-npu"
+    ids=["accel_probe", "accel_create"],
+)  # fmt: skip
+def test_the_owner_alone_is_asked_about_his_device(torch_world, own, named, name, body, reason):
+    for each, priority in (("npu", 700), ("mlu", 300)):
+        body_of = body.format(each)
+        source = NAMED.format(hook=name, body=body_of) if named else hook(name, "backend, others", body_of)
+        torch_world.backend(each, priority, extra=source)
+    assert judge(own).reason == reason.format(own)
+
+
+def test_a_declaration_under_another_name_is_read(torch_world):
+    named = "@hookimpl(specname='accel_backends')\ndef what_we_have():\n"
+    torch_world.plugin("acme", f"{plugins.HEAD}{named}    return Backend({arguments('acme')})\n")
+    assert "acme" in names(discover())
+    assert judge("acme").usable
+
+
+# ---------------------------------------------------------------------------- everybody about an error
+
+FAILS = "raise ImportError('libfoo.so: cannot open shared object file')"
+
+
+def explaining(world, name: str, body: str, parameters: str = "backend, error", **fields: object) -> None:
+    world.backend(name, extra=hook("accel_explain", parameters, body), **fields)
 
 
 @pytest.mark.parametrize(
-    ("accelerator", "status", "said"),
+    ("body", "parameters"),
     [
-        ("missing_module:X", Status.BROKEN, " failed: ModuleNotFoundError: No module named 'missing_module'"),
-        ("json:missing", Status.BROKEN, " failed: AttributeError"),
-        ("json:dumps", Status.INVALID, "expected a class"),
-        ("json:JSONDecoder", Status.BROKEN, " failed: TypeError"),
+        ("raise ValueError", "backend, error"),
+        ("import sys; sys.exit(3)", "backend, error"),
+        ("return 5", "backend, error"),
+        ("return ''", "backend, error"),
+        ("return 'never'", "backend, flavour"),
     ],
-)
-def test_a_class_that_cannot_be_built_is_a_verdict(torch_world, accelerator, status, said):
-    """The plugin's field is to blame, and not the vendor's package."""
-    torch_world.backend("npu", accelerator=accelerator)
-    found = judge()
-    assert found.status is status
-    assert found.reason.startswith(f"accelerator={accelerator!r} of accel-npu 1.0 ")
-    assert said in found.reason
-    assert found.hint == "report this to the maintainers of accel-npu"
+)  # fmt: skip
+def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(torch_world, body, parameters):
+    vendor(torch_world, FAILS)
+    explaining(torch_world, "sdaa", body, parameters, priority=900)
+    explaining(torch_world, "mlu", "return f'{backend.name}: {error}'", priority=300)
+    assert judge().hint == "npu: libfoo.so: cannot open shared object file"
 
 
-@pytest.mark.parametrize(
-    ("extra", "said"),
-    [
-        (hook("accel_probe", "backend, flavour", "return None"), "flavour"),
-        (hook("accel_future", "backend", "return None"), "unknown hook 'accel_future'"),
-    ],
-    ids=["unknown parameter", "unknown hook"],
-)
-def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, extra, said):
-    torch_world.backend("npu", extra=extra)
-    torch_world.backend("mlu")
+def test_the_owner_first_then_its_declaration_then_others(torch_world):
+    explaining(torch_world, "mlu", "return 'from mlu'", priority=900)
+    own = hook("accel_explain", "backend, error", "return 'own' if 'libfoo' in str(error) else None")
+    vendor(torch_world, FAILS, extra=own, hints=(("libfoo", "data"), ("LIB(BAR|BAZ)", "more data")))
+    assert judge().hint == "own"
+    for error, hint in (("libbar.so", "more data"), ("another one", "from mlu")):
+        torch_world.module("torch_npu", f"raise ImportError({error!r})")
+        assert judge().hint == hint
+
+
+# ---------------------------------------------------------------------------- counting starts the runtime
+
+#: The runtime refuses every process that was forked from one that has counted.
+STARTS = """
+        import os
+        if os.environ.get("RUNTIME") not in (None, str(os.getpid())):
+            raise RuntimeError("cannot re-initialise the runtime in a forked subprocess")
+        os.environ["RUNTIME"] = str(os.getpid())
+        return 3"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_a_device_whose_count_starts_its_runtime_is_counted_in_a_child(torch_world, monkeypatch):
+    monkeypatch.delenv("RUNTIME", raising=False)
+    counting(torch_world, STARTS, in_torch=InTorch(in_child="count"))
     found = judge()
-    assert found.status is Status.INVALID
-    assert found.reason.startswith("a hook does not fit: PluginValidationError")
-    assert said in found.reason
-    assert found.hint == "pip install --upgrade accel-npu accel-core"
-    assert judge("mlu").usable
+    assert (found.status, found.devices) == (Status.USABLE, 3)
+    assert "torch" in sys.modules, "the accelerator was built here"
+    assert "RUNTIME" not in os.environ
+
+
+def test_without_the_declaration_it_is_counted_here(torch_world, monkeypatch):
+    monkeypatch.setenv("RUNTIME", str(os.getpid()))
+    counting(torch_world, STARTS)
+    assert judge().devices == 3

@@ -58,75 +58,54 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
     assert "torch" not in sys.modules
 
 
+DIE = "import os; os._exit(3)"
+REINSTALL = "reinstall the vendor's package"
+REPORT = "report this to the maintainers of accel-npu"
+IMPORTING = "importing torch_npu (accel-npu 1.0)"
+EXPLAINS = hook("accel_explain", "backend, error", DIE)
+#: The vendor's source, more of the plugin's, and its accelerator; how the child ends, where, and what helps.
+ENDS = {
+    "_exit": ("import os; os._exit(127)", "", "", f"exited with status 127 at: {IMPORTING}", REINSTALL),
+    "SIGSEGV": ("import ctypes; ctypes.string_at(0)", "", "", f"died of SIGSEGV at: {IMPORTING}", REINSTALL),
+    "last words": (
+        f"import sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); {DIE}", "", "",
+        f"exited with status 3 at: {IMPORTING}; last words: fatal: no CANN", REINSTALL,
+    ),
+    "a bracket last": (
+        f"import os; os.write(2, b'Failed: no CANN (\\n  3\\n)\\n'); {DIE}", "", "",
+        f"exited with status 3 at: {IMPORTING}; last words: Failed: no CANN (", REINSTALL,
+    ),
+    "accel_probe": (
+        "", hook("accel_probe", "backend, others", DIE), "",
+        "exited with status 3 at: accel_probe() of accel-npu 1.0", REPORT,
+    ),
+    "accel_create": (
+        "", hook("accel_create", "backend, others", DIE), "",
+        "exited with status 3 at: accel_create() of accel-npu 1.0", REPORT,
+    ),
+    "accelerator": (
+        "", "", "torch_dying:Any",
+        "exited with status 3 at: accelerator='torch_dying:Any' of accel-npu 1.0", REPORT,
+    ),
+    "while it looks for a hint": (
+        "", hook("accel_create", "backend, others", "raise OSError") + EXPLAINS, "",
+        "exited with status 3 at: accel_create() of accel-npu 1.0, and what its error means", REPORT,
+    ),
+}  # fmt: skip
+
+
 @posix
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        (
-            "import os; os._exit(127)",
-            "the process that probed it exited with status 127 at: importing torch_npu (accel-npu 1.0)",
-        ),
-        (
-            "import ctypes; ctypes.string_at(0)",
-            "the process that probed it died of SIGSEGV at: importing torch_npu (accel-npu 1.0)",
-        ),
-        (
-            "import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)",
-            "exited with status 3 at: importing torch_npu (accel-npu 1.0); last words: fatal: no CANN",
-        ),
-        (
-            "import os; os.write(2, b'Failed: no CANN (\\n  3\\n)\\n'); os._exit(3)",
-            "exited with status 3 at: importing torch_npu (accel-npu 1.0); last words: Failed: no CANN (",
-        ),
-    ],
-    ids=["_exit", "SIGSEGV", "last words", "a bracket last"],
-)
-def test_a_vendor_that_takes_its_process_down_is_a_verdict(torch_world, source, said):
-    vendor(torch_world, source, in_torch=InTorch(in_child="import"))
+@pytest.mark.parametrize("how", ENDS)
+def test_who_takes_the_process_down_is_named_with_the_step(torch_world, how):
+    source, extra, accelerator, ending, step = ENDS[how]
+    torch_world.module("torch_dying", DIE)
+    fields = {"accelerator": accelerator} if accelerator else {}
+    vendor(torch_world, source, extra=extra, in_torch=InTorch(in_child="import"), **fields)
     found = judge()
     assert found.status is Status.CRASHED
-    assert said in found.reason
-    assert found.hint == "reinstall the vendor's package, or set ACCEL_BLOCK=npu"
+    assert found.reason == f"the process that probed it {ending}"
+    assert found.hint == f"{step}, or set ACCEL_BLOCK=npu"
     assert "torch_npu" not in sys.modules
-
-
-DIE = "import os; os._exit(3)"
-
-
-@posix
-@pytest.mark.parametrize(
-    ("source", "fields", "step"),
-    [
-        (hook("accel_probe", "backend, others", DIE), {}, "accel_probe() of accel-npu 1.0"),
-        (hook("accel_create", "backend, others", DIE), {}, "accel_create() of accel-npu 1.0"),
-        (
-            "",
-            {"accelerator": "torch_dying:Any"},
-            "accelerator='torch_dying:Any' of accel-npu 1.0",
-        ),
-    ],
-    ids=["accel_probe", "accel_create", "accelerator"],
-)
-def test_a_plugin_that_takes_its_process_down_is_named_with_the_hook_or_field(
-    torch_world, source, fields, step
-):
-    torch_world.module("torch_dying", DIE)
-    torch_world.backend("npu", extra=source, in_torch=InTorch(in_child="import"), **fields)
-    found = judge()
-    assert found.reason == f"the process that probed it exited with status 3 at: {step}"
-    assert found.hint == "report this to the maintainers of accel-npu, or set ACCEL_BLOCK=npu"
-
-
-@posix
-def test_a_child_that_dies_while_it_looks_for_a_hint_says_so(torch_world):
-    torch_world.backend(
-        "npu",
-        extra=hook("accel_create", "backend, others", "raise OSError")
-        + hook("accel_explain", "backend, error", DIE),
-    )
-    assert judge(isolated=True).reason.endswith(
-        "at: accel_create() of accel-npu 1.0, and what its error means"
-    )
 
 
 @posix

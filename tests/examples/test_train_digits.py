@@ -6,13 +6,14 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
+import runpy
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from accel_tests.children import untraced
+from accel_tests.children import clean_environment, untraced
+from accel_tests.forks import forked
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -23,21 +24,34 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "train_digits.py"
 
 
-def report(*arguments: str) -> dict[str, object]:
-    # One thread: threads of several trainings at once on few cores wait for each other, at full speed.
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--json", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**untraced(os.environ), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
-    )
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+@pytest.fixture(scope="session")
+def imports():
+    return "import pytest, torch, sklearn.datasets, rich.progress, rich.console"
+
+
+@pytest.fixture(scope="session")
+def on_cpu():
+    """One thread: threads of several trainings at once on few cores wait for each other, at full speed."""
+    return untraced(clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1"))
+
+
+def report(*arguments):
+    """What the example prints, in a process of its own."""
+    with tempfile.TemporaryFile() as file:
+        if os.fork() == 0:
+            os.dup2(file.fileno(), 1)
+            sys.argv[1:] = ["--json", *arguments]
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.wait()[1] == 0
+        file.seek(0)
+        return json.loads(file.read())
 
 
 @pytest.mark.slow
-def test_it_learns_the_digits_and_reports_speed_and_memory() -> None:
+@forked("cpu")
+def test_it_learns_the_digits_and_reports_speed_and_memory():
     found = report()
     assert found["backend"] == "cpu"
     assert found["test_accuracy"] >= 0.97
@@ -51,7 +65,8 @@ def test_it_learns_the_digits_and_reports_speed_and_memory() -> None:
     "precision",
     ["fp32", pytest.param("auto", marks=pytest.mark.nightly(reason="a second precision; by day float32"))],
 )
-def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path: Path, precision: str) -> None:
+@forked("cpu")
+def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, precision):
     checkpoint = str(tmp_path / "half.pt")
     common = ("--precision", precision, "--epochs", "2")
     whole = report(*common)
@@ -62,14 +77,14 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path: Path
     assert resumed["epochs"] == whole["epochs"] == 2
 
 
-def test_it_names_no_device() -> None:
+def test_it_names_no_device():
     code = EXAMPLE.read_text(encoding="utf-8").partition('"""\n\nfrom')[2]
     assert code
     assert not re.findall(r"torch\.(cuda|xpu|mps|npu|hpu|mlu)\b|[\"'](cuda|xpu|mps|npu|hpu|mlu)\b", code)
 
 
 @pytest.fixture(scope="module")
-def example() -> Any:
+def example():
     """The example as a module, for what needs no process of its own."""
     spec = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
     assert spec is not None
@@ -91,9 +106,9 @@ def example() -> Any:
     ],
 )
 def test_bad_arguments_are_named(
-    example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    arguments: list[str], said: str,
-) -> None:  # fmt: skip
+    example, monkeypatch, capsys,
+    arguments, said
+) :  # fmt: skip
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
     with pytest.raises(SystemExit) as ended:
         example.main()
@@ -104,7 +119,7 @@ def test_bad_arguments_are_named(
 @pytest.mark.parametrize(
     "content", [b"", b"no checkpoint", b"PK\x03\x04 torn off", b"\x80\x02J\x01", b"\x80\x02\x8a"]
 )
-def test_a_corrupt_checkpoint_is_one_message(example: Any, tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_checkpoint_is_one_message(example, tmp_path, content):
     checkpoint = tmp_path / "torn.pt"
     checkpoint.write_bytes(content)
     trainer = example.Trainer(accel_core.accelerator("cpu"), torch.float32, 0)
@@ -112,7 +127,7 @@ def test_a_corrupt_checkpoint_is_one_message(example: Any, tmp_path: Path, conte
         trainer.load(checkpoint)
 
 
-def test_another_accelerators_checkpoint_is_resumed(example: Any, tmp_path: Path) -> None:
+def test_another_accelerators_checkpoint_is_resumed(example, tmp_path):
     """Its generator's state has another size, as npu's has beside the CPU's."""
     cpu = accel_core.accelerator("cpu")
     trainer = example.Trainer(cpu, torch.float32, 0)

@@ -123,7 +123,7 @@ def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(enviro
     assert sorted(rows) == ["cpu", "generic"]
     assert rows["cpu"]["status"] == "not_installed"
     assert "torch is not installed" in str(rows["cpu"]["reason"])
-    assert rows["cpu"]["hint"] == "pip install torch"
+    assert rows["cpu"]["hint"].endswith("accel setup cpu")
 
 
 def test_the_core_pulls_in_three_small_packages_and_nothing_into_others(environment: Environment) -> None:

@@ -51,14 +51,14 @@ print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
         assert child.answer == [1, None, False]
 
 
-def prepared(monkeypatch: pytest.MonkeyPatch, names: str) -> str:
+def prepared(monkeypatch, names):
     """The one warning that these names give, and what that does where warnings are errors."""
     monkeypatch.setenv(startup.VARIABLE, names)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
         with pytest.MonkeyPatch.context() as patch:
-            told: list[str] = []
+            told = []
             patch.setattr(warnings, "showwarning", lambda message, *rest, **more: told.append(str(message)))
             startup.autoload()
     assert caught == []

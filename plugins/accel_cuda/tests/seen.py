@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SEEN = [
-    ("Torch not compiled with CUDA enabled", "install torch with CUDA"),
+    ("Torch not compiled with CUDA enabled", "accel setup cuda"),
     ("The NVIDIA driver on your system is too old (found version 11040).", "update the NVIDIA driver"),
     ("CUDA driver version is insufficient for CUDA runtime version", "update the NVIDIA driver"),
     ("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU", "nvidia-smi"),

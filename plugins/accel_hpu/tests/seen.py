@@ -9,7 +9,7 @@ SEEN = [
         "Error: Compile-time major/minor PyTorch version 2.5.1 differs from run-time 2.13.0.",
         "one Gaudi release",
     ),
-    ("No module named 'habana_frameworks.torch'", "PyTorch bridge"),
+    ("No module named 'habana_frameworks.torch'", "accel setup hpu"),
     ("libSynapse.so: cannot open shared object file: No such file or directory", "hl-smi"),
     ("libhabana_pytorch2_plugin.upstream.so: undefined symbol: _ZN5torch", "one Gaudi release"),
     ("synStatus=8 [Device not found] Device acquire failed.", "one process can use one module"),

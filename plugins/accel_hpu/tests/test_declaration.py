@@ -32,7 +32,7 @@ class TestVerdicts:
         found = one(**GAUDI)
         assert found["status"] == "not_installed"
         assert found["reason"].startswith("habana_frameworks.torch is not installed, though the hardware is")
-        assert "Gaudi's software" in found["hint"]
+        assert "accel setup hpu" in found["hint"]
 
     def test_a_package_that_is_too_old(self, site, one):
         bridge(site, "raise SystemExit('imported')", version="1.16.2")

@@ -7,7 +7,7 @@ DOCTOR = "torch_xmlir --doctor"
 SEEN = [
     ("libxpurt.so.2: cannot open shared object file", "xpu-smi"),
     ("libcudart.so.12: cannot open shared object file", DOCTOR),
-    ("_XMLIRC.so: undefined symbol: _ZN2at", "XPyTorch"),
+    ("_XMLIRC.so: undefined symbol: _ZN2at", "accel setup klxpu"),
     ("Deregister cuda aten ops error", DOCTOR),
     ("libbkcl.so: cannot open shared object file", "XRE"),
     ("libxpu_blas.so: cannot open shared object file", "XRE"),

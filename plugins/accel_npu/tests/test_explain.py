@@ -23,13 +23,13 @@ def explained(error: BaseException, backend: Backend = BACKEND) -> str:
 def test_what_torch_npu_refuses_is_told_before_what_it_also_says():
     """Its refusal names `_autoload` too, which elsewhere means that versions do not fit."""
     message = "Two accelerators cannot be used at the same time in PyTorch (raised in torch_npu._autoload)"
-    assert "install the CPU build of torch" in explained(RuntimeError(message))
+    assert "accel setup npu" in explained(RuntimeError(message))
 
 
 def test_the_versions_that_do_not_fit_are_named(monkeypatch):
     monkeypatch.setattr(accel_npu, "torch_build", lambda: type("Build", (), {"version": "2.12.1+cpu"}))
     hint = explained(ImportError("undefined symbol: _ZN3c10"))
-    assert "torch 2.12.1: install torch-npu==2.12.1" in hint
+    assert "torch 2.12.1: accel setup npu" in hint
 
 
 def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ SEEN = [
     ("RBLN ABI mismatch: this torch-rbln was built against rebel ABI 6, and librbln.so no longer", MATCHING),
     ("libc10_rbln.so: undefined symbol: _ZN4rbln23rbln_stream_synchronizeEm", MATCHING),
     ("Failed to load /lib/librbln.so (found via LD_LIBRARY_PATH): /lib/librbln.so: file too short", MATCHING),
-    ("libtorch_rbln.so: undefined symbol: _ZN3c1010TensorImpl", "pip check"),
+    ("libtorch_rbln.so: undefined symbol: _ZN3c1010TensorImpl", "accel setup rbln"),
     ("Cannot set_device: the RBLN device runtime is not loaded; install the RBLN SDK/runtime", COMPILER),
     ("torch.register_privateuse1_backend() has already been set! Current: npu", "DS_ACCELERATOR=rbln"),
     ("RBLN_NPUS_PER_DEVICE must be a positive integer, got 0", "unset RBLN_DEVICE_MAP"),

@@ -8,7 +8,7 @@ SEEN = [
     ("libsdaart.so: cannot open shared object file", SETVARS),
     ("libtecodnn_ext.so: cannot open shared object file", SETVARS),
     ("libtccl.so: cannot open shared object file", SETVARS),
-    ("_C.so: undefined symbol: _ZN2at", "made for your torch"),
+    ("_C.so: undefined symbol: _ZN2at", "accel setup sdaa"),
     ("torch.register_privateuse1_backend() has already been set! Current: npu", "DS_ACCELERATOR=sdaa"),
     ("Cannot re-initialize SDAA in forked subprocess", "spawn"),
     ("SDAA out of memory. Tried to allocate 20.00 GiB", "teco-smi"),

@@ -11,7 +11,7 @@ SEEN = [
     ("libbccl.so: cannot open shared object file", SET_ENV),
     ("libsudnn.so.1: cannot open shared object file", SET_ENV),
     ("libsublas.so: cannot open shared object file", SET_ENV),
-    ("torch_supa/lib/libtorch_supa.so: undefined symbol: _ZN2at", "1.0.0.21000 is for torch 2.10.0"),
+    ("torch_supa/lib/libtorch_supa.so: undefined symbol: _ZN2at", "accel setup supa"),
     ("torch.register_privateuse1_backend() has already been set! Current: mlu", "DS_ACCELERATOR=supa"),
     ("SUPA out of memory. Tried to allocate 20.00 GiB", "brsmi"),
 ]

@@ -10,7 +10,7 @@ SEEN = [
         "torch.accelerator",
     ),
     ("cannot access or re-initialize TPU in a forked subprocess", "spawn"),
-    ("undefined symbol: _ZN2at", "torch 2.11 to 2.15"),
+    ("undefined symbol: _ZN2at", "accel setup tpu"),
     ("register_privateuse1_backend() has already been set! Current: npu. privateuse1", "process of its own"),
     ("torch.compile(..., backend='inductor') on TPU is experimental", "get_compile_backend()"),
 ]

@@ -110,7 +110,7 @@ def _import() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise BackendUnavailableError(f"torch fails to import: {error}") from error
-        raise BackendUnavailableError("torch is not installed: pip install torch") from None
+        raise BackendUnavailableError("torch is not installed: accel setup") from None
     except AccelError:  # which says what helps
         raise
     except Exception as error:

@@ -12,6 +12,7 @@ from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
+from accel_core.machine.vendors import sourced
 from accel_core.settings import Settings
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
@@ -155,7 +156,7 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
-        notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
+        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
     notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes

@@ -32,7 +32,7 @@ CPU = Backend(
     device_type="cpu",
     accelerator="accel_core.accelerators.cpu:CPUAccelerator",
     description="the processor, through torch.cpu",
-    install_hint="pip install torch",
+    install_hint="accel setup cpu",
     communication_backend="gloo",
 )
 
@@ -42,7 +42,7 @@ GENERIC = Backend(
     device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
     accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
     description="an accelerator that torch reports and no installed plugin knows",
-    install_hint="pip install torch",
+    install_hint="accel setup",
     communication_backend="",
 )
 

@@ -182,7 +182,8 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
         ours = [name for name in usable() if name in gpus]
         if ours:
             return f"{message} For a GPU name one of {', '.join(ours)}."
-        return f"{message} No backend for a GPU is usable here: `accel why` says why. {_instead(usable())}"
+        instead = _instead(asked, usable())
+        return f"{message} No backend for a GPU is usable here: `accel why` says why. {instead}"
     if pin.distribution:
         owners = sorted(declarers(pin.name))
         if owners:
@@ -201,11 +202,11 @@ def _close(name: str, names: list[str]) -> list[str]:
 
 def _install(pin: Pin) -> str:
     distribution = vendors.FIRST_PARTY.get(pin.name, "")
-    return (
-        vendors.sourced(f"pip install {distribution}")
-        if distribution and pin.distribution in ("", distribution)
-        else "correct the name, or install the plugin that brings it"
-    )
+    if distribution and pin.distribution in ("", distribution):
+        return vendors.sourced(f"pip install {distribution}")
+    if pin.name in _OTHER_KINDS:
+        return f"install a plugin for {pin.name}, or write one: accel new {pin.name}"
+    return "correct the name"
 
 
 def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) -> str:
@@ -219,7 +220,7 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
 
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
     """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
-    instead = _instead(others)
+    instead = _instead(settings.asked, others)
     every = [g[0]._replace(reason=_joined(v.reason for v in g)) for g in _declarations(verdicts)]
     if len(every) == 1:
         v = every[0]
@@ -229,7 +230,10 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
     return f"{settings.asked}: none of these is usable.\n{_lines(every)}\n{instead}"
 
 
-def _instead(others: Sequence[str]) -> str:
+def _instead(asked: str, others: Sequence[str]) -> str:
+    """The other usable backends: a command or a call that names its own heeds no variable."""
+    if others and not asked.startswith("DS_ACCELERATOR="):
+        return f"Usable here: {', '.join(others)}."
     if len(others) == 1:
         return f"Or set DS_ACCELERATOR={others[0]}."
     return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
@@ -244,7 +248,8 @@ def not_known(late: Sequence[Verdict]) -> str:
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a ranked choice in which not even the CPU can be had."""
     lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
-    why = "torch is not installed: pip install torch" if lacking else "The settings rule out what is usable"
+    why = "torch is not installed: accel setup" if lacking else "The settings rule out what is usable"
+    why = vendors.sourced(why)
     return f"{why}.\n{_lines(verdicts)}"
 
 

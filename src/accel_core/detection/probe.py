@@ -231,7 +231,7 @@ def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
     return obstacle._replace(
         reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
         hint="run on a machine that has one"
-        + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
+        + (f"; for a login node or an image: {obstacle.hint}" if obstacle.hint else ""),
     )
 
 
@@ -290,7 +290,7 @@ def _fits_torch(case: Case) -> Outcome | None:
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
-            return Outcome(Status.INCOMPATIBLE, reason, known or otherwise)
+            return Outcome(Status.INCOMPATIBLE, reason, known or _setup(backend) or otherwise)
     return None
 
 
@@ -422,8 +422,13 @@ def _requirements(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
         if applies and not _lies_in(requirement.specifier, str(installed)):
             reason = f"it needs {text} and {name} {installed} is installed"
-            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+            return Outcome(Status.INCOMPATIBLE, reason, _setup(backend) or f"pip install '{text}'")
     return None
+
+
+def _setup(backend: Backend) -> str:
+    """The command of accel-tools that installs everything; empty for a plugin with a hint of its own."""
+    return backend.install_hint if backend.install_hint.startswith("accel setup") else ""
 
 
 def _lies_in(versions: SpecifierSet, installed: str) -> bool:

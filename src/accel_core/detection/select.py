@@ -212,12 +212,13 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     clashes = _conflicts(candidates, settings)
     names: list[str] = []
     for candidate in candidates:
-        if candidate.name in (*asked_for, *names, "cpu") or candidate in clashes:
+        if candidate.name in (*asked_for, *names) or candidate in clashes:
             continue
-        possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
-        if possible and judge.probe(candidate, candidates, isolated=True).usable:
+        if judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is not Status.NOT_PROBED:
+            continue
+        if candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable:
             names.append(candidate.name)
-    return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
+    return sorted(names, key=lambda name: (name == "cpu", name))
 
 
 def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[Candidate | Unloaded, Outcome]:

@@ -139,7 +139,8 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
     """`text` with our distributions in its `pip install` commands named by where this accel-core came from.
 
     That is a checkout, a repository, or else a registry or a folder of wheels, which know them by name.
-    `place` gives another answer than that.
+    `place` gives another answer than that. Before the first `accel setup` comes what installs accel-tools,
+    where that is missing.
     """
 
     def placed(found: re.Match[str]) -> str:
@@ -149,6 +150,8 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
         path, at, url = where.partition(" @ ")
         return found[0] if where == found[1] else shlex.quote(f"{path}{found[2]}{at}{url}")
 
+    if "accel setup" in text and not packages.version("accel-tools"):
+        text = text.replace("accel setup", "pip install accel-tools && accel setup", 1)
     if "pip install " not in text:
         return text
     commands = rf"(?<=pip install )(?:-\S+ )*{_NAMED}(?: {_NAMED})*"

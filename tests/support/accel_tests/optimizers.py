@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from hypothesis import strategies as st
 
 from accel_train.ops import portable
 
+#: How many a property is tried on: few by day, and many by night, which measures coverage.
+EXAMPLES = 200 if os.environ.get("DEV_COVERAGE") == "1" else 10
 SHAPES = st.lists(
     st.sampled_from([(), (1,), (0,), (7,), (3, 5), (2, 0, 3), (65,), (4, 1, 9), (1031,)]),
     min_size=1,

@@ -202,13 +202,13 @@ def _torch_folder() -> Path:
     # the finder that brings the device in.
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise CannotBuildError("the simulated device needs torch, which is not installed: pip install torch")
+        raise CannotBuildError("the simulated device needs torch, which is not installed: accel setup cpu")
     here = _torch_here()
     if here and Version(here).release < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise CannotBuildError(
-            f"the simulated device is compiled with torch {wanted} or newer, and this is torch {here}: pip "
-            f"install 'torch>={wanted}'"
+            f"the simulated device is compiled with torch {wanted} or newer, and this is torch {here}: accel "
+            "setup cpu"
         )
     folder = Path(spec.origin).resolve().parent
     if not (folder / "include" / "ATen").is_dir():

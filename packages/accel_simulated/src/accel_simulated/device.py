@@ -74,8 +74,7 @@ def check(found: Asked) -> None:
     if own:
         raise BackendConflictError(
             f"{VARIABLE}={str(found)!r}: the torch that is installed is built for {own}, whose runtime is in "
-            "the way of a simulated one. Install the CPU build (pip install torch --index-url "
-            "https://download.pytorch.org/whl/cpu), or simulate acme."
+            "the way of a simulated one. Simulate acme, or install the CPU build: accel setup cpu"
         )
     package = found.vendor.package
     real = "" if package == "torch" else _real(package, found.vendor.runtime)

@@ -167,7 +167,7 @@ def test_without_torch_nothing_can_be_chosen(accel):
     done = accel(*ONE, torch=False)
     assert done.returncode == 1
     assert done.stdout.startswith("Nothing can be chosen, and one thing is wrong: torch is not installed.\n")
-    assert "     pip install torch\n" in done.stdout
+    assert "     accel setup\n" in done.stdout
 
 
 def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):

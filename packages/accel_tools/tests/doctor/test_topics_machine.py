@@ -68,10 +68,7 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, cod
     assert (finding.level, finding.about) == (Level.ERROR, "cuda")
     assert "10de:2335 at 0000:17:00.0" in finding.what
     assert finding.what.startswith(f"torch {build.version} is {build.kind}; an NVIDIA GPU is here (")
-    assert "NVIDIA's driver is not loaded" in finding.step  # in the words of accel setup
-    computer.write("/sys/module/nvidia/version", "550.54.15")
-    assert said(build)[code].step.startswith(("pip install torch --index-url", "uv pip install torch"))
-    assert "cu129" in said(build)[code].step
+    assert finding.step == "accel setup cuda"
     assert said(build, DS_ACCELERATOR="cpu")[code].level is Level.WARNING  # it was left aside on purpose
     assert "machine.torch" not in said(build)
     assert "machine.torch" in said(CUDA_12)
@@ -97,8 +94,7 @@ def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     finding = said(CUDA_13)["machine.driver-too-old"]
     assert finding.level is Level.ERROR
     assert "535.183.01 is too old for torch's CUDA 13.0, which needs 580 or newer" in finding.what
-    assert "a torch for an older CUDA: " in finding.step
-    assert "cu129" in finding.step
+    assert finding.step == "accel setup cuda"
     assert said(CUDA_12)["machine.driver"].level is Level.OK
     computer.write("/usr/local/cuda/compat/libcuda.so.1")  # NVIDIA's package for older drivers
     assert said(CUDA_13)["machine.driver-too-old"].level is Level.WARNING

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core.toolkit import packages, vendors
-from accel_tools.setup import formats, plan, recipes
+from accel_core import Candidate
+from accel_core.toolkit import IsolatedLoader, find_candidates, packages, read_settings, vendors
+from accel_tools.setup import formats, plan, planning, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
@@ -506,3 +507,12 @@ def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
 )
 def test_what_is_elsewhere_can_be_named(planned_for, name, way):
     assert planned_for({}, name).notes[0].endswith(way)
+
+
+def test_a_plugin_of_ours_leaves_installing_to_setup():
+    """Intel's two older ways, through packages of its own, have no table."""
+    found = find_candidates(None, read_settings(), IsolatedLoader(60))
+    ours = [c.backend for c in found if isinstance(c, Candidate) and c.name in vendors.FIRST_PARTY]
+    assert {backend.name for backend in ours} == vendors.FIRST_PARTY.keys() <= {*planning.names()}
+    others = {b.install_hint for b in ours if b.install_hint != f"accel setup {b.name}"}
+    assert len(others) <= 1, others

@@ -120,7 +120,7 @@ def test_a_misspelt_option_gets_a_suggestion(planned):
 def test_without_torch_the_message_says_what_to_install(world):
     done = world.child(RUN.format(arguments=["train.py"]), torch="none")
     assert done.returncode != 0
-    assert "torch is not installed: pip install torch" in done.stderr
+    assert "torch is not installed: accel setup" in done.stderr
 
 
 # --- real ranks -----------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +15,7 @@ CONTRIB = Path(__file__).parents[4] / "contrib"
 PATCHES = {name: CONTRIB / f"deepspeed-{name.replace(' ', '-')}.patch" for name in ("entry points", "native")}
 
 
-def copied(patch: str, folder: Path) -> Path:
+def copied(patch, folder):
     """Copy DeepSpeed into `folder`, which is empty, and patch it; returns `folder`, for `PYTHONPATH`."""
     found = find_spec("deepspeed")  # imported in children only: it chooses an accelerator
     assert found is not None
@@ -28,7 +27,7 @@ def copied(patch: str, folder: Path) -> Path:
     return folder
 
 
-def with_copy(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+def with_copy(environ, folder):
     """Return the variables of a process in which the copy in `folder` is DeepSpeed."""
     path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH"))))
     return {**environ, "PYTHONPATH": path}

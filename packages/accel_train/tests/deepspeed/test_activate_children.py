@@ -4,30 +4,62 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from accel_tests import layouts
+from accel_tests.forks import forked
+from looks import activated
 
+MODULE = ["-m", "accel_train.deepspeed"]
 WORKER = """
-import json
-def answer(**values):
-    print("ANSWER", json.dumps(values), flush=True)
+import json, sys
+from looks import shared
 
 def look(_=None):
-    import deepspeed, accel_core
-    ours, theirs = accel_core.get_accelerator(), deepspeed.get_accelerator()
-    return [theirs.name if isinstance(theirs, accel_core.Accelerator) else repr(theirs), theirs is ours]
+    return shared()
+
+if __name__ == "__main__":
+    print("ANSWER", json.dumps([look(), sys.argv, __file__]), flush=True)
 """
 MAIN = """
 import multiprocessing
 from accel_train.deepspeed import activate
-from worker import answer, look
+from worker import look
 
 if __name__ == "__main__":
-    activate()
+    {activate}
     with multiprocessing.get_context({method!r}).Pool(1) as pool:
-        answer(looked=pool.map(look, [None]))
+        print("ANSWER", '"%s"' % pool.map(look, [None])[0])
 """
+SUBPROCESS = """
+import subprocess, sys
+from accel_train.deepspeed import activate
+activate()
+outer = "import subprocess, sys; subprocess.run([sys.executable, 'worker.py'], check=True)"
+subprocess.run([sys.executable, "-c", outer], check=True)
+"""
+THROUGH_US = """
+import accel_core
+accel_core.get_accelerator()
+import worker
+print("ANSWER", '"%s"' % worker.look())
+"""
+by_night = pytest.mark.nightly(
+    reason="the same hook in the same entry point, by another way to start a process"
+)
+
+
+@pytest.fixture
+def variables(request, device, folder):
+    """Those of the device, with a program that looks."""
+    found = request.getfixturevalue(f"on_{device}")
+    return with_path(found, folder, Path(__file__).parent)
+
+
+def with_path(variables, *folders):
+    paths = [*map(str, folders), variables.get("PYTHONPATH")]
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @pytest.fixture
@@ -36,153 +68,83 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def variables(request, device):
-    return request.getfixturevalue(f"on_{device}")
-
-
 @pytest.mark.parametrize(
-    "device",
+    ("device", "start", "main", "more"),
     [
-        pytest.param("cpu", marks=pytest.mark.nightly(reason="the same on the CPU; by day on a device")),
-        "acme",
-    ],
-)
-@pytest.mark.parametrize(
-    "method",
-    [
-        "spawn",
+        ("acme", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}),
+        # Torch's autoload is off, and with it the entry point that would have told of the activation.
+        ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
         pytest.param(
-            "forkserver", marks=pytest.mark.nightly(reason="a second way to start workers; by day spawn")
+            "cpu", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}, marks=by_night
+        ),
+        pytest.param(
+            "acme", ["main.py"], MAIN.format(method="forkserver", activate="activate()"), {}, marks=by_night
+        ),
+        # The one between imports neither torch nor us.
+        pytest.param("acme", ["main.py"], SUBPROCESS, {}, marks=by_night),
+        pytest.param(
+            "acme", [*MODULE, "main.py"], MAIN.format(method="spawn", activate="pass"), {}, marks=by_night
         ),
     ],
 )
-def test_workers_use_ours(child, variables, device, method, folder):
-    (folder / "main.py").write_text(MAIN.format(method=method))
-    assert child([str(folder / "main.py")], variables).answers == [{"looked": [[device, True]]}]
+def test_workers_use_ours(child, variables, folder, device, start, main, more):
+    (folder / "main.py").write_text(main)
+    answers = child(start, {**variables, **more}, cwd=folder).answers
+    assert [answer if isinstance(answer, str) else answer[0] for answer in answers] == [device]
 
 
-@pytest.mark.nightly(reason="a child of a child; by day a child")
-def test_a_subprocess_of_a_subprocess_uses_ours(child, on_acme, folder):
-    """The one between imports neither torch nor us."""
-    code = """
-import subprocess, sys
-from accel_train.deepspeed import activate
-activate()
-inner = "from worker import answer, look; answer(looked=look())"
-outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
-subprocess.run([sys.executable, "-c", outer], check=True)
-"""
-    assert child(["-c", code], on_acme, cwd=folder).answers == [{"looked": ["acme", True]}]
-
-
-def test_a_child_that_imports_torch_through_us_uses_ours(child, on_acme, folder):
-    """Then torch's autoload is off, and with it the entry point that would have told of the activation."""
-    code = "import accel_core; accel_core.get_accelerator(); from worker import *; answer(looked=look())"
-    variables = {**on_acme, "ACCEL_INTEGRATIONS": "deepspeed"}
-    assert child(["-c", code], variables, cwd=folder).answers == [{"looked": ["acme", True]}]
-
-
-def test_other_integrations_stay_named(child, on_cpu, folder):
-    code = """
-import os
-from accel_train.deepspeed import activate
-from worker import answer
-activate(); activate()
-answer(names=os.environ["ACCEL_INTEGRATIONS"])
-"""
-    variables = {**on_cpu, "ACCEL_INTEGRATIONS": "other"}
-    assert child(["-c", code], variables, cwd=folder).answers == [{"names": "other,deepspeed"}]
-
-
-def test_with_torchs_autoload_off_it_is_said_that_children_do_not_hear(child, on_cpu, folder):
-    code = """
-from accel_train.deepspeed import activate
-from worker import answer
-answer(limits=activate().limits)
-"""
-    variables = {**on_cpu, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    [said] = child(["-c", code], variables, cwd=folder).answers
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD is off" in said["limits"][-1]
-    [said] = child(["-c", code], on_cpu, cwd=folder).answers
-    assert not any("AUTOLOAD" in sentence for sentence in said["limits"])
+@forked("cpu", ACCEL_INTEGRATIONS="other", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+def test_other_integrations_stay_named_and_autoload_is_missed():
+    found, _ = activated()
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD is off" in found.limits[-1]
+    del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    found, _ = activated()
+    assert os.environ["ACCEL_INTEGRATIONS"] == "other,deepspeed"
+    assert not any("AUTOLOAD" in limit for limit in found.limits)
 
 
 # --- python -m accel_train.deepspeed -------------------------------------------------------
 
-MODULE = ["-m", "accel_train.deepspeed"]
-SCRIPT = """
-import sys
-from worker import answer, look
-if __name__ == "__main__":
-    answer(looked=look(), arguments=sys.argv, file=__file__)
-"""
-
 
 @pytest.mark.parametrize(
-    "autoload",
-    [
-        pytest.param(
-            "1", marks=pytest.mark.nightly(reason="torch's autoload on; by day off, which is harder")
-        ),
-        "0",
-    ],
+    ("autoload", "module"), [("0", False), ("1", True), pytest.param("1", False, marks=by_night)]
 )
-def test_a_script_runs_as_python_would_run_it(child, on_acme, folder, autoload):
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
+@pytest.mark.parametrize("device", ["acme"])
+def test_a_script_or_module_runs_as_python_would_run_it(child, variables, folder, device, autoload, module):
+    script = str(folder / "worker.py")
+    start = ["-m", "worker"] if module else [script]
     (folder / "elsewhere").mkdir()
-    ended = child(
-        [*MODULE, str(script), "--epochs", "2", "-m"],
-        {**on_acme, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
-        cwd=folder / "elsewhere",
-    )
-    arguments = [str(script), "--epochs", "2", "-m"]
-    assert ended.answers == [{"looked": ["acme", True], "arguments": arguments, "file": str(script)}]
-
-
-def test_a_module_runs_as_python_would_run_it(child, on_acme, folder):
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
-    [said] = child([*MODULE, "-m", "script", "--epochs", "2"], on_acme, cwd=folder).answers
-    assert said["looked"] == ["acme", True]
-    assert said["arguments"] == [str(script), "--epochs", "2"]
-
-
-@pytest.mark.nightly(reason="the same workers from a script that was started so")
-def test_workers_of_a_script_that_was_started_so_use_ours(child, on_acme, folder):
-    (folder / "main.py").write_text(MAIN.format(method="spawn").replace("    activate()\n", ""))
-    assert child([*MODULE, str(folder / "main.py")], on_acme).answers == [{"looked": [["acme", True]]}]
-
-
-def test_a_scripts_status_and_traceback_are_its_own(child, on_cpu, folder):
-    (folder / "exits.py").write_text("raise SystemExit(7)")
-    assert child([*MODULE, str(folder / "exits.py")], on_cpu).returncode == 7
-    (folder / "raises.py").write_text("1 / 0")
-    ended = child([*MODULE, str(folder / "raises.py")], on_cpu)
-    assert ended.returncode == 1
-    assert ended.stderr.endswith("ZeroDivisionError: division by zero\n")
+    environ = {**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
+    ended = child([*MODULE, *start, "--epochs", "2", "-m"], environ, cwd=folder / "elsewhere")
+    assert ended.answers == [[device, [script, "--epochs", "2", "-m"], script]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("program", "arguments", "status", "said"),
     [
-        (["--help"], 0, "usage:"),
-        ([], 1, "no script was given"),
-        (["-m"], 1, "no module was given"),
-        (["--local_rank=0"], 1, "no script was given"),
-        (["nowhere.py"], 1, "there is no script 'nowhere.py'"),
+        ("raise SystemExit(7)", ["program.py"], 7, ""),
+        ("1 / 0", ["program.py"], 1, "ZeroDivisionError: division by zero\n"),
+        ("", ["--help"], 0, "usage:"),
+        ("", [], 1, "no script was given"),
+        ("", ["-m"], 1, "no module was given"),
+        ("", ["--local_rank=0"], 1, "no script was given"),
+        ("", ["nowhere.py"], 1, "there is no script 'nowhere.py'"),
     ],
 )
-def test_bad_usage_is_told(child, on_cpu, folder, arguments, status, said):
-    ended = child([*MODULE, *arguments], on_cpu, cwd=folder)
+def test_a_scripts_status_is_its_own_and_bad_usage_is_told(
+    child, on_cpu, tmp_path, program, arguments, status, said
+):
+    (tmp_path / "program.py").write_text(program)
+    ended = child([*MODULE, *arguments], on_cpu, cwd=tmp_path)
     assert ended.returncode == status
     assert said in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr
+    if program:
+        assert ended.stderr.endswith(said)
+    else:
+        assert "Traceback" not in ended.stderr
 
 
 # --- DeepSpeed missing, or too old ----------------------------------------------------------------------
-
 
 HIDE = """
 import sys
@@ -194,21 +156,12 @@ sys.meta_path.insert(0, Hide())
 """
 
 
-@pytest.fixture
-def hidden(tmp_path):
-    """`hidden(version)`: a folder that hides DeepSpeed, or puts an older one in its place."""
-
-    def hide(version: str | None) -> str:
-        old = tmp_path / "old"
-        old.mkdir()
-        if version is None:
-            (old / "sitecustomize.py").write_text(HIDE)
-        else:
-            groups: dict[str, dict[str, str]] = {}
-            layouts.dist_info(old, "deepspeed", version, groups, {"deepspeed/__init__": "1 / 0"})
-        return str(old)
-
-    return hide
+def hide(folder, version):
+    """Hide DeepSpeed from processes that have the folder in their path, or give it another version."""
+    if version is None:
+        (folder / "sitecustomize.py").write_text(HIDE)
+    else:
+        layouts.dist_info(folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"})
 
 
 @pytest.mark.parametrize(
@@ -222,48 +175,31 @@ def hidden(tmp_path):
     "start", [[*MODULE, "nowhere.py"], ["-m", "accel_core", "deepspeed", "--num_gpus", "2", "nowhere.py"]]
 )
 def test_a_missing_or_old_deepspeed_is_named_before_anything_is_imported(
-    child, on_cpu, hidden, version, said, start
+    child, on_cpu, tmp_path, version, said, start
 ):
-    path = os.pathsep.join(filter(None, (hidden(version), on_cpu.get("PYTHONPATH"))))
-    ended = child(start, {**on_cpu, "PYTHONPATH": path})
+    hide(tmp_path, version)
+    ended = child(start, with_path(on_cpu, tmp_path))
     assert ended.returncode == 1
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_version_of_somebodys_own_is_taken_as_it_is(child, on_cpu, hidden, folder):
-    code = """
-from accel_train.deepspeed import _installed
-from worker import answer
-answer(version=_installed.version())
-"""
-    path = os.pathsep.join(filter(None, (hidden("our-own-build"), str(folder), on_cpu.get("PYTHONPATH"))))
-    ended = child(["-c", code], {**on_cpu, "PYTHONPATH": path})
-    assert ended.answers == [{"version": "our-own-build"}]
+@forked("cpu")
+def test_a_version_of_somebodys_own_is_taken_as_it_is(tmp_path):
+    from accel_train.deepspeed import _installed
+
+    hide(tmp_path, "our-own-build")
+    assert _installed.version() == "our-own-build"
 
 
-def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch, tmp_path):
+@forked("cpu")
+def test_a_missing_deepspeed_is_an_import_error_and_a_folder_of_that_name_is_none(tmp_path):
+    import accel_core
     from accel_train.deepspeed import _installed
 
     (tmp_path / "deepspeed").mkdir()
-    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
-        monkeypatch.delitem(sys.modules, name)
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "path", [str(tmp_path)])  # nor the DeepSpeed that is installed here
-        assert _installed.folder() is None
-        with pytest.raises(ImportError, match="DeepSpeed is not installed"):
-            _installed.version()
-
-
-def test_a_missing_deepspeed_is_an_import_error(child, on_cpu, hidden, folder):
-    code = """
-import accel_core
-from accel_train.deepspeed import activate
-from worker import answer
-try:
-    activate()
-except ImportError as error:
-    answer(ours=isinstance(error, accel_core.AccelError))
-"""
-    variables = {**on_cpu, "PYTHONPATH": hidden(None)}
-    assert child(["-c", code], variables, cwd=folder).answers == [{"ours": True}]
+    sys.path[:] = [path for path in sys.path if not Path(path, "deepspeed", "__init__.py").exists()]
+    assert _installed.folder() is None
+    with pytest.raises(ImportError, match="DeepSpeed is not installed") as error:
+        activated()
+    assert isinstance(error.value, accel_core.AccelError)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from accel_tests import layouts
+from accel_tests.forks import forked
+from looks import activated
 
 WANTS = """
 from accel_core import Backend, Environment, InTorch, hookimpl
@@ -25,41 +31,33 @@ class Wants(TorchAccelerator):
         self._torch.use_deterministic_algorithms(True)
         return (*changed, "deterministic")
 """
-CODE = """
-import json, os, subprocess, sys, accel_core, torch
-def answer(**values):
-    print("ANSWER", json.dumps(values), flush=True)
-def look():
-    answer(mode=os.environ.get("ACME_MODE"), kept=os.environ["ACME_KEPT"],
-           deterministic=torch.are_deterministic_algorithms_enabled())
-accel_core.get_accelerator()
-look()
-from accel_train.deepspeed import activate
-activate(vendor_defaults=WANTED)
-activate(vendor_defaults=WANTED)
-look()
-code = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
-in_child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-answer(child=in_child.split()[-1])
-"""
+IN_CHILD = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
 
 
 @pytest.mark.parametrize(
     "wanted",
     [True, pytest.param(False, marks=pytest.mark.nightly(reason="what is left alone; by day what is set"))],
 )
-def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(child, on_acme, tmp_path, wanted):
-    groups = {layouts.GROUP: {"acme": "accel_wants"}}
+@forked("acme", DS_ACCELERATOR="acme@accel-wants", ACME_KEPT="mine")
+def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(wanted, tmp_path):
+    import torch
+
+    import accel_core
+
     modules = {"accel_wants": WANTS, "wants": ACCELERATOR}
-    layouts.dist_info(tmp_path, "accel-wants", "1.0", groups, modules)
-    variables = {
-        **on_acme,
-        "PYTHONPATH": f"{tmp_path}:{on_acme['PYTHONPATH']}",
-        "DS_ACCELERATOR": "acme@accel-wants",
-        "ACME_KEPT": "mine",
-    }
-    ended = child(["-c", CODE.replace("WANTED", str(wanted))], variables)
-    untouched = {"mode": None, "kept": "mine", "deterministic": False}
-    done = {"mode": "0", "kept": "mine", "deterministic": True} if wanted else untouched
-    assert ended.answers == [untouched, done, {"child": str(wanted)}], ended.stderr
-    assert ended.stderr.count("ACME_MODE=0") == ended.stderr.count("- deterministic") == int(wanted)
+    layouts.dist_info(tmp_path, "accel-wants", "1.0", {layouts.GROUP: {"acme": "accel_wants"}}, modules)
+
+    def look():
+        found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]
+        return [*found, torch.are_deterministic_algorithms_enabled()]
+
+    accel_core.get_accelerator()
+    assert look() == [None, "mine", False]
+    said = "".join(activated(vendor_defaults=wanted)[1] for _ in range(2))
+    assert look() == (["0", "mine", True] if wanted else [None, "mine", False])
+    assert said.count("ACME_MODE=0") == said.count("- deterministic") == int(wanted)
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    in_child = subprocess.run(
+        [sys.executable, "-c", IN_CHILD], capture_output=True, text=True, env=environ, check=True
+    )
+    assert in_child.stdout.split()[-1] == str(wanted)

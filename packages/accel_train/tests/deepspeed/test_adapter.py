@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from accel_tests import layouts
+from accel_tests.forks import forked
+from looks import activated
 
-START = """
-import json, pickle, sys
-def answer(**values):
-    print("ANSWER", json.dumps(values), flush=True)
-"""
+import accel_core
+from accel_core import Backend, InvalidAcceleratorError
+
 #: A vendor with a class of its own: all that its plugin has to say.
 PLUGIN = """
 from accel_core import Backend, InTorch, hookimpl
@@ -32,184 +34,114 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 """
 
 
-@pytest.fixture
-def on_vendors_class(tmp_path):
-    """Variables of a process with the simulated device and the plugin around the class."""
-    from accel_tests.on_simulated import environment
-
-    from accel_simulated import VENDORS, CannotBuildError, build
-
-    try:
-        build(VENDORS["mlu"].kind)
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    groups = {layouts.GROUP: {"mlu": "accel_of_vendor"}}
+@pytest.fixture(scope="session")
+def on_mlu(simulated, tmp_path_factory):
+    """The simulated device and the plugin around the class."""
+    folder = tmp_path_factory.mktemp("plugin")
     modules = {"accel_of_vendor": PLUGIN, "mlu_of_old": CLASS}
-    layouts.dist_info(tmp_path, "accel-of-vendor", "2.0", groups, modules)
-    variables = {"DS_ACCELERATOR": "mlu@accel-of-vendor", "OMP_NUM_THREADS": "1"}
-    chosen = environment("mlu", variables, path=[tmp_path])
-    return {name: value for name, value in chosen.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    layouts.dist_info(folder, "accel-of-vendor", "2.0", {layouts.GROUP: {"mlu": "accel_of_vendor"}}, modules)
+    return simulated("mlu", folder, DS_ACCELERATOR="mlu@accel-of-vendor")
 
 
-def test_a_plugin_around_a_class_of_deepspeeds_interface(child, on_vendors_class):
-    code = """
-import accel_core
-acc = accel_core.get_accelerator()
-import mlu_of_old
-missing = {"total_memory", "FloatTensor"}
-assert missing <= mlu_of_old.Old.__abstractmethods__, "DeepSpeed alone cannot make one"
-answer(kind=type(acc).__name__, ours=isinstance(acc, accel_core.Accelerator), name=acc.name, chips=acc.chips,
-       distribution=acc.backend.distribution, inner=acc._name, asked=acc.communication_backend_name(),
-       memory=acc.total_memory() > 0, dtype=str(acc.supported_dtypes()[0]),
-       tensor=str(acc.FloatTensor([1]).device),
-       more=acc.device_properties().name != "", again=pickle.loads(pickle.dumps(acc)) is acc)
-from accel_train.deepspeed import activate
-activate()
-import deepspeed, torch
-from deepspeed.ops.op_builder import FusedAdamBuilder
-layer = torch.nn.Linear(4, 2).to(acc.device_name())
-from deepspeed.ops.lion import FusedLion
-optimizer = FusedLion(layer.parameters(), lr=0.1)
-before = layer.weight.detach().cpu().clone()
-layer(torch.ones(3, 4, device=acc.current_device_name())).sum().backward()
-optimizer.step()
-answer(same=deepspeed.get_accelerator() is acc, moved=bool((layer.weight.detach().cpu() != before).any()),
-       builder=FusedAdamBuilder is acc.get_op_builder("FusedAdamBuilder"), home=FusedAdamBuilder.__module__)
-"""
-    ended = child(["-c", START + code], on_vendors_class)
-    assert ended.returncode == 0, ended.stderr
-    first, trained = ended.answers
-    assert first == {
-        "kind": "Old", "ours": True, "name": "mlu", "chips": 3, "distribution": "accel-of-vendor",
-        "inner": "mlu", "asked": "cncl", "memory": True, "dtype": "torch.float32", "tensor": "mlu:0",
-        "more": True, "again": True,
-    }  # fmt: skip
-    home = "deepspeed.ops.op_builder.mlu.fused_adam"
-    assert trained == {"same": True, "moved": True, "builder": True, "home": home}
+@forked("mlu")
+def test_a_plugin_around_a_class_of_deepspeeds_interface():
+    import torch
+
+    acc = accel_core.get_accelerator()
+    import mlu_of_old
+
+    # DeepSpeed alone cannot make one.
+    assert {"total_memory", "FloatTensor"} <= mlu_of_old.Old.__abstractmethods__
+    assert isinstance(acc, accel_core.Accelerator)
+    assert [type(acc).__name__, acc.name, acc.chips, acc._name] == ["Old", "mlu", 3, "mlu"]
+    assert acc.backend.distribution == "accel-of-vendor"
+    assert acc.communication_backend_name() == "cncl"
+    assert acc.total_memory() > 0
+    assert acc.supported_dtypes()[0] == torch.float32
+    assert str(acc.FloatTensor([1]).device) == "mlu:0"
+    assert acc.device_properties().name != ""
+    assert pickle.loads(pickle.dumps(acc)) is acc
+    activated()
+    import deepspeed
+    from deepspeed.ops.lion import FusedLion
+    from deepspeed.ops.op_builder import FusedAdamBuilder
+
+    layer = torch.nn.Linear(4, 2).to(acc.device_name())
+    optimizer = FusedLion(layer.parameters(), lr=0.1)
+    before = layer.weight.detach().cpu().clone()
+    layer(torch.ones(3, 4, device=acc.current_device_name())).sum().backward()
+    optimizer.step()
+    assert deepspeed.get_accelerator() is acc
+    assert (layer.weight.detach().cpu() != before).any()
+    assert FusedAdamBuilder is acc.get_op_builder("FusedAdamBuilder")
+    assert FusedAdamBuilder.__module__ == "deepspeed.ops.op_builder.mlu.fused_adam"
 
 
 @pytest.mark.parametrize(
-    "given",
+    "made",
     [
-        "CPU_Accelerator",
+        False,
         pytest.param(
-            "CPU_Accelerator()",
-            marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers"),
+            True, marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers")
         ),
     ],
 )
-def test_one_of_deepspeeds_own_is_set_as_it_is(child, asked, given):
-    code = f"""
-import accel_core
-from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
-import deepspeed
-accel_core.set_accelerator({given})
-acc = accel_core.get_accelerator()
-deepspeed.accelerator.set_accelerator(acc)
-again = pickle.loads(pickle.dumps(acc))
-builders = [acc.get_op_builder(f"Fused{{name}}Builder").__module__ for name in ("Adam", "Lamb")]
-answer(ours=isinstance(acc, accel_core.Accelerator), name=acc.name, stream=acc.current_stream(),
-       dir=acc.op_builder_dir(), builders=builders,
-       used=acc.operators()["FusedAdamBuilder"].used.provider, same=deepspeed.get_accelerator() is acc,
-       capable=acc.capabilities().is_synchronized_device, again=type(again) is type(acc),
-       how=str(accel_core.selection().how.value), dtype=str(acc.FloatTensor([1.0]).dtype))
-"""
-    ended = child(["-c", START + code], asked)
-    assert ended.returncode == 0, ended.stderr
-    (found,) = ended.answers
-    own = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
-    assert found == {
-        "ours": True, "name": "cpu", "stream": None, "dir": "deepspeed.ops.op_builder.cpu",
-        "builders": ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"], "used": own,
-        "same": True, "capable": True, "again": True, "how": found["how"], "dtype": "torch.float32",
-    }  # fmt: skip
+@forked("cpu", ACCEL_COMPILE="1")
+def test_one_of_deepspeeds_own_is_set_as_it_is(made):
+    import deepspeed
+    import torch
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-
-def test_the_communication_backend_that_a_half_written_class_keeps_is_used(child, on_cpu):
-    code = """
-from accel_core import Backend
-from accel_train.deepspeed.adapter import adapt
-from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator, DeepSpeedAccelerator
-
-left_out = ("communication_backend_name", "__init__", "__abstractmethods__", "_abc_impl")
-members = {n: v for n, v in vars(CPU_Accelerator).items() if n not in left_out}
-def begin(self):
-    self._name, self._communication_backend_name, self._compile_backend = "cpu", "gloo", "inductor"
-
-Half = type("Half", (DeepSpeedAccelerator,), {**members, "__init__": begin})
-backend = Backend(name="cpu", priority=1, device_type="cpu", communication_backend="nobodys")
-answer(kept=adapt(Half, backend).communication_backend_name())
-"""
-    ended = child(["-c", START + code], on_cpu)
-    assert ended.answers == [{"kept": "gloo"}], ended.stderr
-
-
-def test_a_class_for_another_device_than_the_plugin_declares_is_refused(child, on_cpu):
-    code = """
-from accel_core import Backend, InvalidAcceleratorError
-from accel_train.deepspeed.adapter import adapt
-from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
-
-class Awkward(CPU_Accelerator):
-    def __init__(self, chips):
-        super().__init__()
-
-backend = Backend(name="acme", priority=1, device_type="acme")
-said = []
-for given in (CPU_Accelerator, Awkward):
-    try:
-        adapt(given, backend)
-    except InvalidAcceleratorError as error:
-        said.append(str(error))
-answer(said=said, stranger=adapt(3, backend))
-"""
-    ended = child(["-c", START + code], on_cpu)
-    assert ended.returncode == 0, ended.stderr
-    (found,) = ended.answers
-    assert "declared for the device type 'acme'" in found["said"][0]
-    assert "is for 'cpu': declare device_type='cpu'" in found["said"][0]
-    assert "Awkward cannot be made without arguments: TypeError" in found["said"][1]
-    assert found["stranger"] is None
-
-
-def test_a_class_as_deepspeeds_documents_show_it_states_and_lacks_what_it_lacks(child, on_cpu):
-    """On DeepSpeed's real base: given as the class, which is abstract, and as an object."""
-    code = """
-import accel_core
-from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
-
-class MyCustomAccelerator(DeepSpeedAccelerator):
-    def __init__(self):
-        super().__init__()
-        self._name = 'custom'
-        self._communication_backend_name = 'nccl'
-        self._compile_backend = 'aot_eager'
-    def device_name(self, device_index=None):
-        return 'custom' if device_index is None else f'custom:{device_index}'
-    def device_count(self): return 1
-    def is_bf16_supported(self): return True
-
-def raised(acc):
-    try:
-        acc.current_device()
-    except accel_core.UnsupportedError as error:
-        return str(error)
-
-abstract = MyCustomAccelerator.__abstractmethods__
-MyCustomAccelerator.__abstractmethods__ = frozenset()
-an_object = MyCustomAccelerator()
-MyCustomAccelerator.__abstractmethods__ = abstract
-for given in (MyCustomAccelerator, an_object):
-    accel_core.set_accelerator(given)
+    accel_core.set_accelerator(CPU_Accelerator() if made else CPU_Accelerator)
     acc = accel_core.get_accelerator()
-    answer(name=acc.name, inner=acc._name, device=acc.device_name(0), ccl=acc.communication_backend_name(),
-           compiler=acc.get_compile_backend(), dtypes=str(acc.supported_dtypes()), raised=raised(acc))
-"""
-    ended = child(["-c", START + code], on_cpu)
-    assert ended.returncode == 0, ended.stderr
-    stated = {
-        "name": "custom", "inner": "custom", "device": "custom:0", "ccl": "nccl", "compiler": "aot_eager",
-        "dtypes": "[torch.float32, torch.bfloat16]",
-        "raised": "MyCustomAccelerator: current_device is not implemented; override it",
-    }  # fmt: skip
-    assert ended.answers == [stated, stated]
+    deepspeed.accelerator.set_accelerator(acc)
+    assert isinstance(acc, accel_core.Accelerator)
+    assert deepspeed.get_accelerator() is acc
+    assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == [
+        "cpu",
+        None,
+        "deepspeed.ops.op_builder.cpu",
+    ]
+    homes = [acc.get_op_builder(f"Fused{name}Builder").__module__ for name in ("Adam", "Lamb")]
+    assert homes == ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"]
+    used = acc.operators()["FusedAdamBuilder"].used.provider
+    assert used == "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
+    assert acc.capabilities().is_synchronized_device
+    assert type(pickle.loads(pickle.dumps(acc))) is type(acc)
+    assert acc.FloatTensor([1.0]).dtype == torch.float32
+
+
+@forked("cpu")
+def test_the_communication_backend_that_a_half_written_class_keeps_is_used():
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator, DeepSpeedAccelerator
+
+    from accel_train.deepspeed.adapter import adapt
+
+    left_out = ("communication_backend_name", "__init__", "__abstractmethods__", "_abc_impl")
+    members = {n: v for n, v in vars(CPU_Accelerator).items() if n not in left_out}
+
+    def begin(self):
+        self._name, self._communication_backend_name, self._compile_backend = "cpu", "gloo", "inductor"
+
+    half = type("Half", (DeepSpeedAccelerator,), {**members, "__init__": begin})
+    backend = Backend(name="cpu", priority=1, device_type="cpu", communication_backend="nobodys")
+    assert adapt(half, backend).communication_backend_name() == "gloo"
+
+
+@forked("cpu")
+def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    from accel_train.deepspeed.adapter import adapt
+
+    class Awkward(CPU_Accelerator):
+        def __init__(self, chips):
+            super().__init__()
+
+    backend = Backend(name="acme", priority=1, device_type="acme")
+    words = r"declared for the device type 'acme'.*is for 'cpu': declare device_type='cpu'"
+    with pytest.raises(InvalidAcceleratorError, match=words):
+        adapt(CPU_Accelerator, backend)
+    with pytest.raises(InvalidAcceleratorError, match="Awkward cannot be made without arguments: TypeError"):
+        adapt(Awkward, backend)
+    assert adapt(3, backend) is None

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from accel_tests import children
+
+DOCTOR = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "50"]
 
 
-def asked(**variables: str) -> dict[str, Any]:
-    """The one finding."""
-    environ = children.clean_environment() | variables
-    command = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "50"]
-    ended = children.run_python(command, environ)
-    [topic] = json.loads(ended.stdout)["topics"]
+@pytest.mark.parametrize(
+    ("variables", "code", "words"),
+    [
+        ({}, "others.same", {"what": " would choose cpu too"}),
+        ({"DS_ACCELERATOR": "cpu"}, "others.same", {"what": " would choose cpu too"}),
+        # A pin that only we understand.
+        (
+            {"DS_ACCELERATOR": "npu,cpu"},
+            "others.fails",
+            {"level": "warning", "what": "DS_ACCELERATOR", "step": "export DS_ACCELERATOR=cpu "},
+        ),
+        ({"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"}, "others.integrated", {}),
+    ],
+)
+def test_what_deepspeed_would_choose(child, on_cpu, variables, code, words):
+    environ = {name: value for name, value in on_cpu.items() if name != "DS_ACCELERATOR"}
+    [topic] = json.loads(child(DOCTOR, {**environ, **variables}).stdout)["topics"]
     [finding] = topic["findings"]
-    found: dict[str, Any] = finding
-    return found
-
-
-@pytest.mark.parametrize("pin", ["", "cpu"])
-def test_on_the_cpu_it_agrees(pin: str) -> None:
-    finding = asked(**({"DS_ACCELERATOR": pin} if pin else {}))
-    assert finding["code"] == "others.same"
-    assert finding["what"].endswith(" would choose cpu too")
-
-
-def test_a_pin_that_only_we_understand() -> None:
-    finding = asked(DS_ACCELERATOR="npu,cpu")
-    assert (finding["code"], finding["level"]) == ("others.fails", "warning")
-    assert "DS_ACCELERATOR" in finding["what"]
-    assert finding["step"].startswith("export DS_ACCELERATOR=cpu ")
-    assert asked(DS_ACCELERATOR="npu,cpu", ACCEL_INTEGRATIONS="deepspeed")["code"] == "others.integrated"
+    assert finding["code"] == code
+    assert [key for key, text in words.items() if text not in finding[key]] == []

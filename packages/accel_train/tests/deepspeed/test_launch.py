@@ -9,27 +9,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.ports import free_port
 
-RANK = """
-import json, os, sys, time
-import torch, deepspeed
-import accel_core
-theirs = deepspeed.get_accelerator()
-# Not deepspeed.init_distributed(): on CPU it compiles an operator first.
-torch.distributed.init_process_group(theirs.communication_backend_name())
-total = torch.ones(1, device=theirs.current_device_name())
-torch.distributed.all_reduce(total)
-answer = json.dumps(dict(
-    rank=int(os.environ["RANK"]), node=os.environ.get("CROSS_RANK"), name=theirs.name,
-    same=theirs is accel_core.get_accelerator(), total=total.item(), arguments=sys.argv[1:],
-    backend=torch.distributed.get_backend(), visible=os.environ.get("ACME_VISIBLE_DEVICES"),
-    others="CUDA_VISIBLE_DEVICES" in os.environ,
-    timeout=os.environ.get("ACCEL_PROBE_TIMEOUT"),
-))
-sys.stdout.write(f"ANSWER {answer}\\n")  # one write, for the other rank writes too
-torch.distributed.destroy_process_group()
-# gloo's threads drop the last tensors with Python's lock; while Python ends this aborts (pytorch#190489).
-time.sleep(0.2)
-"""
+BY_NIGHT = pytest.mark.nightly(reason="the launcher's own options, and lists that it passes on as they are")
 ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
     ("device", "backend"),
@@ -43,15 +23,14 @@ BY_DEVICE = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "rank.py").write_text(RANK)
-    return tmp_path
-
-
-@pytest.fixture
 def variables(request, device):
     found = request.getfixturevalue(f"on_{device}")
     return {name: value for name, value in found.items() if name != "CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.fixture
+def folder(rank_program):
+    return rank_program.parent
 
 
 @pytest.fixture
@@ -77,48 +56,24 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
 
 
-@pytest.mark.nightly(reason="starts DeepSpeed's launcher for its own options")
-@pytest.mark.parametrize("device", ["acme"])
-def test_the_launchers_options_are_its_own(launch, variables, device):
-    options = ["--include", "localhost:1", "--no_local_rank", "--module"]
-    [answer] = launch(options, variables, script=("rank",))
-    assert answer["name"] == "acme"
-    assert answer["visible"] == "1"
-    assert answer["arguments"] == []
-
-
 @pytest.mark.parametrize("device", ["acme"])
 @pytest.mark.parametrize(
     ("given", "options", "seen"),
     [
-        pytest.param(
-            "0,1",
-            [],
-            "0,1",
-            marks=pytest.mark.nightly(reason="indices, which DeepSpeed reads itself; by day UUIDs"),
-        ),
-        pytest.param(
-            "GPU-aaaa,GPU-bbbb",
-            [],
-            "GPU-aaaa,GPU-bbbb",
-            marks=pytest.mark.nightly(reason="all of the named devices; by day one of them"),
-        ),
+        pytest.param(None, ["--include", "localhost:1", "--no_local_rank", "--module"], "1", marks=BY_NIGHT),
+        pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
+        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=BY_NIGHT),
         ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
     ],
 )
 def test_what_the_user_made_visible_stays_so(launch, variables, device, given, options, seen):
     """DeepSpeed reads the value as integers; where it holds UUIDs, its slots are places in the list."""
-    answers = launch(options, {**variables, "ACME_VISIBLE_DEVICES": given})
-    assert {answer["visible"] for answer in answers} == {seen}
-    assert len(answers) == len(seen.split(","))
-
-
-@pytest.mark.parametrize("device", ["acme"])
-def test_more_ranks_than_named_devices_are_refused(child, folder, variables, device):
-    environ = {**variables, "ACME_VISIBLE_DEVICES": "GPU-aaaa,GPU-bbbb"}
-    ended = child([*ACCEL, "--num_gpus", "3", "rank.py"], environ, cwd=folder)
-    assert ended.returncode == 1
-    assert "ACME_VISIBLE_DEVICES='GPU-aaaa,GPU-bbbb' names 2 devices" in ended.stderr
+    more = {"ACME_VISIBLE_DEVICES": given} if given else {}
+    script = ("rank",) if "--module" in options else ("rank.py",)
+    answers = launch(options, {**variables, **more}, script=script)
+    assert [answer["visible"] for answer in answers] == [seen] * len(seen.split(","))
+    arguments = [] if "--no_local_rank" in options else ["--local_rank=0"]
+    assert answers[0]["arguments"] == arguments
 
 
 @pytest.mark.nightly(
@@ -131,25 +86,32 @@ def test_deepspeeds_own_command_is_activated_by_the_variable(launch, variables, 
     assert ranks(answers, name="acme", same=True, total=2.0) == [0, 1]
 
 
-def test_a_failing_rank_gives_its_status(child, folder, on_cpu):
+@pytest.mark.parametrize(
+    ("device", "more", "arguments", "status", "said"),
+    [
+        (
+            "acme",
+            {"ACME_VISIBLE_DEVICES": "GPU-aaaa,GPU-bbbb"},
+            ["--num_gpus", "3", "rank.py"],
+            1,
+            "ACME_VISIBLE_DEVICES='GPU-aaaa,GPU-bbbb' names 2 devices",
+        ),
+        ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
+        ("cpu", {}, ["--help"], 0, "--hostfile"),
+        # Ranks that would not hear of the activation are not started.
+        ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
+    ],
+)
+def test_status_and_words(child, folder, variables, device, more, arguments, status, said):
     (folder / "fails.py").write_text("import sys; sys.exit(5)")
-    assert child([*ACCEL, "--num_gpus", "1", "fails.py"], on_cpu, cwd=folder).returncode == 5
-
-
-def test_help_is_the_launchers(child, on_cpu):
-    ended = child([*ACCEL, "--help"], on_cpu)
-    assert ended.returncode == 0
-    assert "usage: accel deepspeed " in ended.stdout  # DeepSpeed 0.16 logs to stdout before it
-    assert "--hostfile" in ended.stdout
-
-
-def test_ranks_that_would_not_hear_of_it_are_not_started(child, folder, on_cpu):
-    environ = {**on_cpu, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    ended = child([*ACCEL, "--num_gpus", "1", "rank.py"], environ, cwd=folder)
-    assert ended.returncode == 1
-    assert "Unset it" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
+    ended = child([*ACCEL, *arguments], {**variables, **more}, cwd=folder)
+    assert ended.returncode == status
+    assert said in ended.stdout + ended.stderr
+    # DeepSpeed 0.16 logs to stdout before it.
+    assert ("usage: accel deepspeed " in ended.stdout) == (arguments == ["--help"])
+    if more.keys() == {"TORCH_DEVICE_BACKEND_AUTOLOAD"}:
+        assert ended.stdout == ""
+        assert "Traceback" not in ended.stderr
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
@@ -161,7 +123,7 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
     installed = packages.entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
-        def without(group: str, missing: str = missing):
+        def without(group, missing=missing):
             return () if group == missing else installed(group)
 
         monkeypatch.setattr(packages, "entry_points", without)
@@ -190,9 +152,8 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
     variables = {**variables, "ACCEL_PROBE_TIMEOUT": "77"}
     if device == "cpu":
         groups = {"torch.backends": {"bad": "torch_bad:autoload"}}
-        layouts.dist_info(
-            folder / "more", "torch-bad", "1.0", groups, {"torch_bad": "raise OSError('libbad')"}
-        )
+        broken = {"torch_bad": "raise OSError('libbad')"}
+        layouts.dist_info(folder / "more", "torch-bad", "1.0", groups, broken)
         variables = {**variables, "PYTHONPATH": str(folder / "more")}
     (folder / "bin").mkdir()
     (folder / "bin" / "pdsh").write_text(PDSH)
@@ -201,6 +162,6 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
     path = os.pathsep.join((str(folder / "bin"), variables["PATH"]))
     options = ["--hostfile", "hosts", "--launcher", "pdsh", "--master_addr", "127.0.0.1", "--no_ssh_check"]
     answers = launch(options, {**variables, "PATH": path})
-    assert ranks(answers, name=device, same=True, total=2.0, backend=backend) == [0, 1]
+    seen = {"name": device, "same": True, "total": 2.0, "backend": backend, "timeout": "77"}
+    assert ranks(answers, **seen) == [0, 1]
     assert [answer["node"] for answer in answers] == ["0", "1"]
-    assert [answer["timeout"] for answer in answers] == ["77"] * 2

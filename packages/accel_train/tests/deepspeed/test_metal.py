@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 import pytest
-from accel_tests import children
-from accel_tests.on_disk import install_real_plugin
-from accel_tests.on_simulated import environment
+from accel_tests.forks import forked
+from looks import activated
 
-from accel_simulated import VENDORS, CannotBuildError, build
-
-REPORTS = """
-import json
-import torch
-from accel_train.deepspeed import activate
-activate()
-import deepspeed
-from deepspeed.runtime.utils import see_memory_usage
-from deepspeed.utils.timer import SynchronizedWallClockTimer, ThroughputTimer
-
-see_memory_usage("here", force=True)
-timers = SynchronizedWallClockTimer()
-timers("step").start()
-torch.ones(8, device="mps").sum().item()
-timers("step").stop()
-elapsed = timers("step").elapsed()
-adam = deepspeed.get_accelerator().operators()["FusedAdamBuilder"]
-from deepspeed.ops.adam import FusedAdam
-weight = torch.nn.Parameter(torch.ones(8, device="mps"))
-optimizer = FusedAdam([weight], lr=0.1)
-weight.sum().backward()
-optimizer.step()
-operator = [adam.candidates[0].reason, adam.used.provider, round(weight.detach().cpu()[0].item(), 3)]
-name = type(deepspeed.get_accelerator()).__name__
-print("ANSWER", json.dumps([name, elapsed > 0, timers.memory_usage(), operator]))
-"""
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-def test_memory_and_time_are_reported_and_adam_steps(child, tmp_path):
-    try:
-        build(VENDORS["mps"].kind)
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    install_real_plugin(tmp_path, "mps")
-    wanted = {"DS_ACCELERATOR": "mps", "ACCEL_SIMULATE_OLD_METAL": "1", "OMP_NUM_THREADS": "1"}
-    ended = child(["-c", REPORTS], children.untraced(environment("mps", wanted, path=[tmp_path])))
-    [[name, positive, usage, operator]] = ended.answers
-    missing = (
+@pytest.fixture(scope="session")
+def on_mps(simulated):
+    return simulated("mps", plugin=True, ACCEL_SIMULATE_OLD_METAL="1")
+
+
+@forked("mps")
+def test_memory_and_time_are_reported_and_adam_steps():
+    import torch
+
+    acc = activated()[0].accelerator
+    from deepspeed.ops.adam import FusedAdam
+    from deepspeed.runtime.utils import see_memory_usage
+    from deepspeed.utils.timer import SynchronizedWallClockTimer
+
+    assert type(acc).__name__ == "MPSAccelerator"
+    with contextlib.redirect_stdout(io.StringIO()):
+        see_memory_usage("here", force=True)
+    timers = SynchronizedWallClockTimer()
+    timers("step").start()
+    torch.ones(8, device="mps").sum().item()
+    timers("step").stop()
+    assert timers("step").elapsed() > 0
+    assert "max_mem_allocated" in timers.memory_usage()
+    adam = acc.operators()["FusedAdamBuilder"]
+    source = (
         "DeepSpeed's wheel lacks its source csrc/mps/fused_adam.metal: install DeepSpeed from its repository"
     )
-    assert operator == [missing, "accel-train portable", 0.9]
-    assert (name, positive) == ("MPSAccelerator", True)
-    assert "here" in ended.stdout
-    assert "Max_MA" in ended.stdout
-    assert "max_mem_allocated" in usage
+    assert [adam.candidates[0].reason, adam.used.provider] == [source, "accel-train portable"]
+    weight = torch.nn.Parameter(torch.ones(8, device="mps"))
+    optimizer = FusedAdam([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.step()
+    assert weight.detach().cpu()[0].item() == pytest.approx(0.9, abs=5e-4)

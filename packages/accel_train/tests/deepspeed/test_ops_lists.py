@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from accel_tests.forks import forked
+from looks import activated
 
-#: What users' code asks of a builder, and which class each operator's is, in the list and by name.
-LISTS = """
-import json, sys
-from accel_train.deepspeed import activate
-BEFORE
-activate()
-import deepspeed
-import deepspeed.ops.op_builder as package
-from deepspeed.ops.op_builder.all_ops import ALL_OPS
-
-def name(kind):
-    return f"{kind.__module__}:{kind.__name__}"
-
-bases = ("OpBuilder", "CUDAOpBuilder")
-named = {n: v for n, v in vars(package).items() if n.endswith("Builder") and n not in bases}
-lacking = [n for n, kind in named.items() if kind.NAME not in deepspeed.ops.__compatible_ops__]
-there = {n: name(kind) for n, kind in named.items() if kind.NAME != "deepspeed_not_implemented"}
-listed = {type(b).__name__: name(type(b)) for n, b in ALL_OPS.items() if n != "deepspeed_not_implemented"}
-import accel_core
-used = {n: op.used for n, op in accel_core.get_accelerator().operators().items()}
-print("ANSWER", json.dumps(dict(lacking=lacking, there=there, listed=listed, home=deepspeed.__file__,
-      used={n: name(c.builder_class) for n, c in used.items()},
-      kinds={n: c.kind for n, c in used.items()})), flush=True)
-"""
+BY_NIGHT = pytest.mark.nightly(reason="the other order of two imports, and a second vendor; by day one")
 
 
 @pytest.fixture(scope="session")
@@ -56,90 +37,71 @@ def checkout(tmp_path_factory):
 @pytest.fixture(params=["wheel", "checkout"])
 def home(request):
     """The folder for `sys.path`, or none where the installed package is meant."""
-    return request.getfixturevalue("checkout") if request.param == "checkout" else None
-
-
-def with_deepspeed_of(home, variables):
-    path = variables.get("PYTHONPATH", "")
-    return {**variables, "PYTHONPATH": f"{home}{os.pathsep}{path}"} if home else variables
+    return str(request.getfixturevalue("checkout")) if request.param == "checkout" else ""
 
 
 @pytest.fixture(scope="session")
-def on_vendor(tmp_path_factory):
-    """Variables of a process with a vendor's simulated device and the real plugin."""
-    from accel_tests.on_disk import install_real_plugin
-    from accel_tests.on_simulated import environment
-
-    from accel_simulated import VENDORS, CannotBuildError, build
-
-    def variables(vendor):
-        try:
-            build(VENDORS[vendor].kind)
-        except CannotBuildError as error:
-            pytest.skip(str(error))
-        folder = tmp_path_factory.mktemp(vendor)
-        install_real_plugin(folder, vendor)
-        chosen = environment(vendor, {"DS_ACCELERATOR": vendor, "OMP_NUM_THREADS": "1"}, path=[folder])
-        return {name: value for name, value in chosen.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
-
-    return variables
+def on_mlu(simulated):
+    """A vendor of DeepSpeed's, with its real plugin."""
+    return simulated("mlu", plugin=True)
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        pytest.param(
-            "", marks=pytest.mark.nightly(reason="the other order of the two imports, which by day covers")
-        ),
-        "import deepspeed.ops; deepspeed.ops.__compatible_ops__",
-    ],
-)
-def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(child, asked, home, before):
-    variables = with_deepspeed_of(home, asked)
-    ended = child(["-c", LISTS.replace("BEFORE", before)], variables)
-    assert ended.returncode == 0, ended.stderr
-    (found,) = ended.answers
-    assert home is None or Path(found["home"]).is_relative_to(home)
-    agree(found)
-    assert found["kinds"]["CPUAdagradBuilder"] == found["kinds"]["FusedAdamBuilder"] == "deepspeed"
-    assert found["kinds"]["FusedLambBuilder"] == "portable"
-    said = child(["-m", "accel_core", "ops", "--json"], variables)
-    assert said.returncode == 0, said.stderr
-    providers = {
-        op["op"]: [c["kind"] for c in op["candidates"] if c["used"]] for op in json.loads(said.stdout)["ops"]
-    }
-    assert providers == {n: [kind] for n, kind in found["kinds"].items()}
+@pytest.fixture(scope="session")
+def on_sdaa(simulated):
+    """The same for another one."""
+    return simulated("sdaa", plugin=True)
 
 
-@pytest.mark.parametrize(
-    "vendor",
-    [
-        "mlu",
-        pytest.param(
-            "sdaa", marks=pytest.mark.nightly(reason="a second vendor with operators of ours; by day one")
-        ),
-    ],
-)
-def test_a_vendor_of_deepspeeds_with_operators_of_ours(child, on_vendor, home, vendor):
-    ended = child(["-c", LISTS.replace("BEFORE", "")], with_deepspeed_of(home, on_vendor(vendor)))
-    assert ended.returncode == 0, ended.stderr
-    (found,) = ended.answers
-    agree(found)
-    assert found["kinds"]["FusedLambBuilder"] == "portable"
+def kinds_in_use(home):
+    """Activate, and give the kind of each operator in use, which DeepSpeed has wherever it may be asked."""
+    if home:
+        sys.path.insert(0, home)
+    found, _ = activated()
+    import deepspeed
+    from deepspeed.ops import op_builder
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+    assert not home or Path(deepspeed.__file__).is_relative_to(home)
+    bases = ("OpBuilder", "CUDAOpBuilder")
+    named = {n: kind for n, kind in vars(op_builder).items() if n.endswith("Builder") and n not in bases}
+    assert [n for n, kind in named.items() if kind.NAME not in deepspeed.ops.__compatible_ops__] == []
+    used = {n: op.used for n, op in found.accelerator.operators().items()}
+    there = {n: kind for n, kind in named.items() if kind.NAME != "deepspeed_not_implemented"}
+    assert there == {n: used[n].builder_class for n in there}
+    listed = {type(builder) for name, builder in ALL_OPS.items() if name != "deepspeed_not_implemented"}
+    assert listed == {candidate.builder_class for candidate in used.values()}
+    return {n: candidate.kind for n, candidate in used.items()}
 
 
-def agree(found):
-    assert found["lacking"] == []
-    assert found["there"].items() <= found["used"].items()
-    assert set(found["listed"].values()) == set(found["used"].values())
+@pytest.mark.parametrize("imported", [pytest.param(False, marks=BY_NIGHT), True])
+@forked("cpu", ACCEL_COMPILE="1")
+def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(home, imported, tmp_path):
+    from subprocess import run
+
+    if imported:
+        sys.path.insert(0, home or sys.path[0])
+        assert importlib.import_module("deepspeed.ops").__compatible_ops__
+    kinds = kinds_in_use(home)
+    assert kinds["CPUAdagradBuilder"] == kinds["FusedAdamBuilder"] == "deepspeed"
+    assert kinds["FusedLambBuilder"] == "portable"
+    environ = {**os.environ, "PYTHONPATH": home}
+    said = run(
+        [sys.executable, "-m", "accel_core", "ops", "--json"], capture_output=True, env=environ, check=True
+    )
+    operators = json.loads(said.stdout)["ops"]
+    used = {op["op"]: [c["kind"] for c in op["candidates"] if c["used"]] for op in operators}
+    assert used == {name: [kind] for name, kind in kinds.items()}
 
 
-def test_the_package_of_its_build_can_be_imported_afterwards(child, on_cpu, checkout):
-    code = """
-from accel_train.deepspeed import activate
-activate()
-import deepspeed, op_builder
-print("ANSWER", "true" if op_builder.__deepspeed__ else "false", flush=True)
-"""
-    ended = child(["-c", code], with_deepspeed_of(checkout, on_cpu))
-    assert ended.answers == [True], ended.stderr
+@pytest.mark.parametrize("device", ["mlu", pytest.param("sdaa", marks=BY_NIGHT)])
+@forked()
+def test_a_vendor_of_deepspeeds_with_operators_of_ours(device, home):
+    assert kinds_in_use(home)["FusedLambBuilder"] == "portable"
+
+
+@forked("cpu")
+def test_the_package_of_its_build_can_be_imported_afterwards(checkout):
+    sys.path.insert(0, checkout)
+    activated()
+    importlib.import_module("deepspeed")
+    assert importlib.import_module("op_builder").__deepspeed__

@@ -2,276 +2,250 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import shutil
+import sys
 
 import pytest
+from accel_tests.forks import forked
+from looks import activated
 
-ANSWER = """
-import json, sys
-def answer(**values):
-    print("ANSWER", json.dumps(values), flush=True)
-"""
-ACTIVATE = "from accel_train.deepspeed import activate\nactivate()\n"
-LIST = """
-from deepspeed.ops.op_builder.all_ops import ALL_OPS
-import deepspeed.ops.op_builder as package
-named = {n: f"{v.__module__}.{v.__name__}" for n, v in vars(package).items() if n.endswith("Builder")}
-made = {n: f"{type(v).__module__}.{type(v).__name__}" for n, v in ALL_OPS.items()}
-answer(made=made, named=named, compatible=dict(getattr(__import__("deepspeed").ops, "__compatible_ops__")))
-"""
+import accel_core
+from accel_core import Backend
+
 PORTABLE = "accel_train.ops.portable"
 NOBODY = "accel_core.accelerators.operators.NotImplementedBuilder"
-
-#: Each class of DeepSpeed against torch.optim over 20 steps in float32; its two Lions against each other. The
-#: formulas that torch has not are those of packages/accel_train/tests/ops.
-OPTIMIZERS = """
-import torch, accel_core
-from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
-from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
-from deepspeed.ops.lamb import FusedLamb
-from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
-
-device = accel_core.get_accelerator().current_device_name()
 SHAPES = [(7, 3), (1,), (64,), (5, 1, 2)]
 
-def draw(seed):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator) for shape in SHAPES]
 
-def run(kind, device="cpu", dtype=torch.float32, **options):
-    parameters = [torch.nn.Parameter(t.to(device, dtype)) for t in draw(0)]
-    optimizer = kind(parameters, **options)
-    for step in range(1, 21):
-        for p, g in zip(parameters, draw(step)):
-            p.grad = g.to(device, dtype)
-        optimizer.step()
-    return [p.detach().cpu() for p in parameters], optimizer
-
-def apart(kind, other, options, ours, theirs, floor=1e-2):
-    # The greatest relative difference, of weights of `floor` and more; below, relative to `floor`.
-    mine, _ = run(kind, **options, **ours)
-    yours, _ = run(other, **options, **theirs)
-    pairs = [(a.double(), b.double()) for a, b in zip(mine, yours)]
-    return max(((a - b).abs() / b.abs().clamp(min=floor)).max().item() for a, b in pairs)
-
-here = dict(device=device)
-common = dict(lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1)
-adam = dict(eps=1e-8, **common)
-adagrad = dict(lr=1e-2, eps=1e-10, weight_decay=0.1)
-single = dict(foreach=False)
-# Against a formula that is computed otherwise, weights of size 1 have been rounded 20 times.
-rounded = 0.1
-from deepspeed.ops import op_builder
-# The compiled Adam is DeepSpeed's own to the last bit, which is not torch's.
-host = 1e-2 if op_builder.CPUAdamBuilder.__module__ == "accel_train.ops.portable" else rounded
-results = {
-    "FusedAdam, AdamW": apart(FusedAdam, torch.optim.AdamW, adam, dict(adam_w_mode=True, **here), single),
-    "FusedAdam, Adam": apart(FusedAdam, torch.optim.Adam, adam, dict(adam_w_mode=False, **here), single),
-    "both Lions": apart(FusedLion, DeepSpeedCPULion, common, here, {}, rounded),
-    "CPUAdam, AdamW": apart(DeepSpeedCPUAdam, torch.optim.AdamW, adam, dict(adamw_mode=True), single, host),
-    "CPUAdam, Adam": apart(DeepSpeedCPUAdam, torch.optim.Adam, adam, dict(adamw_mode=False), single, host),
-    "CPUAdagrad": apart(DeepSpeedCPUAdagrad, torch.optim.Adagrad, adagrad, {}, single),
-}
-_, lamb = run(FusedLamb, device=device, lr=1e-2)
-ratios = lamb.get_lamb_coeffs()
-narrow, adam = run(DeepSpeedCPUAdam, dtype=torch.bfloat16, lr=1e-2)
-states = {str(s["exp_avg"].dtype) for s in adam.state.values()}
-fused, _ = run(FusedAdam, device=device, dtype=torch.bfloat16, lr=1e-2)
-finite = all(t.isfinite().all().item() for t in (*narrow, *fused))
-where = {n: getattr(op_builder, n).__module__ for n in (
-    "FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "CPUAdamBuilder", "CPUAdagradBuilder",
-    "CPULionBuilder")}
-answer(results=results, ratios=ratios, states=sorted(states), finite=finite, where=where)
-"""
+def full_name(kind):
+    return f"{kind.__module__}.{kind.__name__}"
 
 
-@pytest.fixture
-def without_compiler(on_cpu, tmp_path):
-    """On the CPU, where nothing can be compiled, though it is asked for, and nothing is built."""
-    nothing = {name: str(tmp_path / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
-    return {**on_cpu, **nothing, "CXX": str(tmp_path / "no-compiler"), "ACCEL_COMPILE": "1"}
+def listed():
+    """DeepSpeed's builders: those that it has made, those of its package, and which it calls compatible."""
+    import deepspeed
+    import deepspeed.ops.op_builder as package
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+    named = {name: full_name(kind) for name, kind in vars(package).items() if name.endswith("Builder")}
+    made = {name: full_name(type(builder)) for name, builder in ALL_OPS.items()}
+    return made, named, dict(deepspeed.ops.__compatible_ops__)
 
 
-def ran(child, code, variables):
-    (found,) = child(["-c", ANSWER + code], variables).answers
-    return found
+def nothing_built(folder, compiler):
+    """Take this compiler, and find nothing that was compiled before."""
+    os.environ |= {name: str(folder / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
+    os.environ["CXX"] = str(folder / compiler)
 
 
-def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(child, asked):
-    ours = ran(child, ACTIVATE + LIST, asked)
-    alone = ran(child, LIST, asked)
-    stand_in = "deepspeed_not_implemented"
-    assert ours["made"].pop(stand_in) == NOBODY
-    alone["made"].pop(stand_in)
+@forked("cpu", ACCEL_COMPILE="1")
+def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(tmp_path):
+    alone = tmp_path / "alone"
+    if os.fork() == 0:
+        alone.write_text(json.dumps(listed()))
+        os._exit(0)
+    assert os.wait()[1] == 0
+    activated()
+    made, named, compatible = listed()
+    made_alone, named_alone, compatible_alone = json.loads(alone.read_text())
     lent = {name: f"{PORTABLE}.Fused{name[6:].capitalize()}Builder" for name in ("fused_lamb", "fused_lion")}
-    assert ours["made"] == {**alone["made"], **lent}
-    assert ours["compatible"] == {**alone["compatible"], **dict.fromkeys(lent, True)}
-    assert set(ours["named"]) == set(alone["named"])
-    differ = {n for n, source in alone["named"].items() if ours["named"][n] != source}
-    assert {n for n in differ if ours["named"][n] != NOBODY} == {"FusedLambBuilder", "FusedLionBuilder"}
-    assert {alone["named"][n].rpartition(".")[2] for n in differ} == {"NotImplementedBuilder"}
+    assert made == {**made_alone, **lent, "deepspeed_not_implemented": NOBODY}
+    assert compatible == {**compatible_alone, **dict.fromkeys(lent, True)}
+    assert set(named) == set(named_alone)
+    differ = {name for name, source in named_alone.items() if named[name] != source}
+    assert {name for name in differ if named[name] != NOBODY} == {"FusedLambBuilder", "FusedLionBuilder"}
+    assert {named_alone[name].rpartition(".")[2] for name in differ} == {"NotImplementedBuilder"}
 
 
-def test_a_device_that_deepspeed_does_not_know_has_ours(child, on_acme):
-    found = ran(child, ACTIVATE + LIST, on_acme)
-    assert set(found["made"]) == {
+@forked("acme")
+def test_a_device_that_deepspeed_does_not_know_has_ours():
+    activated()
+    made, named, compatible = listed()
+    assert set(made) == {
         "cpu_adagrad", "cpu_adam", "cpu_lion", "fused_adam", "fused_lamb", "fused_lion", "pin_memory",
         "deepspeed_not_implemented",
     }  # fmt: skip
-    assert found["compatible"] == {name: name != "deepspeed_not_implemented" for name in found["made"]}
+    assert compatible == {name: name != "deepspeed_not_implemented" for name in made}
     for name in ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "CPULionBuilder"):
-        assert found["named"][name] == f"{PORTABLE}.{name}"
-    assert found["named"]["AsyncIOBuilder"] == found["named"]["NotImplementedBuilder"] == NOBODY
+        assert named[name] == f"{PORTABLE}.{name}"
+    assert named["AsyncIOBuilder"] == named["NotImplementedBuilder"] == NOBODY
 
 
-def test_deepspeed_understands_that_an_operator_is_missing(child, on_acme):
-    code = """
-import deepspeed, deepspeed.comm.ccl, deepspeed.env_report
-from deepspeed.comm.torch import build_shm_op
-from deepspeed.ops.op_builder import AsyncIOBuilder
-deepspeed.env_report.op_report()
-import contextlib, io
-with contextlib.redirect_stdout(io.StringIO()) as printed:
-    deepspeed.env_report.debug_report()
-told = [line for line in printed.getvalue().splitlines() if line.startswith("accelerator ")]
-try:
-    AsyncIOBuilder().load()
-except NotImplementedError as error:
-    said = str(error)
-answer(ccl=deepspeed.comm.ccl.build_ccl_op(), shm=build_shm_op(), said=said, told=told)
-"""
-    found = ran(child, ACTIVATE + code, on_acme)
-    assert found["ccl"] is found["shm"] is None
-    assert found["said"].startswith(
-        "acme: no installed distribution provides AsyncIOBuilder; DeepSpeed has none"
-    )
-    (told,) = found["told"]
+@forked("acme")
+def test_deepspeed_understands_that_an_operator_is_missing():
+    activated()
+    import deepspeed.comm.ccl
+    import deepspeed.env_report
+    from deepspeed.comm.torch import build_shm_op
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    deepspeed.env_report.op_report()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        deepspeed.env_report.debug_report()
+    (told,) = [line for line in printed.getvalue().splitlines() if line.startswith("accelerator ")]
     assert told.startswith(f"accelerator {'.' * 22} <")
     assert "'acme'" in told
     assert told.endswith(", by accel-train")
+    words = "^acme: no installed distribution provides AsyncIOBuilder; DeepSpeed has none"
+    with pytest.raises(NotImplementedError, match=words):
+        AsyncIOBuilder().load()
+    assert deepspeed.comm.ccl.build_ccl_op() is build_shm_op() is None
 
 
-def test_its_optimizers_run_on_a_device_that_it_does_not_know(child, on_acme):
-    found = ran(child, ACTIVATE + OPTIMIZERS, on_acme)
-    assert {n: apart for n, apart in found["results"].items() if not apart < 1e-6} == {}
-    print(f"\non acme, furthest from torch.optim: {found['results']}")
-    assert {name: where for name, where in found["where"].items() if where != PORTABLE} in (
-        {}, {"CPUAdamBuilder": "accel_train.ops.cpu_adam"},
-    )  # fmt: skip
-    assert len(found["ratios"]) == 4
-    assert all(0.01 <= ratio <= 10 for ratio in found["ratios"])
-    assert found["states"] == ["torch.float32"]
-    assert found["finite"] is True
+def stepped(kind, device, dtype, options):
+    """Parameters after 20 steps from the same start, and the optimizer."""
+    import torch
+
+    def draw(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return [torch.randn(shape, generator=generator).to(device, dtype) for shape in SHAPES]
+
+    parameters = [torch.nn.Parameter(tensor) for tensor in draw(0)]
+    optimizer = kind(parameters, **options)
+    for step in range(1, 21):
+        for parameter, gradient in zip(parameters, draw(step), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return [parameter.detach().cpu() for parameter in parameters], optimizer
 
 
-def test_where_nothing_can_be_compiled_all_of_them_are_portable(child, without_compiler):
-    found = ran(child, ACTIVATE + OPTIMIZERS, without_compiler)
-    assert set(found["where"].values()) == {PORTABLE}
-    print(f"\nportable, furthest from torch.optim: {found['results']}")
-    assert {n: apart for n, apart in found["results"].items() if not apart < 1e-6} == {}
-    assert found["states"] == ["torch.float32"]
-    assert found["finite"] is True
+@pytest.mark.parametrize("device", ["acme", "cpu"])
+@forked(ACCEL_COMPILE="1")
+def test_its_optimizers_step_as_torchs_do(device, tmp_path):
+    """On a device that it does not know, and on the CPU where nothing can be compiled.
+
+    Each class of DeepSpeed against torch.optim in float32; its two Lions against each other. The formulas
+    that torch has not are those of packages/accel_train/tests/ops.
+    """
+    if device == "cpu":
+        nothing_built(tmp_path, "no-compiler")
+    activated()
+    import torch
+    from deepspeed.ops import op_builder
+    from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+    from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+    from deepspeed.ops.lamb import FusedLamb
+    from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
+
+    here = accel_core.get_accelerator().current_device_name()
+    names = ("FusedAdam", "FusedLamb", "FusedLion", "CPUAdam", "CPUAdagrad", "CPULion")
+    homes = {getattr(op_builder, f"{name}Builder").__module__ for name in names}
+    assert homes <= {PORTABLE, "accel_train.ops.cpu_adam"} if device == "acme" else homes == {PORTABLE}
+    common = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}
+    adam, adagrad = {"eps": 1e-8, **common}, {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
+    adam_w, single = torch.optim.AdamW, {"foreach": False}
+    # Against a formula that is computed otherwise, weights of size 1 have been rounded 20 times; and the
+    # compiled Adam is DeepSpeed's own to the last bit, which is not torch's.
+    rounded = 0.1
+    host = 1e-2 if op_builder.CPUAdamBuilder.__module__ == PORTABLE else rounded
+    for kind, other, place, options, ours, theirs, floor in (
+        (FusedAdam, adam_w, here, adam, {"adam_w_mode": True}, single, 1e-2),
+        (FusedAdam, torch.optim.Adam, here, adam, {"adam_w_mode": False}, single, 1e-2),
+        (FusedLion, DeepSpeedCPULion, here, common, {}, {}, rounded),
+        (DeepSpeedCPUAdam, adam_w, "cpu", adam, {"adamw_mode": True}, single, host),
+        (DeepSpeedCPUAdam, torch.optim.Adam, "cpu", adam, {"adamw_mode": False}, single, host),
+        (DeepSpeedCPUAdagrad, torch.optim.Adagrad, "cpu", adagrad, {}, single, 1e-2),
+    ):
+        mine, _ = stepped(kind, place, torch.float32, options | ours)
+        yours, _ = stepped(other, "cpu", torch.float32, options | theirs)
+        for a, b in zip(mine, yours, strict=True):
+            # Relative to weights of `floor` and more; below, to `floor`.
+            off = (a.double() - b.double()).abs() / b.double().abs().clamp(min=floor)
+            assert off.max() < 1e-6, (kind, other)
+    ratios = stepped(FusedLamb, here, torch.float32, {"lr": 1e-2})[1].get_lamb_coeffs()
+    assert len(ratios) == 4
+    assert all(0.01 <= ratio <= 10 for ratio in ratios)
+    narrow, optimizer = stepped(DeepSpeedCPUAdam, "cpu", torch.bfloat16, {"lr": 1e-2})
+    assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {torch.float32}
+    fused, _ = stepped(FusedAdam, here, torch.bfloat16, {"lr": 1e-2})
+    assert all(tensor.isfinite().all() for tensor in (*narrow, *fused))
 
 
-def test_no_optimizer_compiles_unasked(child, on_cpu, tmp_path):
+@forked("cpu")
+def test_no_optimizer_compiles_unasked(tmp_path):
     """With a compiler that only notes that it was called, and nothing built."""
     note, compiler = tmp_path / "called", tmp_path / "g++"
     compiler.write_text(f'#!/bin/sh\necho "$@" >> {note}\nexit 1\n')
     compiler.chmod(0o755)
-    nothing = {name: str(tmp_path / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
-    code = """
-import torch
-from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
-from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
-from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
-moved = {}
-for kind in (DeepSpeedCPUAdagrad, DeepSpeedCPUAdam, FusedAdam, DeepSpeedCPULion, FusedLion):
-    weight = torch.nn.Parameter(torch.ones(5))
-    optimizer = kind([weight], lr=0.1)
-    weight.grad = torch.ones(5)
-    optimizer.step()
-    moved[kind.__name__] = bool((weight < 1).all())
-answer(moved=moved)
-"""
-    found = ran(child, ACTIVATE + code, {**on_cpu, **nothing, "CXX": str(compiler)})
-    assert len(found["moved"]) == 5
-    assert set(found["moved"].values()) == {True}
+    nothing_built(tmp_path, "g++")
+    activated()
+    import torch
+    from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+    from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+    from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
+
+    for kind in (DeepSpeedCPUAdagrad, DeepSpeedCPUAdam, FusedAdam, DeepSpeedCPULion, FusedLion):
+        weight = torch.nn.Parameter(torch.ones(5))
+        optimizer = kind([weight], lr=0.1)
+        weight.grad = torch.ones(5)
+        optimizer.step()
+        assert (weight < 1).all(), kind
     assert not note.exists()
 
 
-def test_an_operator_can_be_asked_for_before_deepspeed_is_imported(child, asked):
-    code = """
-import accel_core
-acc = accel_core.get_accelerator()
-table = dict(acc.op_builders())
-assert "deepspeed" not in sys.modules
-found = acc.get_op_builder("CPUAdamBuilder")
-answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder_dir(),
-       same=found is sys.modules["deepspeed"].ops.op_builder.CPUAdamBuilder,
-       ours=sys.modules["deepspeed"].accelerator.get_accelerator() is acc)
-"""
-    for before in ("", ACTIVATE):
-        assert ran(child, before + code, asked) == {
-            "found": "deepspeed.ops.op_builder.cpu.cpu_adam",
-            "first": "deepspeed.ops.op_builder.cpu.cpu_adam:CPUAdamBuilder",
-            "dir": "deepspeed.ops.op_builder.cpu",
-            "same": True,
-            "ours": True,  # DeepSpeed did not choose for itself, which sets variables on Gaudi
-        }
+@pytest.mark.parametrize("first", [False, True])
+@forked("cpu", ACCEL_COMPILE="1")
+def test_an_operator_can_be_asked_for_before_deepspeed_is_imported(first):
+    if first:
+        activated()
+    acc = accel_core.get_accelerator()
+    table = dict(acc.op_builders())
+    assert "deepspeed" not in sys.modules
+    found = acc.get_op_builder("CPUAdamBuilder")
+    home = "deepspeed.ops.op_builder.cpu"
+    assert [acc.op_builder_dir(), found.__module__] == [home, f"{home}.cpu_adam"]
+    assert table["CPUAdamBuilder"] == f"{home}.cpu_adam:CPUAdamBuilder"
+    deepspeed = sys.modules["deepspeed"]
+    assert found is deepspeed.ops.op_builder.CPUAdamBuilder
+    # DeepSpeed did not choose for itself, which sets variables on Gaudi.
+    assert deepspeed.accelerator.get_accelerator() is acc
 
 
-def test_its_files_say_what_its_own_accelerators_find_by_importing(child, on_cpu):
-    code = """
-from accel_train.deepspeed import op_builders
-from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
-cuda = CUDA_Accelerator()
-cuda._lazy_init_class_dict()
-theirs = {n: f"{c.__module__}:{c.__name__}" for n, c in cuda.class_dict.items()
-          if n not in ("NotImplementedBuilder",) and not c.__module__.endswith(".builder")}
-answer(theirs=theirs, ours=op_builders.sources("cuda"))
-"""
-    found = ran(child, code, on_cpu)
-    assert found["ours"] == found["theirs"]
-    assert len(found["ours"]) > 10
+@forked("cpu")
+def test_its_files_say_what_its_own_accelerators_find_by_importing():
+    from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+
+    from accel_train.deepspeed import op_builders
+
+    cuda = CUDA_Accelerator()
+    cuda._lazy_init_class_dict()
+    theirs = {
+        name: f"{kind.__module__}:{kind.__name__}"
+        for name, kind in cuda.class_dict.items()
+        if name != "NotImplementedBuilder" and not kind.__module__.endswith(".builder")
+    }
+    assert op_builders.sources("cuda") == theirs
+    assert len(theirs) > 10
 
 
-def test_cuda_without_a_toolkit_has_the_portable_operators(child, without_compiler):
-    code = """
-from accel_core import Backend
-from accel_train.deepspeed import op_builders
-from accel_core.ops import table
-cuda = Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda.accelerator:CUDA")
-from accel_train.ops import provided
-asked = [op_builders.accel_op_builders(cuda), *provided.accel_op_builders(cuda)]
-lion = table(asked)["FusedLionBuilder"]
-first = lion.candidates[0]
-answer(used=lion.used.provider, reason=first.reason, first=first.provider)
-"""
-    found = ran(child, code, without_compiler)
-    assert found["first"].startswith("deepspeed 0.")
-    assert "must be compiled" in found["reason"]
-    assert found["used"] == "accel-train portable"
+@pytest.mark.parametrize(
+    ("name", "more", "op", "reason"),
+    [
+        ("cuda", {"accelerator": "accel_cuda.accelerator:CUDA"}, "FusedLionBuilder", "must be compiled"),
+        # DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has.
+        ("xpu", {}, "FusedAdamBuilder", "icpx is missing: install Intel's DPC++"),
+    ],
+)
+@forked("cpu", ACCEL_COMPILE="1")
+def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op, reason, tmp_path):
+    from accel_core.ops import table
+    from accel_train.deepspeed import op_builders
+    from accel_train.ops import provided
 
-
-def test_xpu_without_its_compiler_has_the_portable_operators(child, on_cpu):
-    """DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has."""
-    code = """
-import shutil
-from accel_core import Backend
-from accel_core.ops import table
-from accel_train.deepspeed import op_builders
-from accel_train.ops import provided
-found = shutil.which
-shutil.which = lambda command, *rest: None if command == "icpx" else found(command, *rest)
-xpu = Backend(name="xpu", priority=1, device_type="xpu")
-asked = [op_builders.accel_op_builders(xpu), *provided.accel_op_builders(xpu)]
-adam = table(asked)["FusedAdamBuilder"]
-answer(used=adam.used.provider, reason=adam.candidates[0].reason, first=adam.candidates[0].provider)
-"""
-    found = ran(child, code, on_cpu)
-    assert found["first"].startswith("deepspeed 0.")
-    assert "icpx is missing: install Intel's DPC++" in found["reason"]
-    assert found["used"] == "accel-train portable"
+    nothing_built(tmp_path, "no-compiler")
+    which = shutil.which
+    shutil.which = lambda command, *rest: None if command == "icpx" else which(command, *rest)
+    backend = Backend(name=name, priority=1, device_type=name, **more)
+    asked = [op_builders.accel_op_builders(backend), *provided.accel_op_builders(backend)]
+    found = table(asked)[op]
+    first = found.candidates[0]
+    assert first.provider.startswith("deepspeed 0.")
+    assert reason in first.reason
+    assert found.used.provider == "accel-train portable"
 
 
 @pytest.mark.parametrize(
@@ -283,14 +257,12 @@ answer(used=adam.used.provider, reason=adam.candidates[0].reason, first=adam.can
 )
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")
-    done = child(["-m", "accel_core", "ops", "--json"], variables)
-    assert done.returncode == 0, done.stderr
+    done = child(["-m", "accel_core", "ops", "--json"], variables).succeeded()
     assert "real_accelerator" not in done.stderr, "DeepSpeed looked for a device by itself"
     document = json.loads(done.stdout)
     assert (document["backend"], document["deepspeed"]) == (device, True)
     kinds = {op["op"]: [c["kind"] for c in op["candidates"]] for op in document["ops"]}
     assert kinds["CPUAdamBuilder"][-2:] == ["compiled", "portable"]
     assert ("AsyncIOBuilder" in kinds) is (kinds["FusedAdamBuilder"][0] == "deepspeed") is (device == "cpu")
-    done = child(["-m", "accel_core", "ops", "cpu_adagrad"], variables)
-    assert done.returncode == 0, done.stderr
+    done = child(["-m", "accel_core", "ops", "cpu_adagrad"], variables).succeeded()
     assert f"CPUAdagradBuilder on {device}: " in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests import layouts
@@ -41,7 +39,7 @@ class Broken(TorchAccelerator):
 """
 
 
-def verified(environ: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def verified(environ):
     """The document, and what is wrong by the check's name; level 4 is that of the checks that are named."""
     named = [word for name in NAMES for word in ("--check", name)]
     command = ["-m", "accel_core", "verify", "acme", "--json", *named]
@@ -52,14 +50,14 @@ def verified(environ: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 @pytest.mark.nightly(reason="all of level 4; by day a broken device passes the checks that it does not break")
-def test_everything_is_kept_on_a_device_that_works(on_acme: dict[str, str]) -> None:
+def test_everything_is_kept_on_a_device_that_works(on_acme):
     document, wrong = verified(on_acme)
     assert wrong == {}
     assert (document["level"], document["reached"], len(document["checks"])) == (4, 4, len(NAMES))
     assert [text.partition(" ")[0] for text in document["frameworks"]] == ["deepspeed"]
 
 
-def test_what_is_broken_is_found_where_it_is_used(on_acme: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     """Each of the two by its own check, and the others pass."""
     modules = {"accel_acme": PLUGIN, "acme_broken": BROKEN}
     layouts.dist_info(tmp_path, "accel-acme", "1.0", {layouts.GROUP: {"acme": "accel_acme"}}, modules)

@@ -9,34 +9,23 @@ from pathlib import Path
 
 os.environ |= {"AXOLOTL_DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 
-WORDS = ["<pad>", "<unk>", "<s>", "</s>", "plus", "is", *map(str, range(40))]
 
-
-def make(folder: Path) -> None:
+def make(folder):
     """A model, its tokenizer and 64 additions in tokens, made on the spot."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from accel_tests.jobs import tiny
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    plain = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    plain.add_special_tokens(WORDS[:4])
-    named = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=plain, **named).save_pretrained(folder / "model")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(WORDS), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
-        tie_word_embeddings=False, pad_token_id=0, bos_token_id=2, eos_token_id=3,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    words = ["<pad>", "<unk>", "<s>", "</s>", "plus", "is", *map(str, range(40))]
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer, plain = tiny(LlamaConfig, LlamaForCausalLM, words, special, folder / "model")
+    tokenizer.save_pretrained(folder / "model")
     pairs = [divmod(row * 37 % 400, 20) for row in range(64)]
     rows = [plain.encode(f"<s> {a} plus {b} is {a + b} </s>").ids for a, b in pairs]
     lines = [{"input_ids": row, "attention_mask": [1] * len(row), "labels": row} for row in rows]
     (folder / "data.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def configuration(folder: Path) -> dict[str, object]:
+def configuration(folder):
     """As in axolotl's YAML files; each process writes its own output."""
     return {
         "base_model": f"{folder}/model", "output_dir": f"{folder}/out-{os.getpid()}",
@@ -65,11 +54,7 @@ cfg = load_cfg(DictDefault(configuration(folder) | json.loads(sys.argv[2])))
 if cfg.device == "cpu":  # its own ranks name a device by number (0.21.0, utils/config/__init__.py:256)
     cfg.device_map = {"": "cpu"}
 model, _, trainer = train(cfg=cfg, dataset_meta=load_datasets(cfg=cfg, cli_args=TrainerCliArgs()))
-steps = [line for line in trainer.state.log_history if "loss" in line]
-answer = {
-    "devices": sorted({str(p.device) for p in model.parameters()} | {str(trainer.args.device), cfg.device}),
-    "dtype": str(cfg.torch_dtype),
-    "trained": [[step["loss"], step["grad_norm"]] for step in steps],
-}
+steps = [[line["loss"], line["grad_norm"]] for line in trainer.state.log_history if "loss" in line]
+devices = {str(p.device) for p in model.parameters()} | {str(trainer.args.device), cfg.device}
 print()
-print(json.dumps(answer))
+print(json.dumps({"devices": sorted(devices), "dtype": str(cfg.torch_dtype), "trained": steps}))

@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from accel_tests.on_simulated import Run, run_on
+from accel_tests.on_simulated import environment, run_on
 
-from accel_simulated import VENDORS, CannotBuildError, build
+from accel_simulated import DEVICES, CannotBuildError, build
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(scope="session")
-def beside() -> Callable[..., Run]:
-    """`beside("verl", ...)`: `run_on` on acme with that framework's folder; skips where it is missing."""
+def home():
+    """`home("verl", **more)`: the variables of a process with that framework; skips where it is missing."""
 
-    def start(framework: str, script: Path | str, *arguments: Any, **options: Any) -> Run:
-        home = os.environ.get(f"ACCEL_DOOR_{framework.upper()}")
-        if not home:
+    def variables(framework="", *, vendor="acme", **more):
+        found = os.environ.get(f"ACCEL_DOOR_{framework.upper()}")
+        if framework and not found:
             pytest.skip(f"{framework} lies in a folder that the session doors makes: ./dev doors")
         try:
-            build(VENDORS["acme"].kind)
+            build(DEVICES[vendor.partition(":")[0]].kind)
         except CannotBuildError as error:
             pytest.skip(str(error))
-        environ = {"OMP_NUM_THREADS": "1", **options.pop("environ", {})}
-        vendor = options.pop("vendor", "acme")
-        return run_on(vendor, script, *arguments, environ=environ, path=[home, HERE], timeout=300, **options)
+        return environment(vendor, {"OMP_NUM_THREADS": "1", **more}, path=[*filter(None, [found]), HERE])
+
+    return variables
+
+
+@pytest.fixture(scope="session")
+def beside(home):
+    """`beside("verl", ...)`: `run_on` on acme with that framework's folder."""
+
+    def start(framework, script, *arguments, environ=None, vendor="acme", **options):
+        variables = {**home(framework, vendor=vendor), **(environ or {})}
+        return run_on(vendor, script, *arguments, environ=variables, timeout=300, **options)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def on_acme(home):
+    return home()
+
+
+@pytest.fixture(scope="session")
+def on_plain(home):
+    return home(vendor="plain")

@@ -14,12 +14,12 @@ from pathlib import Path
 RECORD = Path(__file__).with_suffix(".json").with_name("vllm_platform.json")
 
 
-def members(source: str) -> dict[str, str]:
+def members(source):
     """The members that have no underscore in front, each with its kind and its parameters."""
     (platform,) = (
         node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Platform"
     )
-    found: dict[str, str] = {}
+    found = {}
     for node in platform.body:
         if isinstance(node, ast.AnnAssign):
             found[ast.unparse(node.target)] = "attribute"
@@ -31,7 +31,7 @@ def members(source: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    recorded: dict[str, dict[str, list[str]]] = {}
+    recorded = {}
     for given in sys.argv[1:]:
         release, _, file = given.partition("=")
         for name, kind in members(Path(file).read_text()).items():

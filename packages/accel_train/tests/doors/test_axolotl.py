@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +29,7 @@ print(json.dumps({"class": type(ours).__name__, "mixins": mixins, "cfg": cfg, "s
 ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
-def test_its_plugin_manager_loads_ours(beside: Callable[..., Any]) -> None:
+def test_its_plugin_manager_loads_ours(beside):
     assert beside("axolotl", MANAGER).answer == {
         "class": "AccelPlugin",
         "mixins": ["accel_train.doors.axolotl.Arguments"],
@@ -42,7 +40,7 @@ def test_its_plugin_manager_loads_ours(beside: Callable[..., Any]) -> None:
 
 @pytest.mark.nightly(reason="imports axolotl twice, for what every adapter does without our accelerator")
 @pytest.mark.parametrize("named", ["cpu", "nothing"])
-def test_without_our_accelerator_axolotl_goes_on(named: str, beside: Callable[..., Any]) -> None:
+def test_without_our_accelerator_axolotl_goes_on(named, beside):
     answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
     said = [one.partition(" DS_ACCELERATOR=")[0] for one in answer.pop("said")]
     assert answer == {"class": "AccelPlugin", "mixins": [], "cfg": {}}
@@ -50,7 +48,7 @@ def test_without_our_accelerator_axolotl_goes_on(named: str, beside: Callable[..
     assert said == (failed if named == "nothing" else [])
 
 
-def test_it_stands_aside_for_a_device_of_axolotls(beside: Callable[..., Any]) -> None:
+def test_it_stands_aside_for_a_device_of_axolotls(beside):
     code = """
 import json, accel_core
 from accel_train.doors.axolotl import Members
@@ -63,12 +61,12 @@ print(json.dumps([accel_core.get_accelerator().name, members.get_training_args_m
 
 
 @pytest.fixture(scope="module")
-def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def trained(beside, tmp_path_factory):
     """`trained(processes=2, bf16=False)`: what each rank saw."""
     folder = tmp_path_factory.mktemp("axolotl")
     beside("axolotl", SCRIPT, folder, "make")
 
-    def train(*, cpu: bool = False, processes: int = 1, **options: Any) -> Any:
+    def train(*, cpu=False, processes=1, **options):
         # Without it Accelerate would have each rank on the CPU train by itself.
         environ = {**ON_THE_CPU, "ACCELERATE_USE_CPU": "true"} if cpu else {}
         how = {"environ": environ, "vendor": f"acme:{processes}", "processes": processes}
@@ -79,7 +77,7 @@ def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_fine_tuning_equals_the_cpus(ranks: int, trained: Callable[..., Any]) -> None:
+def test_fine_tuning_equals_the_cpus(ranks, trained):
     plain = {"bf16": False, "fp16": False}
     on_cpu = trained(cpu=True, processes=ranks, **plain)
     on_acme = trained(processes=ranks, **plain)
@@ -91,7 +89,7 @@ def test_fine_tuning_equals_the_cpus(ranks: int, trained: Callable[..., Any]) ->
 
 
 @pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
-def test_automatic_bfloat16_is_the_devices(trained: Callable[..., Any]) -> None:
+def test_automatic_bfloat16_is_the_devices(trained):
     (answer,) = trained()
     assert answer["dtype"] == "torch.bfloat16"
     assert answer["trained"][-1][0] < answer["trained"][0][0] - 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -32,13 +29,13 @@ print(json.dumps({
 """
 
 
-def test_four_bits_equal_the_cpus(beside: Callable[..., Any]) -> None:
+def test_four_bits_equal_the_cpus(beside):
     answer = beside("bitsandbytes", SCRIPT).answer
     assert "acme" in answer["supported"]
     assert answer["equal"]
 
 
-def test_an_error_is_a_warning_and_the_import_goes_on(beside: Callable[..., Any]) -> None:
+def test_an_error_is_a_warning_and_the_import_goes_on(beside):
     environ = {"DS_ACCELERATOR": "nothing", "PYTHONWARNINGS": "error::RuntimeWarning"}
     run = beside("bitsandbytes", SCRIPT, environ=environ)
     assert "acme" not in run.answer["supported"]

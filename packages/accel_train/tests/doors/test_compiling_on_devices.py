@@ -1,79 +1,144 @@
-"""torch.compile with the device's compiler on simulated devices, a process for each test."""
+"""torch.compile with the device's compiler on simulated devices, each test in a fork."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import warnings
 
 import pytest
 
 pytest.importorskip("torch", minversion="2.13")
 
+import torch
+from accel_tests.forks import forked
 from accel_tests.on_simulated import run_on
+from torch import nn
 
-from accel_simulated import CannotBuildError
+import accel_core
+from accel_core.errors import UnsupportedError
+from accel_train import default_compiler
+from accel_train.device_interface import register
 
 pytestmark = pytest.mark.slow
-HERE = Path(__file__).parent
+BY_NIGHT = pytest.mark.nightly(reason="inductor compiles C++ for each graph, in each process")
 
 
-def on(device, function, **options):
-    try:
-        return run_on(device, f"compiled:{function}", device, path=[HERE], timeout=300, **options)
-    except CannotBuildError as error:
-        pytest.skip(str(error))
+@pytest.fixture(scope="session")
+def imports():
+    return "import pytest, torch, torch._dynamo, torch._inductor.select_algorithm"
+
+
+def trained(device, backend=None, **options):
+    """Losses and weights of three steps, in batches of several sizes."""
+    warnings.simplefilter("ignore")  # torch's own, of its imports
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(device)
+    step = torch.compile(model, **({"backend": backend} if backend else {}), **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for rows in (2, 3, 4):
+        loss = step(torch.arange(8.0 * rows).view(rows, 8).to(device) / 10).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return [losses, *(each.tolist() for each in model.parameters())]
 
 
 @pytest.mark.parametrize(
     ("device", "compiler", "interface"),
     [
         ("plain", "aot_eager", "accel_train.device_interface"),
-        pytest.param(
-            "acme",
-            "inductor",
-            "accel_simulated.inductor",
-            marks=pytest.mark.nightly(
-                reason="inductor compiles C++ for each graph; by day the way without it"
-            ),
-        ),
+        pytest.param("acme", "inductor", "accel_simulated.inductor", marks=BY_NIGHT),
     ],
 )
+@forked()
 def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(device, compiler, interface):
-    answer = on(device, "everything").answer
-    count = answer["interface"][1]
-    assert answer == {
-        "compiler": compiler,
-        "equal": {"door": True, "dynamic": True},
-        "interface": [interface, count, 0],
-        "cpu graph": [2.0],
-        "default": [compiler, compiler, True],
-        "after": "inductor",
-    }
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    assert accel_core.get_accelerator().get_compile_backend() == compiler
+    cpu = trained("cpu", compiler)
+    assert trained(device, "accel", fullgraph=True) == cpu
+    assert trained(device, "accel", dynamic=True) == trained("cpu", compiler, dynamic=True)
+    found = get_interface_for_device(device)
+    assert (found.__module__, found.current_device()) == (interface, 0)
+    assert torch.compile(lambda x: x + 1, backend="accel")(torch.ones(1)).tolist() == [2.0]
+    with default_compiler() as name:
+        assert name == torch.compiler.get_default_backend() == compiler
+        assert trained(device) == cpu
+    assert torch.compiler.get_default_backend() == "inductor"
 
 
+@forked("plain")
 def test_inductor_where_it_has_no_code_is_one_sentence_before_compiling():
-    block, door, after = on("plain", "refused").answer
+    accel_core.get_accelerator().set_compile_backend("inductor")
     sentence = (
-        "UnsupportedError: inductor has no code for device type 'plain': neither torch nor the vendor "
-        "registers any. aot_eager compiles for every device: "
+        "inductor has no code for device type 'plain': neither torch nor the vendor registers any. "
+        "aot_eager compiles for every device: "
     )
-    assert block.startswith(sentence)
-    assert door.startswith(f"BackendCompilerFailed: backend='accel' raised:\n{sentence}")
-    assert after == "inductor"
+    with pytest.raises(UnsupportedError, match=f"^{sentence}"), default_compiler():
+        pass
+    words = f"^backend='accel' raised:\nUnsupportedError: {sentence}"
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=words):
+        trained("plain", "accel")
+    assert torch.compiler.get_default_backend() == "inductor"
 
 
-@pytest.mark.nightly(reason="inductor compiles C++ for each graph")
+@BY_NIGHT
+@forked("acme")
 def test_the_generic_interface_serves_inductor_and_streams():
-    assert on("acme", "ours").answer == {
-        "stays": True,
-        "equal": True,
-        "devices": [2, 1, 0, 1],
-        "stay": [1, 1, 1],
-        "streams": [3.0, 3.0],
-    }
+    """In the place of the device's own."""
+    from torch._dynamo import device_interface as dynamo
+
+    acc = accel_core.get_accelerator()
+    kept = dynamo.get_interface_for_device("acme")
+    register(acc)  # never over one that is there
+    assert dynamo.get_interface_for_device("acme") is kept
+    for name in [name for name in dynamo.device_interfaces if name.partition(":")[0] == "acme"]:
+        del dynamo.device_interfaces[name]
+    assert trained("acme", "accel") == trained("cpu", "inductor")
+    interface = dynamo.get_interface_for_device("acme:1")
+    with interface.device(1):
+        assert interface.current_device() == 1
+    assert interface.device_count() == 2
+    assert (interface.exchange_device(1), acc.current_device()) == (0, 1)
+    assert (interface.maybe_exchange_device(-1), acc.current_device(), interface.exchange_device(0)) == (
+        1,
+        1,
+        1,
+    )
+
+    def streams(x):
+        side = torch.Stream(device="acme")
+        with side:
+            y = x * 2
+        torch.accelerator.current_stream().wait_stream(side)
+        torch.accelerator.synchronize()
+        return y + 1
+
+    assert torch.compile(streams, backend="accel")(torch.ones(2, device="acme")).tolist() == [3.0, 3.0]
 
 
-@pytest.mark.nightly(reason="four ranks compile; by day one does")
-def test_two_ranks_equal_the_cpus():
-    of_acme = on("acme", "rank", processes=2).answers
-    assert of_acme == on("acme", "rank", processes=2, environ={"DS_ACCELERATOR": "cpu"}).answers
+RANK = """
+import json, torch, accel_core
+from accel_train import init_process_group
+with init_process_group() as ranks:
+    torch.manual_seed(0)
+    acc = accel_core.get_accelerator()
+    device = "cpu" if acc.name == "cpu" else acc.device(ranks.local_rank)
+    model = torch.nn.Linear(4, 2).to(device)
+    step = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="accel")
+    loss = step(torch.full((3, 4), 1.0 + ranks.rank, device=device)).pow(2).mean()
+    loss.backward()
+    seen = [loss.item(), *(each.grad.tolist() for each in model.parameters())]
+print(json.dumps(seen))
+"""
+
+
+@BY_NIGHT
+def test_two_ranks_equal_the_cpus(on_acme):
+    of_acme = run_on("acme", RANK, processes=2, timeout=300).answers
+    assert (
+        of_acme == run_on("acme", RANK, processes=2, timeout=300, environ={"DS_ACCELERATOR": "cpu"}).answers
+    )
     assert of_acme[0][1:] == of_acme[1][1:]

@@ -21,7 +21,7 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_an_adapter_imports_neither_torch_nor_its_framework(name: str) -> None:
+def test_an_adapter_imports_neither_torch_nor_its_framework(name):
     code = (
         f"import json, sys, accel_train.doors.{name};"
         "print(json.dumps(sorted({n.partition('.')[0] for n in sys.modules})))"
@@ -34,14 +34,14 @@ def test_an_adapter_imports_neither_torch_nor_its_framework(name: str) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.group)
-def test_an_entry_point_names_a_module_that_exists(entry) -> None:
+def test_an_entry_point_names_a_module_that_exists(entry):
     module, _, name = entry.value.partition(":")
     assert module.rpartition(".")[2] in ADAPTERS
     assert name
 
 
 @pytest.mark.parametrize("name", ["verl", "lmcache"])
-def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name: str) -> None:
+def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name):
     module = __import__(f"accel_train.doors.{name}", fromlist=[name])
     with pytest.raises(AttributeError, match="has no attribute 'missing'"):
         module.missing  # noqa: B018

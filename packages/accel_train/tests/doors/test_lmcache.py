@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -33,7 +30,7 @@ print(); print(json.dumps(answer))
 """
 
 
-def test_an_unknown_device_gets_lmcaches_operators(beside: Callable[..., Any]) -> None:
+def test_an_unknown_device_gets_lmcaches_operators(beside):
     assert beside("lmcache", SCRIPT).answer == {
         "type": "acme",
         "spec": ["AccelDeviceSpec", "accel", "acme", True],
@@ -43,20 +40,20 @@ def test_an_unknown_device_gets_lmcaches_operators(beside: Callable[..., Any]) -
     }
 
 
-def test_it_stands_aside_on_the_cpu(beside: Callable[..., Any]) -> None:
+def test_it_stands_aside_on_the_cpu(beside):
     environ = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     answer = beside("lmcache", SCRIPT, environ=environ).answer
     assert answer["type"] == "cpu"
     assert answer["spec"][0] == "CpuDeviceSpec"
 
 
-def test_it_stands_aside_for_a_device_of_lmcaches(beside: Callable[..., Any]) -> None:
+def test_it_stands_aside_for_a_device_of_lmcaches(beside):
     code = SCRIPT.replace("import torch, lmcache", "import torch, torch_npu, lmcache")
     answer = beside("lmcache", code, vendor="npu").answer
     assert answer["spec"][:3] == ["NpuDeviceSpec", "npu", "npu"]
 
 
-def test_an_error_is_a_warning_and_lmcache_goes_on(beside: Callable[..., Any]) -> None:
+def test_an_error_is_a_warning_and_lmcache_goes_on(beside):
     run = beside("lmcache", SCRIPT.replace('"ignore"', '"default"'), environ={"DS_ACCELERATOR": "nothing"})
     assert run.answer["type"] == "cpu"
     said = run.ended[0].stderr

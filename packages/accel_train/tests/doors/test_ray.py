@@ -18,14 +18,14 @@ DECLARED = [
 ]
 
 
-def test_the_plugins_with_a_name_in_ray() -> None:
+def test_the_plugins_with_a_name_in_ray():
     assert sorted({backend.name for backend in DECLARED}) == [
         "cuda", "hpu", "npu", "rbln", "tpu", "xpu", "xpu.external",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware.name}")
-def test_ray_has_that_resource_and_reads_that_variable(backend: Backend) -> None:
+@pytest.mark.parametrize("backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware}")
+def test_ray_has_that_resource_and_reads_that_variable(backend):
     accelerators = pytest.importorskip("ray._private.accelerators")
     managers = [
         manager

@@ -31,7 +31,7 @@ dist.destroy_process_group()
 """
 
 
-def test_the_process_group_is_there_by_its_name() -> None:
+def test_the_process_group_is_there_by_its_name():
     try:
         run = run_on("acme", SCRIPT, processes=2)
     except CannotBuildError as error:

@@ -2,99 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+import logging
+import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
+from accel_tests.forks import forked
 
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
+SCRIPT = Path(__file__).parent / "verl_sft.py"
 
 
-@pytest.fixture(scope="module")
-def platform(beside: Callable[..., Any]) -> dict[str, Any]:
-    """What the platform says of itself."""
-    answer: dict[str, Any] = beside("verl", "verl_platform:platform", vendor="acme:2").answer
-    return answer
+@pytest.fixture(scope="session")
+def on_verl(home):
+    """Variables of a process with verl and two devices."""
+    return home("verl", vendor="acme:2")
 
 
-def test_it_is_verls_without_a_line_written(platform: dict[str, Any]) -> None:
-    assert platform["registered"] == ["nvidia", "huawei", "amd", "accel"]
-    assert platform["class"] == "AccelPlatform"
-    assert platform["device_name"] == "acme"
-    assert platform["available"] == [True, True]
+@forked("verl")
+def test_every_member_of_its_platforms_contract():
+    import torch
+    from verl.plugin.platform import PlatformBase, PlatformRegistry, get_platform
+
+    ours = get_platform()
+    # It is verl's without a line written.
+    assert list(PlatformRegistry.registered_names()) == ["nvidia", "huawei", "amd", "accel"]
+    assert (type(ours).__name__, ours.device_name) == ("AccelPlatform", "acme")
+    assert ours.is_available()
+    assert ours.is_platform_available(use_smi_check=True)
+    # The contract is the one that we know, and each member can be called as verl's is declared.
+    abstract = PlatformBase.__abstractmethods__
+    assert (len(abstract), len([n for n in vars(PlatformBase) if not n.startswith("_")])) == (22, 29)
+    for name in abstract:
+        if callable(theirs := getattr(PlatformBase, name)):
+            names = [parameter for parameter in inspect.signature(theirs).parameters if parameter != "self"]
+            inspect.signature(getattr(ours, name)).bind(*names)
+    with ours.nvtx_range("step"):
+        pass
+    ours.set_device(1)
+    assert ours.device_module is torch.acme
+    assert (ours.current_device(), ours.device_count()) == (1, 2)
+    assert list(ours.get_device_capability()) == [9, 0]  # what this simulated device reports
+    assert ours.communication_backend_name() in ("accl", "staged")
+    assert ours.cudart() is ours.profiler_start() is ours.profiler_stop() is ours.empty_cache() is None
+    assert ours.is_ipc_supported() is False
+    # Ray has a custom resource for a device that it does not know.
+    name = ours.ray_resource_name()
+    assert list(ours.ray_noset_envvars()) == []
+    assert ours.ray_resource_options(2) == {"resources": {name: 2}}
+    assert ours.get_device_uuid(0) == f"{name}-0"
+    assert ours.visible_devices_envvar() is not None
+    ours.manual_seed(3)
+    first = torch.rand(2, device="acme").tolist()
+    ours.manual_seed_all(3)
+    ours.synchronize()
+    assert torch.rand(2, device="acme").tolist() == first
+    # An engine is registered when verl looks for it.
+    from verl.workers.engine import EngineRegistry
+
+    found = [EngineRegistry.get_engine_cls(kind, "fsdp2") for kind in ("language_model", "value_model")]
+    assert [cls.__name__ for cls in found] == ["FSDPEngineWithLMHead", "FSDPEngineWithValueHead"]
 
 
-def test_the_contract_is_the_one_that_we_know(platform: dict[str, Any]) -> None:
-    assert (platform["abstract"], len(platform["members"])) == (22, 29)
-    assert platform["unlike"] == []
+@forked("verl", DS_ACCELERATOR="nothing")
+def test_a_pin_that_cannot_be_followed_is_an_error_and_not_nvidia():
+    from accel_core import BackendNotFoundError
+
+    with pytest.raises(BackendNotFoundError, match=r"^DS_ACCELERATOR='nothing'"):
+        importlib.import_module("verl.plugin.platform").get_platform().device_name.upper()
 
 
-def test_devices_are_the_accelerators(platform: dict[str, Any]) -> None:
-    assert platform["device_module"]
-    assert (platform["current_device"], platform["device_count"]) == (1, 2)
-    assert platform["seeded"]
-    assert platform["capability"] == [9, 0]  # what this simulated device reports
-    assert platform["communication"] in ("accl", "staged")
-    assert platform["none"] == [None] * 4
-    assert platform["ipc"] is False
-
-
-def test_ray_has_a_custom_resource_for_a_device_that_it_does_not_know(platform: dict[str, Any]) -> None:
-    name = platform["ray"][0]
-    assert platform["ray"][1:] == [[], {"resources": {name: 2}}]
-    assert platform["uuid"] == f"{name}-0"
-
-
-def test_an_engine_is_registered_when_verl_looks_for_it(beside: Callable[..., Any]) -> None:
-    found = beside("verl", "verl_platform:engine").answer
-    assert found == ["FSDPEngineWithLMHead", "FSDPEngineWithValueHead"]
-
-
-def test_a_pin_that_cannot_be_followed_is_an_error_and_not_nvidia(beside: Callable[..., Any]) -> None:
-    said = beside("verl", "verl_platform:failing", environ={"DS_ACCELERATOR": "nothing"}).answer
-    assert said[0].startswith("BackendNotFoundError: DS_ACCELERATOR='nothing'")
-
-
-def test_a_setting_that_cannot_be_read_is_a_warning_before_verl_falls_back(
-    beside: Callable[..., Any],
-) -> None:
-    name, *said, _ = beside("verl", "verl_platform:failing", environ={"ACCEL_STRICT": "perhaps"}).answer
+@forked("verl", ACCEL_STRICT="perhaps")
+def test_a_setting_that_cannot_be_read_is_a_warning_before_verl_falls_back():
+    """Its own log is at INFO, above that error."""
+    logging.basicConfig(level=logging.INFO)
+    with pytest.warns() as seen:
+        name = importlib.import_module("verl.plugin.platform").get_platform().device_name
     assert name == "cuda"  # verl's own last resort
+    said = [str(one.message) for one in seen if "accel's accelerator" in str(one.message)]
     assert said
     assert all("ACCEL_STRICT='perhaps'" in one and one.endswith("VERL_PLATFORM=nvidia") for one in said)
 
 
-def test_a_newer_contract_is_a_warning_that_names_the_member(beside: Callable[..., Any]) -> None:
-    said, *registered = beside("verl", "verl_platform:contract_changed").answer
-    assert "newcomer" in said
-    assert "accel" not in registered
+@forked("verl")
+def test_a_newer_contract_is_a_warning_that_names_the_member():
+    import abc
+
+    from verl.plugin.platform import PlatformBase, PlatformRegistry
+
+    import accel_train.doors.verl as door
+
+    PlatformBase.newcomer = abc.abstractmethod(lambda self: None)
+    abc.update_abstractmethods(PlatformBase)
+    PlatformRegistry._platforms.pop("accel")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        door.loaded  # noqa: B018 - as an entry point is loaded
+    assert "newcomer" in str(seen[0].message)
+    assert "accel" not in PlatformRegistry._platforms
 
 
 @pytest.fixture(scope="module")
-def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def trained(beside, tmp_path_factory):
     """`trained("fsdp2", processes=2)`: losses and norms of gradients, and the platform."""
     folder = tmp_path_factory.mktemp("verl")
-    beside("verl", HERE / "verl_sft.py", folder, "make")
+    beside("verl", SCRIPT, folder, "make")
 
-    def train(strategy: str, *, cpu: bool = False, processes: int = 1) -> Any:
+    def train(strategy, *, cpu=False, processes=1):
         options = ["trainer.device=cpu"] if cpu else []
         environ = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if cpu else {}
-        run = beside(
-            "verl", HERE / "verl_sft.py", folder, strategy, *options, environ=environ, processes=processes
-        )
-        return run.answer
+        how = {"environ": environ, "processes": processes}
+        return beside("verl", SCRIPT, folder, strategy, *options, **how).answer
 
     return train
 
 
 @pytest.mark.nightly(reason="fine-tunes with verl on a simulated device, eight trainings: minutes")
 @pytest.mark.parametrize(("strategy", "ranks"), [("fsdp2", 1), ("fsdp", 1), ("fsdp2", 2), ("fsdp", 2)])
-def test_fine_tuning_equals_the_cpus(strategy: str, ranks: int, trained: Callable[..., Any]) -> None:
+def test_fine_tuning_equals_the_cpus(strategy, ranks, trained):
     on_cpu, on_acme = trained("fsdp2", cpu=True), trained(strategy, processes=ranks)
     assert on_acme["platform"] == ["AccelPlatform", "acme"]
     assert len(on_acme["trained"]) == 16

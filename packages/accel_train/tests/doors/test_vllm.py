@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,7 @@ from accel_core.errors import InvalidBackendError, InvalidDeviceError, Unsupport
 from accel_train.doors.vllm import DeviceMembers  # noqa: E402
 
 #: Kind and parameters of each member, and the releases in which they are so: record_vllm.py writes it.
-RECORD: dict[str, dict[str, list[str]]] = json.loads(
-    Path(__file__).with_name("vllm_platform.json").read_text()
-)
+RECORD = json.loads(Path(__file__).with_name("vllm_platform.json").read_text())
 #: Members about devices, all of which ours gives.
 DEVICE = """
     check_if_supports_dtype device_control_env_var device_name device_type dispatch_key dist_backend
@@ -73,14 +70,14 @@ class OnCpu(DeviceMembers, Platform):
     backend = CPU
 
 
-def test_every_member_of_every_release_is_somebodys() -> None:
+def test_every_member_of_every_release_is_somebodys():
     assert sorted(RECORD) == sorted([*DEVICE, *DEFAULT, *ENGINE])
     releases = {release for kinds in RECORD.values() for row in kinds.values() for release in row}
     assert releases == {"0.31.0", "0.32.0", "0.33.0"}
 
 
 @pytest.mark.parametrize("name", DEVICE)
-def test_a_device_member_is_called_as_in_every_release(name: str) -> None:
+def test_a_device_member_is_called_as_in_every_release(name):
     ((kind, releases),) = RECORD[name].items()
     assert len(releases) == 3
     member = inspect.getattr_static(OnCpu, name)
@@ -91,7 +88,7 @@ def test_a_device_member_is_called_as_in_every_release(name: str) -> None:
         assert kind == ("property()" if name == "supported_dtypes" else "attribute")
 
 
-def test_facts_come_from_the_declaration_and_start_nothing() -> None:
+def test_facts_come_from_the_declaration_and_start_nothing():
     class Acme(DeviceMembers, Platform):
         backend = FACTS
         device_name = "Acme's own word"
@@ -103,13 +100,13 @@ def test_facts_come_from_the_declaration_and_start_nothing() -> None:
     assert Acme.ray_noset_device_env_vars == ["RAY_EXPERIMENTAL_NOSET_ACME_DEVICES"]
 
 
-def test_what_is_not_declared_stays_vllms() -> None:
+def test_what_is_not_declared_stays_vllms():
     assert OnCpu.device_control_env_var == Platform.device_control_env_var
     assert OnCpu.dispatch_key == "CPU"
 
 
-def test_the_rest_asks_the_accelerator() -> None:
-    ours: Any = OnCpu()
+def test_the_rest_asks_the_accelerator():
+    ours = OnCpu()
     OnCpu.manual_seed_all(5)
     OnCpu.set_device(torch.device("cpu"))
     assert OnCpu.get_device_name()
@@ -124,7 +121,7 @@ def test_the_rest_asks_the_accelerator() -> None:
     OnCpu.check_if_supports_dtype(torch.float32)
 
 
-def test_what_the_device_lacks_is_an_error_that_says_so() -> None:
+def test_what_the_device_lacks_is_an_error_that_says_so():
     with pytest.raises(ValueError, match=r"cpu has no torch\.int3, expected one of torch\.float32"):
         OnCpu.check_if_supports_dtype("torch.int3")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="cpu reports no uuid of its devices"):
@@ -133,7 +130,7 @@ def test_what_the_device_lacks_is_an_error_that_says_so() -> None:
         OnCpu.get_device_name(-1)
 
 
-def test_a_class_without_a_declaration_is_refused_when_it_is_made() -> None:
+def test_a_class_without_a_declaration_is_refused_when_it_is_made():
     with pytest.raises(
         InvalidBackendError, match=r"Nothing\.backend is None, expected an accel_core\.Backend"
     ):

@@ -9,7 +9,7 @@ import pytest
 from accel_train.doors._warned import warned
 
 
-def test_an_error_becomes_one_warning() -> None:
+def test_an_error_becomes_one_warning():
     with pytest.warns(RuntimeWarning) as seen, warned("verl", "See why: accel why"):
         raise ValueError("no device.")
     assert [str(one.message) for one in seen] == [
@@ -17,7 +17,7 @@ def test_an_error_becomes_one_warning() -> None:
     ]
 
 
-def test_where_warnings_are_errors_it_stays_a_warning() -> None:
+def test_where_warnings_are_errors_it_stays_a_warning():
     with pytest.warns(RuntimeWarning, match="bitsandbytes does not get"):  # noqa: PT031
         warnings.simplefilter("error")
         with warned("bitsandbytes", "See why: accel why"):

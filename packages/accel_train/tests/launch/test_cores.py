@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +11,10 @@ from accel_train.launch.plan import Cores, share_out
 
 
 @pytest.fixture
-def machine(tmp_path: Path):
+def machine(tmp_path):
     """Write a machine's `/sys`: NUMA nodes, and which cores are hyper-threads of one."""
 
-    def write(nodes=None, siblings=None) -> str:
+    def write(nodes=None, siblings=None):
         files = {f"devices/system/node/node{node}/cpulist": text for node, text in (nodes or {}).items()}
         for core, text in (siblings or {}).items():
             files[f"devices/system/cpu/cpu{core}/topology/thread_siblings_list"] = text

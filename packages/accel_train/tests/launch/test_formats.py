@@ -89,7 +89,7 @@ def test_a_job_of_slurms_gets_the_values(tmp_path):
     assert [json.loads(line) for line in output.read_text().splitlines()] == [given, given]
 
 
-def words(text: str) -> list[bytes]:
+def words(text):
     """What a shell makes of the words, in a locale without any of the characters."""
     shell = ["sh", "-c", 'eval "set -- $1"; for word; do printf "%s\\0" "$word"; done', "sh", text]
     done = subprocess.run(shell, capture_output=True, check=True, env={"LC_ALL": "C", "PATH": os.defpath})
@@ -127,7 +127,7 @@ def test_every_device_of_this_host_stands_for_the_first(tmp_path):
 def test_the_tests_of_transformers_get_a_module(torch_world, tmp_path):
     torch_world.backend("card")
     written = formats.as_transformers_spec("card")
-    spec: dict[str, object] = {}
+    spec = {}
     exec(compile(written, "accel_spec.py", "exec"), spec)  # as they import it
     assert spec["DEVICE_NAME"] == "card"
     assert all(callable(spec[f"{name}_FN"]) for name in ("MANUAL_SEED", "EMPTY_CACHE", "DEVICE_COUNT"))

@@ -20,19 +20,19 @@ from accel_train.launch.watch import Watch
 class Job:
     """The watches of a job's ranks on hosts host0, host1, …, by rank; not all of them need be made."""
 
-    def __init__(self, size: int, silence: float) -> None:
+    def __init__(self, size, silence):
         pytest.importorskip("torch")
         self._hosts = [f"host{rank}" for rank in range(size)]
         self._silence = silence
         listener = lines.listen()
-        self.port: int = listener.getsockname()[1]
+        self.port = listener.getsockname()[1]
         self.made = [Watch(0, self._hosts, silence, name="round", listener=listener, library="gloo")]
         self.made[0].start()
 
-    def line(self, rank: int) -> lines.Line:
+    def line(self, rank):
         return lines.call(["127.0.0.1"], self.port, "round", rank, 10)
 
-    def join(self, rank: int) -> Watch:
+    def join(self, rank):
         made = Watch(rank, self._hosts, self._silence, name="round", line=self.line(rank), library="gloo")
         made.start()
         self.made.append(made)

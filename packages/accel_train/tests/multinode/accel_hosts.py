@@ -15,9 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 _PREFIX = "accelhosts"
 _SUBNET = "10.213.77"
@@ -25,7 +23,7 @@ _SUBNET = "10.213.77"
 _NAMED = 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"'
 
 
-def unavailable() -> str:
+def unavailable():
     """Why hosts cannot be made here; empty where they can."""
     if not sys.platform.startswith("linux"):
         return "network namespaces are Linux's"
@@ -45,12 +43,12 @@ def unavailable() -> str:
 class Transcript:
     """Every line that the hosts print, as it comes: seconds since the start, host, text."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._start = time.monotonic()
         self._changed = threading.Condition()
-        self.lines: list[tuple[float, str, str]] = []
+        self.lines = []
 
-    def add(self, host: str, text: str) -> float:
+    def add(self, host, text):
         """Add a line; gives the seconds since the start."""
         with self._changed:
             when = time.monotonic() - self._start
@@ -58,9 +56,7 @@ class Transcript:
             self._changed.notify_all()
         return when
 
-    def wait_for(
-        self, pattern: str, host: str | None = None, *, after: float = 0, timeout: float = 60
-    ) -> tuple[float, re.Match[str]]:
+    def wait_for(self, pattern, host=None, *, after=0, timeout=60):
         """The first line later than `after` seconds that has `pattern`: when it came, and the match."""
         end = time.monotonic() + timeout
         with self._changed:
@@ -74,21 +70,21 @@ class Transcript:
                     raise AssertionError(f"{pattern!r} did not come within {timeout:g} s:\n{self}")
                 self._changed.wait(left)
 
-    def __str__(self) -> str:
+    def __str__(self):
         return "\n".join(f"{when:7.2f} {host:>7} | {text}" for when, host, text in self.lines)
 
 
 class Hosts:
     """Hosts by name, each with the address `10.213.77.N` and all names in its hosts file."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names):
         self.names = list(names)
         self.transcript = Transcript()
         self._job = f"{_PREFIX}-{os.getpid()}"
         self._switch = f"{self._job}-switch"
-        self._started: list[Started] = []
+        self._started = []
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self):
         sweep()
         try:
             self._make()
@@ -97,12 +93,10 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self._remove()
 
-    def _make(self) -> None:
+    def _make(self):
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
         _ip("-n", self._switch, "link", "set", "bridge", "up")
@@ -124,28 +118,28 @@ class Hosts:
             _ip("-n", space, "link", "set", "eth0", "up")
             _ip("-n", space, "link", "set", "lo", "up")
 
-    def _remove(self) -> None:
+    def _remove(self):
         for started in self._started:
             started.kill()
         for space in (*map(self._space, self.names), self._switch):
             _delete(space)
 
-    def _space(self, name: str) -> str:
+    def _space(self, name):
         return f"{self._job}-{name}"
 
-    def start(self, host: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> Started:
+    def start(self, host, command, environ=None):
         """Start a command on a host; what it prints goes into the transcript."""
         inside = ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", _NAMED, host]
         started = Started(host, [*inside, *command], dict(environ or os.environ), self.transcript)
         self._started.append(started)
         return started
 
-    def cut_off(self, host: str) -> float:
+    def cut_off(self, host):
         """Pull the host's cable: packets vanish both ways, and no connection is told. Gives when it was."""
         _ip("-n", self._switch, "link", "set", f"port-{host}", "down")
         return self.transcript.add("switch", f"the cable of {host} is pulled")
 
-    def reconnect(self, host: str) -> None:
+    def reconnect(self, host):
         """Plug the cable in again."""
         self.transcript.add("switch", f"the cable of {host} is plugged in")
         _ip("-n", self._switch, "link", "set", f"port-{host}", "up")
@@ -154,9 +148,7 @@ class Hosts:
 class Started:
     """A process on a host."""
 
-    def __init__(
-        self, host: str, command: Sequence[str], environ: dict[str, str], transcript: Transcript
-    ) -> None:
+    def __init__(self, host, command, environ, transcript):
         self._process = subprocess.Popen(
             command,
             env=environ,
@@ -170,23 +162,23 @@ class Started:
         self._reader = threading.Thread(target=self._read, args=(host, transcript), daemon=True)
         self._reader.start()
 
-    def _read(self, host: str, transcript: Transcript) -> None:
+    def _read(self, host, transcript):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             transcript.add(host, line.rstrip("\n"))
 
     @property
-    def returncode(self) -> int | None:
+    def returncode(self):
         """The exit status; `None` while it runs."""
         return self._process.poll()
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout=60):
         """The exit status; raises `subprocess.TimeoutExpired`."""
         status = self._process.wait(timeout)
         self._reader.join(5)
         return status
 
-    def kill(self) -> None:
+    def kill(self):
         """End it and what it started in its session."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -196,7 +188,7 @@ class Started:
             self._process.stdout.close()
 
 
-def sweep() -> None:
+def sweep():
     """Remove the hosts of runs that are no more."""
     for space in _spaces():
         pid = space.split("-")[1]
@@ -204,12 +196,12 @@ def sweep() -> None:
             _delete(space)
 
 
-def _spaces() -> Iterator[str]:
+def _spaces():
     listed = _ip("netns", "list").splitlines()
     yield from (line.split()[0] for line in listed if re.match(rf"{_PREFIX}-\d+-", line))
 
 
-def _delete(space: str) -> None:
+def _delete(space):
     """Remove a namespace and end what still runs in it; whatever of it is not there is passed over."""
     with contextlib.suppress(subprocess.CalledProcessError):
         for pid in _ip("netns", "pids", space).split():
@@ -221,6 +213,6 @@ def _delete(space: str) -> None:
         Path("/etc/netns").rmdir()  # unless it holds what is not ours
 
 
-def _ip(*arguments: str) -> str:
+def _ip(*arguments):
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
     return done.stdout

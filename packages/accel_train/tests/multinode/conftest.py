@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from accel_hosts import Hosts, unavailable
 
 
 @pytest.fixture
-def hosts() -> Iterator[Hosts]:
+def hosts():
     """Hosts a, b and c, joined by a switch."""
     why_not = unavailable()
     if why_not:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn", reason="the example needs scikit-learn")
 
-from accel_hosts import Hosts, Started, sweep, unavailable
+from accel_hosts import Hosts, sweep, unavailable
 from accel_tests.children import clean_environment
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
@@ -25,7 +25,7 @@ TIMEOUT, SILENCE = 8, 3
 RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=120,last_call_timeout=1"
 
 
-def launch(hosts: Hosts, name: str, checkpoint: Path) -> Started:
+def launch(hosts, name, checkpoint):
     """Start torchrun's agent on a host, as its supervisor does (SLURM, Kubernetes, systemd)."""
     command = [
         sys.executable, "-m", "accel_core", "run", "--backend", "cpu",
@@ -37,7 +37,7 @@ def launch(hosts: Hosts, name: str, checkpoint: Path) -> Started:
     return hosts.start(name, command, clean_environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0"))
 
 
-def supervise(hosts: Hosts, agents: dict[str, Started], checkpoint: Path, timeout: float) -> None:
+def supervise(hosts, agents, checkpoint, timeout):
     """Wait until every agent has succeeded; one that fails is started again."""
     end = time.monotonic() + timeout
     while any(agent.returncode != 0 for agent in agents.values()):
@@ -50,15 +50,14 @@ def supervise(hosts: Hosts, agents: dict[str, Started], checkpoint: Path, timeou
         time.sleep(0.1)
 
 
-def report(hosts: Hosts) -> dict[str, object]:
+def report(hosts):
     """What rank 0 said at the end: steps, loss, digest of the parameters."""
     _, found = hosts.transcript.wait_for(r"^\{.*parameters_sha256.*\}$", timeout=5)
-    result: dict[str, object] = json.loads(found[0])
-    return result
+    return json.loads(found[0])
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def undisturbed(tmp_path_factory):
     """The report of a run in which nothing happens."""
     if why_not := unavailable():
         pytest.skip(why_not)
@@ -70,13 +69,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 @pytest.mark.parametrize("comes_back", ["by its cable", "by a reboot"])
 def test_a_host_that_is_cut_off_is_named_and_the_result_is_that_of_an_undisturbed_run(
-    comes_back: str,
-    undisturbed: dict[str, object],
-    hosts: Hosts,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    comes_back, undisturbed, hosts, tmp_path, tmp_path_factory, capsys
+):
     shared = tmp_path / "last.pt"
     agents = {name: launch(hosts, name, shared) for name in hosts.names}
     lines = hosts.transcript
@@ -123,7 +117,7 @@ with init_process_group(timeout=timedelta(seconds=90), silence={SILENCE}) as ran
 """
 
 
-def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts: Hosts) -> None:
+def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts):
     """A rank that only does not come is waited for, for 90 s here; nothing of c's closes a connection."""
     for number, name in enumerate(hosts.names):
         place = {"RANK": str(number), "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "a"}
@@ -144,7 +138,7 @@ def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts: Ho
         assert raised - cut < 4 * SILENCE
 
 
-def test_hosts_of_a_killed_run_are_removed_by_the_next() -> None:
+def test_hosts_of_a_killed_run_are_removed_by_the_next():
     if why_not := unavailable():
         pytest.skip(why_not)
     code = (
@@ -157,7 +151,7 @@ def test_hosts_of_a_killed_run_are_removed_by_the_next() -> None:
     killed.wait(60)
     space = f"accelhosts-{killed.pid}-x"
 
-    def left() -> list[bool]:
+    def left():
         listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
         return [space in listed, Path("/etc/netns", space).exists()]
 

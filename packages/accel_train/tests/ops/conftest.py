@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -15,17 +14,17 @@ from accel_train.deepspeed import op_builders
 class Disk:
     """A folder on `sys.path` for modules of this test, and for a package as DeepSpeed's is laid out."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
 
-    def module(self, name: str, source: str) -> Path:
+    def module(self, name, source):
         path = self.folder.joinpath(*name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(source))
         importlib.invalidate_caches()
         return path
 
-    def deepspeed(self, device_type: str, **modules: str) -> None:
+    def deepspeed(self, device_type, **modules):
         """DeepSpeed with builders for a device type: the module's name, and its source."""
         under = "" if device_type == "cuda" else f".{device_type}"
         for package in (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,7 +18,7 @@ ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.0
 
 
 @pytest.fixture(params=["compiled", "portable"])
-def adam(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def adam(request, monkeypatch):
     """`cpu_adam`, of both makes."""
     if request.param == "portable":
         return op("CPUAdamBuilder")
@@ -30,13 +28,11 @@ def adam(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     return CPUAdamBuilder().load()
 
 
-def four() -> list[Any]:
+def four():
     return [torch.ones(6), torch.ones(6), torch.zeros(6), torch.zeros(6)]
 
 
-def call(
-    adam: Any, name: str, tensors: list[Any], optimizer_id: Any = 3, step: Any = 1, **changed: Any
-) -> None:
+def call(adam, name, tensors, optimizer_id=3, step=1, **changed):
     adam.create_adam(optimizer_id, 0.1, 0.9, 0.99, 1e-8, 0.0, True, False)
     try:
         getattr(adam, name)(optimizer_id, step, *{**ADAM, **changed}.values(), *tensors)
@@ -59,7 +55,7 @@ def call(
         ({"optimizer_id": "first"}, "optimizer_id is 'first'"),
     ],
 )
-def test_numbers_that_no_two_agree_on_are_refused_by_both(adam: Any, changed: dict[str, Any], said: str):
+def test_numbers_that_no_two_agree_on_are_refused_by_both(adam, changed, said):
     tensors = four()
     for name in ("adam_update", "adam_rollback"):
         with pytest.raises(OpInputError, match=f"cpu_adam: {said}"):
@@ -70,21 +66,21 @@ def test_numbers_that_no_two_agree_on_are_refused_by_both(adam: Any, changed: di
 @pytest.mark.parametrize(
     "changed", [{"optimizer_id": 2**40}, {"optimizer_id": -1}, {"step": torch.tensor(2)}]
 )
-def test_large_numbers_and_those_in_tensors_are_taken_by_both(adam: Any, changed: dict[str, Any]):
+def test_large_numbers_and_those_in_tensors_are_taken_by_both(adam, changed):
     tensors = four()
     call(adam, "adam_update", tensors, **changed)
     assert (tensors[0] < 1).all()
 
 
 @pytest.mark.parametrize("changed", [{"beta1": 0.0}, {"beta2": 0}, {"weight_decay": 10.0}])
-def test_a_step_after_which_nothing_is_left_is_not_undone_by_either(adam: Any, changed: dict[str, Any]):
+def test_a_step_after_which_nothing_is_left_is_not_undone_by_either(adam, changed):
     tensors = four()
     with pytest.raises(OpInputError, match="cannot be undone"):
         call(adam, "adam_rollback", tensors, **changed)
     assert [t.sum().item() for t in tensors] == [6, 6, 0, 0]
 
 
-def test_a_rate_that_is_one_in_float32_is_refused_where_float32_is_all_there_is(adam: Any):
+def test_a_rate_that_is_one_in_float32_is_refused_where_float32_is_all_there_is(adam):
     tensors, nearly = four(), 1 - 2.0**-30
     if hasattr(adam, "capability"):
         with pytest.raises(
@@ -96,7 +92,7 @@ def test_a_rate_that_is_one_in_float32_is_refused_where_float32_is_all_there_is(
         assert tensors[0].isfinite().all()
 
 
-def test_autograd_learns_that_weights_have_changed(adam: Any):
+def test_autograd_learns_that_weights_have_changed(adam):
     """A backward pass that needs the old ones fails; it gave gradients of the new ones in silence."""
     weight, (_, g, m, v) = torch.ones(6, requires_grad=True), four()
     strided = torch.ones(6, 2)[:, 0].requires_grad_()  # worked on as a copy
@@ -116,19 +112,19 @@ def test_autograd_learns_that_weights_have_changed(adam: Any):
         assert (tensors[0] < 1).all()
 
 
-def freed() -> Any:
+def freed():
     tensor = torch.ones(6)
     tensor.untyped_storage().resize_(0)  # as FSDP does
     return tensor
 
 
-def fake() -> Any:
+def fake():
     with FakeTensorMode():
         return torch.ones(6)
 
 
 @pytest.mark.parametrize("make", [freed, fake])
-def test_what_has_no_memory_is_refused_before_its_address_is_taken(make: Any):
+def test_what_has_no_memory_is_refused_before_its_address_is_taken(make):
     """By what stands before all compiled code; the address of either is 0."""
     for place in range(4):
         tensors = four()
@@ -145,7 +141,7 @@ def test_what_has_no_memory_is_refused_before_its_address_is_taken(make: Any):
         (2, torch.zeros(1).expand(6), r"repeats its elements \(expand\(\)\)"),
     ],
 )
-def test_what_is_no_tensor_of_its_own_is_refused_by_both(adam: Any, place: int, tensor: Any, said: str):
+def test_what_is_no_tensor_of_its_own_is_refused_by_both(adam, place, tensor, said):
     tensors = four()
     tensors[place] = tensor
     with pytest.raises(OpInputError, match=f"cpu_adam: .*{said}"):
@@ -153,7 +149,7 @@ def test_what_is_no_tensor_of_its_own_is_refused_by_both(adam: Any, place: int, 
     assert tensors[3].sum() == 0
 
 
-def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam: Any):
+def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam):
     with pytest.raises(
         AttributeError, match=r"ZenFlow's .* `accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
     ):
@@ -169,7 +165,7 @@ def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam: Any):
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["FusedAdamBuilder", "FusedLionBuilder"])
-def test_a_wrong_row_is_found_before_another_one_is_changed(name: str, dtype: Any, wrong: Any):
+def test_a_wrong_row_is_found_before_another_one_is_changed(name, dtype, wrong):
     if name == "FusedAdamBuilder":
         count, step, numbers = 4, op(name).multi_tensor_adam, (0.1, 0.9, 0.99, 1e-8, 1, 1, 1, 0.1)
     else:
@@ -188,7 +184,7 @@ def test_a_wrong_row_is_found_before_another_one_is_changed(name: str, dtype: An
         ([torch.ones(1)] * 4, "gradients is of type Tensor, expected a list of tensors"),
     ],
 )
-def test_lists_that_are_none_are_refused(lists: Any, said: str):
+def test_lists_that_are_none_are_refused(lists, said):
     with pytest.raises(OpInputError, match=f"fused_adam: {said}"):
         op("FusedAdamBuilder").multi_tensor_adam(1, None, lists, 0.1, 0.9, 0.99, 1e-8, 1, 1, 1, 0.1)
 
@@ -203,11 +199,11 @@ def test_lists_that_are_none_are_refused(lists: Any, said: str):
     ],
 )
 def test_large_tensors_on_the_cpu_pass_in_pieces_and_have_the_same_bits(
-    name: str, settings: Any, numbers: Any, states: int, state: Any, monkeypatch: pytest.MonkeyPatch
+    name, settings, numbers, states, state, monkeypatch
 ):
     host = op({"adam": "CPUAdamBuilder", "adagrad": "CPUAdagradBuilder", "lion": "CPULionBuilder"}[name])
 
-    def stepped() -> list[Any]:
+    def stepped():
         p, g = (torch.randn(1003, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
         tensors = [p.requires_grad_(), g, *(torch.full((1003,), 0.25).to(state) for _ in range(states))]
         getattr(host, f"create_{name}")(8, *settings)
@@ -223,7 +219,7 @@ def test_large_tensors_on_the_cpu_pass_in_pieces_and_have_the_same_bits(
     assert {len(piece) for piece in pieces} == {64, 1003 % 64}
 
 
-def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch: pytest.MonkeyPatch):
+def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch):
     monkeypatch.setattr(_tensors, "_PIECE", 64)
     rows = [[torch.zeros(size)] for size in (30, 30, 10, 150, 5)]
     batches = [[len(row[0]) for row in batch] for batch in _tensors._batches(rows)]

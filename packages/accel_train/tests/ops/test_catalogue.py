@@ -20,7 +20,7 @@ from accel_train.ops import provided
 PORTABLE = "accel_train.ops.portable"
 
 
-def builder(name: str, **answers: str) -> str:
+def builder(name, **answers):
     """A class of a builder; each answer is the body of a method."""
     lines = [f"class {name}:", f"    name = NAME = {name.lower()!r}"]
     for method, body in {"is_compatible": "return True", **answers}.items():
@@ -28,32 +28,28 @@ def builder(name: str, **answers: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def deepspeeds(name: str, **answers: str) -> str:
+def deepspeeds(name, **answers):
     return builder(
         name, **{"sources": "return []", "absolute_name": f"return 'deepspeed.ops.{name}_op'", **answers}
     )
 
 
-def plugin(op: str, source: str) -> OpProvider:
+def plugin(op, source):
     return OpProvider({op: source}, name="accel-acme 1.0", kind="plugin")
 
 
-def table(device_type: str, *contributed: OpProvider) -> dict[str, Operator]:
+def table(device_type, *contributed):
     """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
     backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
     ours = provided.accel_op_builders(backend)
     return table_of([*contributed, op_builders.accel_op_builders(backend), *ours])
 
 
-def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpCandidate, ...]:
+def candidates(op, device_type, *contributed):
     return table(device_type, *contributed)[op].candidates
 
 
-def used(op: str, device_type: str, *contributed: OpProvider) -> OpCandidate:
-    return table(device_type, *contributed)[op].used
-
-
-def chosen_of(*found: OpCandidate) -> OpCandidate:
+def chosen_of(*found):
     return Operator(found[0].op, found).used
 
 
@@ -71,51 +67,52 @@ def test_plugins_are_asked_first_then_deepspeed_then_our_own(disk):
     assert not {"acme_ops", "deepspeed"} & set(sys.modules), "nothing is imported for the table"
 
 
-def test_the_first_compatible_one_is_used_and_no_other_is_imported(disk):
-    disk.deepspeed("acme", fused_adam=deepspeeds("FusedAdamBuilder"))
-    disk.module("acme_ops", builder("FusedAdamBuilder"))
-    found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
-    assert found.provider == "accel-acme 1.0"
-    assert found.builder_class is sys.modules["acme_ops"].FusedAdamBuilder
-    assert "deepspeed" not in sys.modules
-
-
-def test_deepspeeds_own_builder_comes_before_ours(disk):
-    disk.deepspeed("acme", fused_adam=deepspeeds("FusedAdamBuilder"))
-    found = used("FusedAdamBuilder", "acme")
-    assert found.kind == "deepspeed"
-    assert found.source == "deepspeed.ops.op_builder.acme.fused_adam:FusedAdamBuilder"
-    assert found.reason == ""
-    assert found.is_built is True
-    assert used("FusedLionBuilder", "acme").kind == "portable"
+GOOD, NO = builder("FusedAdamBuilder"), builder("FusedAdamBuilder", is_compatible="return False")
+OLD = builder("FusedAdamBuilder", compatibility="return 'the card is too old'")
+UNMADE = builder("FusedAdamBuilder", __init__="raise KeyError('ACME_HOME')")
+RAISING = builder("FusedAdamBuilder", is_compatible="raise OSError('no driver')")
+THEIRS = deepspeeds("FusedAdamBuilder")
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
+    ("plugins", "deepspeed", "kind", "reason", "verdict"),
     [
-        (builder("FusedAdamBuilder", is_compatible="return False"), "its is_compatible() returned False"),
-        (builder("FusedAdamBuilder", compatibility="return 'the card is too old'"), "the card is too old"),
-        (
-            builder("FusedAdamBuilder", __init__="raise KeyError('ACME_HOME')"),
-            "cannot be made: KeyError: 'ACME_HOME'",
-        ),
-        (builder("FusedAdamBuilder", is_compatible="raise OSError('no driver')"), "OSError: no driver"),
+        (GOOD, THEIRS, "plugin", "", "compatible"),
+        # One that cannot be asked counts as compatible.
+        ("class FusedAdamBuilder: pass", THEIRS, "plugin", "", "compatible"),
+        (None, THEIRS, "deepspeed", "", "compatible"),
+        # What is not compatible is passed over with its reason.
+        (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
+        (OLD, None, "portable", "the card is too old", "not compatible"),
+        (UNMADE, None, "portable", "cannot be made: KeyError: 'ACME_HOME'", "not compatible"),
+        (RAISING, None, "portable", "OSError: no driver", "not compatible"),
+        # A plugin's that fails to import is not passed over, and DeepSpeed's is.
+        ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
+        (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
     ],
 )
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_what_is_not_compatible_is_passed_over_with_its_reason(disk, source, reason):
-    disk.module("acme_ops", source)
-    operator = table("acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))["FusedAdamBuilder"]
-    assert operator.used.kind == "portable"
-    assert reason in operator.candidates[0].reason
-    assert [c.verdict for c in operator.candidates] == ["not compatible", "compatible"]
-
-
-def test_a_class_that_cannot_be_asked_counts_as_compatible(disk):
-    disk.module("acme_ops", "class FusedAdamBuilder: pass")
-    found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
-    assert found.provider == "accel-acme 1.0"
-    assert found.is_built is None
+def test_the_first_compatible_one_is_used_and_no_other_is_imported(
+    disk, plugins, deepspeed, kind, reason, verdict
+):
+    contributed = []
+    if plugins:
+        disk.module("acme_ops", plugins)
+        contributed.append(plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
+    if deepspeed:
+        disk.deepspeed("acme", fused_adam=deepspeed)
+    operator = table("acme", *contributed)["FusedAdamBuilder"]
+    first = operator.candidates[0]
+    assert operator.used.kind == kind
+    assert reason in first.reason
+    assert (first.verdict, bool(first.reason)) == (verdict, bool(reason))
+    if operator.used is first:
+        assert first.provider == "accel-acme 1.0" if plugins else first.provider.startswith("deepspeed")
+        home = "acme_ops" if plugins else "deepspeed.ops.op_builder.acme.fused_adam"
+        assert first.source == f"{home}:FusedAdamBuilder"
+        assert verdict == "broken" or first.builder_class is sys.modules[home].FusedAdamBuilder
+        assert first.is_built is (True if kind == "deepspeed" else None)
+        assert kind == "deepspeed" or "deepspeed" not in sys.modules
 
 
 def test_where_none_is_compatible_the_first_explains(disk):
@@ -133,21 +130,6 @@ def test_an_only_candidate_is_not_imported_to_be_chosen():
     assert only.verdict == "broken"
     assert only.reason.startswith("no_such_module:X fails to import: ModuleNotFoundError")
     assert only.is_built is None
-
-
-def test_a_plugins_builder_that_fails_to_import_is_not_passed_over(disk):
-    disk.module("acme_ops", "raise SystemExit(3)")
-    found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
-    assert found.provider == "accel-acme 1.0"
-    assert "SystemExit: it tried to end the process with 3" in found.reason
-
-
-@pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_deepspeeds_builder_that_fails_to_import_is_passed_over(disk):
-    disk.deepspeed("acme", fused_adam="import no_such_vendor\n" + deepspeeds("FusedAdamBuilder"))
-    found = candidates("FusedAdamBuilder", "acme")
-    assert chosen_of(*found) is found[-1]
-    assert "ModuleNotFoundError: No module named 'no_such_vendor'" in found[0].reason
 
 
 def test_of_broken_ones_alone_the_first_is_named(disk):
@@ -356,16 +338,16 @@ def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
 def test_what_the_programs_own_signal_handler_raises_passes(disk):
     """A deadline that comes while a builder is imported is no fault of the builder's."""
 
-    def late(*_: object) -> None:
+    def late(*_):
         raise TimeoutError("too late")
 
     before = signal.signal(signal.SIGUSR1, late)
     try:
         disk.module("acme_ops", "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n")
         with pytest.raises(TimeoutError, match="too late"):
-            _ = used(
-                "FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder")
-            ).reason
+            candidates("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))[
+                0
+            ].verdict.upper()
     finally:
         signal.signal(signal.SIGUSR1, before)
 

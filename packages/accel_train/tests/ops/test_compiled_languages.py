@@ -30,16 +30,16 @@ def test_the_language_is_told_by_the_suffixes():
 class Device(OpBuilder):
     NAME = "device"
 
-    def __init__(self, *sources: str) -> None:
+    def __init__(self, *sources):
         super().__init__()
         self._sources = list(sources)
 
-    def sources(self) -> list[str]:
+    def sources(self):
         return self._sources
 
 
 @pytest.mark.parametrize("suffix", ["cu", "sycl"])
-def test_what_is_missing_for_a_device_is_told(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
     """Step by step, as a user gets there; the tools are stand-ins for what this machine may lack."""
     import torch
     from torch.utils import cpp_extension
@@ -56,7 +56,7 @@ def test_what_is_missing_for_a_device_is_told(suffix: str, tmp_path: Path, monke
     tools = tmp_path / "bin"
     tools.mkdir()
 
-    def tool(name: str, says: str) -> None:
+    def tool(name, says):
         (tools / name).write_text(f"#!/bin/sh\necho '{says}'\n")
         (tools / name).chmod(0o755)
 
@@ -86,9 +86,7 @@ def test_what_is_missing_for_a_device_is_told(suffix: str, tmp_path: Path, monke
     assert builder.compatibility().startswith("hipcc is missing")
 
 
-def test_the_devices_for_which_torch_compiles_are_part_of_the_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_devices_for_which_torch_compiles_are_part_of_the_place(tmp_path, monkeypatch):
     import torch
     from torch.utils import cpp_extension
 
@@ -108,7 +106,7 @@ def test_the_devices_for_which_torch_compiles_are_part_of_the_place(
     assert compiler.identity(job)["device"] == ["9.0\n", "TORCH_CUDA_ARCH_LIST=8.0"]
 
 
-def test_the_headers_of_a_source_are_followed(tmp_path: Path):
+def test_the_headers_of_a_source_are_followed(tmp_path):
     for name, text in {
         "src/a.cpp": '#include "near.h"\n # include <far.h>\n#include <vector>\n',
         "src/near.h": '#include "near.h"\n',
@@ -136,6 +134,6 @@ def test_the_headers_of_a_source_are_followed(tmp_path: Path):
         ("", "the compiler printed nothing", None),
     ],
 )
-def test_the_first_error_is_found_in_any_compilers_output(before: str, line: str, after: str | None):
+def test_the_first_error_is_found_in_any_compilers_output(before, line, after):
     log = "" if after is None else f"{before}\n{line}\n{after}"
     assert compiler.first_error(log) == line

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 
-def runs(pid: str) -> bool:
+def runs(pid):
     """Whether that process has not ended (as an orphan it may stay a zombie)."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -33,7 +33,7 @@ def runs(pid: str) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_compilers_end_with_their_builder(tmp_path: Path, number: signal.Signals):
+def test_compilers_end_with_their_builder(tmp_path, number):
     note = tmp_path / "pid"
     (tmp_path / "answer.cpp").write_text("")
     script = tmp_path / "c++"

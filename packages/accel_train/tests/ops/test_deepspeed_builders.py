@@ -18,7 +18,7 @@ class Builder:
 
     name = "odd_op"
 
-    def __init__(self, *sources: str, compatible: bool = True, says: str = "") -> None:
+    def __init__(self, *sources, compatible=True, says=""):
         self._sources, self._compatible, self._says = list(sources), compatible, says
 
     def sources(self):
@@ -37,7 +37,7 @@ class Builder:
 def tools(tmp_path, monkeypatch):
     """A PATH with these programs alone, and a folder for what torch keeps."""
 
-    def give(*names: str) -> None:
+    def give(*names):
         for name in names:
             (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
             (tmp_path / "bin" / name).chmod(0o755)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from accel_tests.optimizers import (  # noqa: E402
     DECAYS,
+    EXAMPLES,
     LR,
     RATES,
     SEEDS,
@@ -29,7 +30,7 @@ from hypothesis import strategies as st  # noqa: E402
 @pytest.mark.slow
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])
 @given(shapes=SHAPES, steps=STEPS, seed=SEEDS, beta1=RATES, beta2=RATES, weight_decay=DECAYS, lr=LR)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, weight_decay, lr):
     start = tensors(shapes, seed)
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
@@ -171,7 +172,7 @@ def test_empty_lists_are_no_work():
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])
 @pytest.mark.parametrize("bias_correction", [False, True])
 @given(seed=SEEDS, step=st.integers(1, 20), weight_decay=DECAYS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_a_step_is_rolled_back(decoupled, bias_correction, seed, step, weight_decay):
     host = op("CPUAdamBuilder")
     host.create_adam(7002, 1e-2, 0.9, 0.99, 1e-8, weight_decay, decoupled, False)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from accel_tests.optimizers import (  # noqa: E402
     DECAYS,
+    EXAMPLES,
     LR,
     RATES,
     SEEDS,
@@ -30,7 +31,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 @pytest.mark.slow
 @given(shapes=SHAPES, steps=STEPS, seed=SEEDS, weight_decay=DECAYS, lr=LR)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_adagrad_equals_torchs(shapes, steps, seed, weight_decay, lr):
     start = tensors(shapes, seed)
     theirs = torchs(torch.optim.Adagrad, start, steps, seed, lr=lr, eps=1e-10, weight_decay=weight_decay)
@@ -62,7 +63,7 @@ def lion_by_the_paper(start, steps, seed, lr, beta1, beta2, weight_decay):
 
 @pytest.mark.slow
 @given(shapes=SHAPES, steps=STEPS, seed=SEEDS, beta1=RATES, beta2=RATES, weight_decay=DECAYS, lr=LR)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_both_lions_follow_the_paper(shapes, steps, seed, beta1, beta2, weight_decay, lr):
     # In float64, as a sign that hangs on the last bit would turn by rounding.
     start = tensors(shapes, seed, torch.float64)
@@ -143,7 +144,7 @@ def run_lamb(start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1
     beta2=RATES, weight_decay=DECAYS, lr=LR, mode=st.sampled_from([0, 1]), corrected=st.booleans(),
     scale=st.sampled_from([1.0, 1024.0]),
 )  # fmt: skip
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_lamb_follows_the_paper(shape, steps, seed, beta1, beta2, weight_decay, lr, mode, corrected, scale):
     (start,) = tensors([shape], seed, torch.float64)
     arguments = (start, steps, seed, lr, (beta1, beta2), 1e-6, weight_decay, (0.01, 10.0))

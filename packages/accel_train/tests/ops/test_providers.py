@@ -15,11 +15,11 @@ from accel_train import deepspeed, lightning
 from accel_train.deepspeed import op_builders
 
 
-def bringing(world, name: str, priority: int, body: str) -> None:
+def bringing(world, name, priority, body):
     world.backend(name, priority, extra=plugins.hook("accel_op_builders", "backend", body))
 
 
-def providing(world, name: str, body: str, distribution: str = "", module: str = "") -> None:
+def providing(world, name, body, distribution="", module=""):
     """Install a distribution with operators and no backend."""
     distribution = distribution or f"{name}-ops"
     module = module or distribution.replace("-", "_")
@@ -29,18 +29,18 @@ def providing(world, name: str, body: str, distribution: str = "", module: str =
     layouts.dist_info(world.site, distribution, "2.0", {operators.GROUP: {name: module}}, {module: source})
 
 
-def provided(backend: Backend | None = None) -> list[OpProvider]:
+def provided(backend=None):
     """The providers but for accel-train's own: DeepSpeed's, which is not installed, and the last ones."""
     found = operators.providers(backend or only("npu").backend)
     return [p for p in found if not p.last and p.name != "deepspeed"]
 
 
-def asked(backend: Backend | None = None) -> list[tuple[str, str, str]]:
+def asked(backend=None):
     """Operator, source and provider of all that is brought, in the order of asking."""
     return [(op, source, p.name) for p in provided(backend) for op, source in p.builders.items()]
 
 
-def advice() -> list[str]:
+def advice():
     return [p.advice for p in provided() if p.advice]
 
 

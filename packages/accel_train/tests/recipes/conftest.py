@@ -7,10 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests.children import without
@@ -28,11 +26,11 @@ VISION = os.environ.get("ACCEL_RECIPES_VISION", "nowhere")
 
 
 @pytest.fixture(scope="session")
-def ran() -> Callable[..., dict[str, Any]]:
+def ran():
     """`ran("kornia", "acme")`: what that library's program reports; it runs once a device."""
-    answers: dict[tuple[str, str], dict[str, Any]] = {}
+    answers = {}
 
-    def run(library: str, device: str) -> dict[str, Any]:
+    def run(library, device):
         if (library, device) not in answers:
             answers[library, device] = _run(library, device)
         return answers[library, device]
@@ -40,7 +38,7 @@ def ran() -> Callable[..., dict[str, Any]]:
     return run
 
 
-def _run(library: str, device: str) -> dict[str, Any]:
+def _run(library, device):
     home = VISION if library in NEED_TORCHVISION else None
     if not PathFinder.find_spec(library, home and [home]):
         pytest.skip(f"{library} not installed; `./dev recipes` has an environment with it")
@@ -68,5 +66,4 @@ def _run(library: str, device: str) -> dict[str, Any]:
             check=False,
         )
     assert done.returncode == 0, f"{library} on {device}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -13,19 +13,19 @@ __all__ = ["device", "report", "step"]
 torch.manual_seed(0)
 
 
-def device() -> torch.device:
+def device():
     """Return the chosen device."""
     return accel_core.get_accelerator().device()
 
 
-def step(model: torch.nn.Module, loss: torch.Tensor) -> float:
+def step(model, loss):
     """Train a step of plain SGD on the loss, and return the loss."""
     loss.backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     return float(loss.detach())
 
 
-def report(predicted: torch.Tensor, loss: float, model: torch.nn.Module) -> None:
+def report(predicted, loss, model):
     """Print what was predicted before the step, the step's loss and the parameters after it."""
     parameters = [parameter.detach() for parameter in model.parameters()]
     devices = {str(value.device) for value in (*parameters, predicted)}

@@ -8,7 +8,6 @@ import torch
 from given import device, report
 from PIL import Image
 from ultralytics import YOLO
-from ultralytics.engine.trainer import BaseTrainer
 
 home = Path(os.environ["YOLO_CONFIG_DIR"])
 page = (np.random.RandomState(0).rand(64, 64, 3) * 255).astype("uint8")
@@ -21,7 +20,7 @@ found = yolo.predict(page, device=device(), imgsz=64, conf=1e-4, nms=False, chan
 import vision  # noqa: E402, F401 - here, as prediction takes torchvision's operator once that is imported
 
 
-def give(trainer: BaseTrainer) -> None:
+def give(trainer):
     """Set the trainer's device: its argument takes none that it does not know."""
     trainer.device, trainer.accelerator = device(), torch.get_device_module(device())
 

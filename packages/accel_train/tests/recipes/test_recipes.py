@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
@@ -31,18 +29,18 @@ ON_TORCHTPU = {
 }
 
 
-def _needs(*modules: str) -> None:
+def _needs(*modules):
     missing = [name for name in modules if not find_spec(name)]
     if missing:
         pytest.skip(f"{missing} not installed; `./dev recipes` has an environment with them")
 
 
-def _values(answer: dict[str, Any]) -> list[float]:
+def _values(answer):
     return [*answer["predicted"], answer["loss"], *answer["parameters"]]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_on_acme_as_on_the_cpu(library: str, ran: Callable[..., dict[str, Any]]) -> None:
+def test_on_acme_as_on_the_cpu(library, ran):
     _needs("torch")
     ours, cpu = ran(library, "acme"), ran(library, "cpu")
     assert (ours["devices"], cpu["devices"]) == (["acme:0"], ["cpu"])
@@ -53,9 +51,7 @@ def test_on_acme_as_on_the_cpu(library: str, ran: Callable[..., dict[str, Any]])
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_on_torchtpu_as_on_the_cpu_or_with_its_known_error(
-    library: str, ran: Callable[..., dict[str, Any]]
-) -> None:
+def test_on_torchtpu_as_on_the_cpu_or_with_its_known_error(library, ran):
     _needs("torch", "torch_tpu", "fastatomstruct_xla_cpu")
     if library in ON_TORCHTPU:
         with pytest.raises(AssertionError, match=ON_TORCHTPU[library]):

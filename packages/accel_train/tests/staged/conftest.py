@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -15,28 +13,28 @@ import pytest
 class LateStream:
     """Work that is done when it is waited for, in order."""
 
-    def __init__(self) -> None:
-        self._left: list[Callable[[], object]] = []
+    def __init__(self):
+        self._left = []
         self._all = 0
 
-    def put(self, work: Callable[[], object]) -> int:
+    def put(self, work):
         self._left.append(work)
         self._all += 1
         return self._all
 
-    def run(self, until: int) -> None:
+    def run(self, until):
         while self._left and self._all - len(self._left) < until:
             self._left.pop(0)()
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self.run(self._all)
 
 
 class LateEvent:
-    def record(self, stream: LateStream) -> None:
+    def record(self, stream):
         self._stream, self._until = stream, stream._all
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self._stream.run(self._until)
 
 
@@ -45,55 +43,53 @@ class LateDevice:
 
     Event, Stream = LateEvent, LateStream
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._default = LateStream()
         self._here = threading.local()
-        self.streams_used: list[LateStream] = []
+        self.streams_used = []
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index=None):
         return "cpu"
 
     @property
-    def selected(self) -> int | None:
+    def selected(self):
         """The device that this thread has selected."""
-        index: int | None = getattr(self._here, "index", None)
-        return index
+        return getattr(self._here, "index", None)
 
     @contextmanager
-    def device_guard(self, device_index: int | None) -> Iterator[None]:
+    def device_guard(self, device_index):
         before, self._here.index = self.selected, device_index
         yield
         self._here.index = before
 
     @contextmanager
-    def stream(self, stream: LateStream) -> Iterator[None]:
+    def stream(self, stream):
         before, self._here.stream = self.current_stream(), stream
         self.streams_used.append(stream)
         yield
         self._here.stream = before
 
-    def current_stream(self, device_index: int | None = None) -> LateStream:
-        stream: LateStream = getattr(self._here, "stream", self._default)
-        return stream
+    def current_stream(self, device_index=None):
+        return getattr(self._here, "stream", self._default)
 
-    def launch(self, work: Callable[..., object], *arguments: Any) -> None:
+    def launch(self, work, *arguments):
         """Put work into this thread's stream."""
         self.current_stream().put(lambda: work(*arguments))
 
-    def pin_empty(self, *size: Any, dtype: Any) -> Any:
+    def pin_empty(self, *size, dtype):
         import torch
 
         return torch.empty(*size, dtype=dtype)
 
 
 @pytest.fixture
-def device() -> LateDevice:
+def device():
     pytest.importorskip("torch")
     return LateDevice()
 
 
 @pytest.fixture
-def two_ranks(device: LateDevice) -> Callable[..., list[Any]]:
+def two_ranks(device):
     """`two_ranks(run)` calls `run(group)` for the staged groups of two ranks at once; answers by rank."""
     from torch.distributed import HashStore
 
@@ -101,14 +97,14 @@ def two_ranks(device: LateDevice) -> Callable[..., list[Any]]:
 
     store = HashStore()
 
-    def rank(run: Callable[[Any], object], number: int, timeout: float) -> object:
+    def rank(run, number, timeout):
         group = StagedProcessGroup(device, store, number, 2, timedelta(seconds=timeout))
         try:
             return run(group)
         finally:
             group.shutdown()
 
-    def both(run: Callable[[Any], object], timeout: float = 60) -> list[Any]:
+    def both(run, timeout=60):
         with ThreadPoolExecutor(2) as pool:
             ranks = [pool.submit(rank, run, number, timeout) for number in range(2)]
         return [each.result() for each in ranks]

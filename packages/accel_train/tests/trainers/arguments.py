@@ -13,21 +13,14 @@ _HOMES = {
     "TrainingArguments": "transformers",
     "Seq2SeqTrainingArguments": "transformers",
     "SentenceTransformerTrainingArguments": "sentence_transformers",
-    "SFTConfig": "trl",
-    "DPOConfig": "trl",
-    "GRPOConfig": "trl",
 }
 
 
-def theirs(name: str) -> type:
-    """The class as it is."""
-    kind: type = getattr(importlib.import_module(_HOMES[name]), name)
-    return kind
+def theirs(name):
+    """The class as it is; importing TRL takes as long as all the rest."""
+    return getattr(importlib.import_module(_HOMES.get(name, "trl")), name)
 
 
-def ours(name: str) -> type:
+def ours(name):
     """The class after our mixin; trainers save arguments, so pickle finds it here."""
-    made: type = globals().setdefault(
-        f"Our{name}", type(f"Our{name}", (AcceleratorArguments, theirs(name)), {})
-    )
-    return made
+    return globals().setdefault(f"Our{name}", type(f"Our{name}", (AcceleratorArguments, theirs(name)), {}))

@@ -5,95 +5,109 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
-from accel_tests.children import UNTRACED
+from accel_tests import layouts, plugins
+from accel_tests.children import UNTRACED, clean_environment
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from accel_tests.on_simulated import Run, run_on  # noqa: E402 - found by the line above
+from accel_tests.on_simulated import environment, run_on  # noqa: E402 - found by the line above
 
+from accel_core import InTorch  # noqa: E402
 from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 
-#: A plugin as a vendor would publish it: nobody's device, under nobody's name.
-PLUGIN = """
-from accel_core import Backend, InTorch, hookimpl
-
-@hookimpl
-def accel_backends():
-    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    in_torch=InTorch(private_use1=True), communication_backend="accl",
-                    accelerator="accel_core.accelerators.torch_device:TorchAccelerator")]
-"""
 #: torchrun with two ranks on this host.
 TORCHRUN = """
 import runpy, sys
 sys.argv[1:1] = ["--standalone", "--nproc-per-node", "2"]
 runpy.run_module("torch.distributed.run", run_name="__main__")
 """
+#: Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
+ON_ACME = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "ACCEL_SIMULATE_RANDOM": "host"}
 
 
 @pytest.fixture(autouse=True)
-def environment_as_it_was() -> Iterator[None]:
+def environment_as_it_was():
     """Lightning leaves a rank's variables behind in its process, even where a training is refused."""
     with patch.dict(os.environ):
         yield
 
 
 @pytest.fixture(scope="session")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for `sys.path` with the distribution `accel-acme`."""
-    folder = tmp_path_factory.mktemp("plugin")
-    metadata = folder / "accel_acme-1.0.dist-info"
-    metadata.mkdir()
-    (folder / "accel_acme.py").write_text(PLUGIN)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-acme\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[accel.backends]\nacme = accel_acme\n")
-    return folder
+def imports():
+    """Every test in a fork needs one of these; warnings are errors, as elsewhere."""
+    names = ("pytest", "torch", "lightning.pytorch", "accelerate", "transformers", "sklearn.datasets")
+    return f"import warnings, {', '.join(names)}\nwarnings.simplefilter('error')"
 
 
 @pytest.fixture(scope="session")
-def on_acme(plugin: Path) -> Callable[..., Run]:
-    """`run_on("acme", ...)` with the plugin; skips, with the reason, where no device can be built."""
+def path(tmp_path_factory):
+    """Folders for `sys.path`: a plugin as a vendor would publish it, and the programs here."""
+    folder = tmp_path_factory.mktemp("plugin")
+    declared = plugins.arguments(
+        "acme", 950, device_type="acme", vendor_import="torch_acme", in_torch=InTorch(private_use1=True),
+        communication_backend="accl", accelerator="accel_core.accelerators.torch_device:TorchAccelerator",
+    )  # fmt: skip
+    modules = {"accel_acme": plugins.declaring(declared)}
+    layouts.dist_info(folder, "accel-acme", "1.0", {layouts.GROUP: {"acme": "accel_acme"}}, modules)
+    return [folder, HERE]
 
-    def start(script: Path | str, *arguments: Any, **options: Any) -> Run:
-        try:
-            build(VENDORS["acme"].kind)
-        except CannotBuildError as error:
-            pytest.skip(str(error))
-        # Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
-        environ = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "ACCEL_SIMULATE_RANDOM": "host"}
-        environ |= options.pop("environ", {})
-        if environ["DS_ACCELERATOR"] == "cpu":
+
+def built(device):
+    """Build the device; skip, with the reason, where that is impossible."""
+    try:
+        build(VENDORS[device].kind)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    return device
+
+
+@pytest.fixture(scope="session")
+def on_acme(path):
+    """Variables of a process with the device and its plugin."""
+    return environment(built("acme"), ON_ACME, path=path)
+
+
+@pytest.fixture(scope="session")
+def on_cpu():
+    """The same for the processor, beside which no device is."""
+    return clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+
+
+@pytest.fixture(scope="session")
+def on_npu():
+    """The same for a device of numbers that a processor has more of."""
+    return environment(built("npu"))
+
+
+@pytest.fixture(scope="session")
+def run_on_acme(path):
+    """`run_on("acme", ...)` with the plugin."""
+
+    def start(script, *arguments, environ=None, **options):
+        chosen = {**ON_ACME, **(environ or {})}
+        if chosen["DS_ACCELERATOR"] == "cpu":
             # Else torch loads acme by itself, and sends its barriers there, where gloo has nothing to say.
-            environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        return run_on(
-            "acme", script, *arguments, environ=environ, path=[plugin, HERE], timeout=300, **options
-        )
+            chosen["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        return run_on(built("acme"), script, *arguments, environ=chosen, path=path, timeout=300, **options)
 
     return start
 
 
 @pytest.fixture(scope="session")
-def ranks(
-    on_acme: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., list[dict[str, Any]]]:
+def ranks(run_on_acme, tmp_path_factory):
     """`ranks("script.py", torchrun=True, **options)`: what each rank of a script says, in order."""
 
-    def ranks(
-        script: str, *, torchrun: bool = False, environ: dict[str, str] | None = None, **options: Any
-    ) -> list[dict[str, Any]]:
+    def ranks(script, *, torchrun=False, environ=None, **options):
         out = tmp_path_factory.mktemp("answers")
         told = json.dumps({"out": str(out), **options})
         # A framework's own training passes no line of ours that the training on ours does not pass too.
         variables = {**(environ or {}), **(UNTRACED if options.get("own") else {})}
-        start = [TORCHRUN, HERE / script] if torchrun else [HERE / script]
-        on_acme(*start, told, environ=variables)
+        run_on_acme(*([TORCHRUN] if torchrun else []), HERE / script, told, environ=variables)
         return [json.loads(file.read_text()) for file in sorted(out.iterdir())]
 
     return ranks

@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.fabric import Fabric
@@ -19,7 +18,7 @@ from lightning_digits import fit, fit_with_fabric, told
 from accel_train.lightning import fabric_options, trainer_options
 
 
-def train(own: bool = False, fabric: bool = False, **asked: Any) -> dict[str, Any]:
+def train(own=False, fabric=False, **asked):
     """An epoch, and what this rank saw of it."""
     lightnings = {"accelerator": "cpu", "strategy": "ddp", **asked}
     if fabric:

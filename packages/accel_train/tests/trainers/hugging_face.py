@@ -1,49 +1,77 @@
 """Trainings with Hugging Face's trainers, one after the other: PEFT, TRL, generation, sentence-transformers.
 
-Its one argument is JSON: `out`, where each rank writes its answers by name; `folder` for checkpoints; `own`
-for their own rules, on the CPU; `jobs`, the names of functions here; `plain` for data and models that need
-neither cumsum nor fused attention; `values` for the numbers themselves in place of their digests; `errors` to
-answer with what is raised. Models are made on the spot.
+`jobs.report` tells how it is started: with `folder` for checkpoints; `own` for their own rules, on the CPU;
+`jobs`, the names of functions here; `plain` for data and models that need neither cumsum nor fused attention;
+`values` for the numbers themselves in place of their digests; `errors` to answer with what is raised. Models
+are made on the spot.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import sys
-import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from accel_tests import jobs as shared
 from arguments import ours, theirs
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
-from trainer_gpt import WORDS, model, sentences, tokenizer
-from transformers import MptConfig, MptForCausalLM, T5Config, T5ForConditionalGeneration, Trainer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MptConfig,
+    MptForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+    Trainer,
+)
 
 import accel_core
 
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = 4
 VALUES = False
-LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "lora_dropout": 0.0}
+WORDS = [f"w{number}" for number in range(60)]
+SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+
+
+def model():
+    """A GPT-2 of two small layers, with the same weights in every process."""
+    torch.manual_seed(0)
+    size = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 32, "vocab_size": 64}
+    # Without dropout: in several processes each would draw the same mask.
+    none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    # Without fused kernels, whose sums are another device's in another order.
+    return GPT2LMHeadModel(GPT2Config(**size, **none, **SPECIAL, attn_implementation="eager"))
+
+
+def tokenizer():
+    """Words as they stand."""
+    vocabulary = {name: number for number, name in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+
+
+def sentences():
+    """Texts in which each word tells the next one."""
+    return [" ".join(WORDS[(start + 7 * place) % 60] for place in range(16)) for start in range(96)]
 
 
 class Job:
     """A training's surroundings: by whose rules, where its checkpoints go, and whether it is a plain one."""
 
-    def __init__(self, own: bool, folder: str, plain: bool) -> None:
+    def __init__(self, own, folder, plain):
         self.own, self.folder, self.plain = own, folder, plain
 
-    def writer(self) -> Any:
+    def writer(self):
         """A model that generates; a plain one takes no positions, which Transformers counts with cumsum."""
         return alibi() if self.plain else model()
 
-    def tokens(self) -> Dataset:
+    def tokens(self):
         """The sentences as numbers; without a mask Transformers looks for packed ones, with cumsum."""
         ids = [tokenizer()(text)["input_ids"] for text in sentences()]
         masks = [{"attention_mask": [1] * len(row)} if self.plain else {} for row in ids]
@@ -51,7 +79,7 @@ class Job:
             [{"input_ids": row, "labels": row, **mask} for row, mask in zip(ids, masks, strict=True)]
         )
 
-    def arguments(self, kind: str, **more: Any) -> Any:
+    def arguments(self, kind="TrainingArguments", *, mixin=True, **more):
         """Arguments of that kind, ours or theirs; the batch of 8 is shared among the ranks."""
         options = {
             "output_dir": self.folder,
@@ -67,31 +95,58 @@ class Job:
             "use_cpu": self.own,
             **more,
         }
-        return (theirs if self.own else ours)(kind)(**options)
+        return (ours if mixin and not self.own else theirs)(kind)(**options)
 
 
-def lora() -> Any:
-    """The GPT-2 with adapters."""
-    torch.manual_seed(2)
-    return get_peft_model(model(), LoraConfig(task_type="CAUSAL_LM", **LORA))
+def gpt(job, mixin=True):
+    """The Trainer alone, resumed from the middle."""
+
+    made = []
+
+    def trainer():
+        made.append(Trainer(model=model(), args=job.arguments(mixin=mixin), train_dataset=job.tokens()))
+        return made[-1]
+
+    answer = trained(trainer, resume=f"{job.folder}/checkpoint-{STEPS // 2}")
+    args = made[0].args
+    data = next(iter(made[0].get_train_dataloader()))["input_ids"].device
+    ranks = {"parallel": args.parallel_mode.value, "backend": made[0].accelerator.state.backend}
+    return {**answer, **ranks, "data": str(data)}
 
 
-def alibi() -> MptForCausalLM:
+def in_order(job):
+    """The same in the order that docs/howto/trainers.md gives: `partial_state()`, their own arguments."""
+    from accel_train.accelerate import partial_state
+
+    if not job.own:
+        partial_state()
+    return gpt(job, mixin=False)
+
+
+def adapters():
+    """What PEFT adds to the GPT-2."""
+    from peft import LoraConfig
+
+    where = {"target_modules": ["c_attn"], "fan_in_fan_out": True}
+    return LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, lora_dropout=0.0, **where)
+
+
+def alibi():
     """A network of the GPT-2's size whose attention has biases in the place of positions."""
     torch.manual_seed(0)
     size = {"d_model": 32, "n_heads": 2, "n_layers": 2, "expansion_ratio": 4, "max_seq_len": 32}
-    special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    return MptForCausalLM(MptConfig(**size, **special, vocab_size=64))
+    return MptForCausalLM(MptConfig(**size, **SPECIAL, vocab_size=64))
 
 
-def peft(job: Job) -> dict[str, Any]:
+def peft(job):
     """Trainer with LoRA, gradient checkpointing, evaluation, the best model at the end, and resume."""
+    from peft import get_peft_model
 
-    def trainer() -> Trainer:
+    def trainer():
+        torch.manual_seed(2)
         return Trainer(
-            model=lora(),
+            model=get_peft_model(model(), adapters()),
             args=job.arguments(
-                "TrainingArguments",
                 activation_checkpointing=True,
                 activation_checkpointing_kwargs={"use_reentrant": False},
                 eval_strategy="steps",
@@ -105,33 +160,33 @@ def peft(job: Job) -> dict[str, Any]:
     return trained(trainer, resume=f"{job.folder}/checkpoint-{STEPS // 2}")
 
 
-def bf16(job: Job) -> dict[str, Any]:
+def bf16(job):
     """The Trainer in bfloat16, evaluating in it too."""
 
-    def trainer() -> Trainer:
-        args = job.arguments("TrainingArguments", bf16=True, bf16_full_eval=True, eval_strategy="epoch")
+    def trainer():
+        args = job.arguments(bf16=True, bf16_full_eval=True, eval_strategy="epoch")
         return Trainer(model=model(), args=args, train_dataset=job.tokens(), eval_dataset=job.tokens())
 
     return trained(trainer)
 
 
-def sft(job: Job) -> dict[str, Any]:
+def sft(job):
     """TRL's SFT with LoRA."""
     from trl import SFTTrainer
 
-    def trainer() -> Trainer:
+    def trainer():
         return SFTTrainer(
             model=model(),
             args=job.arguments("SFTConfig", max_length=16, bf16=False),
             train_dataset=Dataset.from_list([{"text": text} for text in sentences()]),
             processing_class=tokenizer(),
-            peft_config=LoraConfig(task_type="CAUSAL_LM", **LORA),
+            peft_config=adapters(),
         )
 
     return trained(trainer)
 
 
-def dpo(job: Job) -> dict[str, Any]:
+def dpo(job):
     """TRL's DPO, with a model of reference."""
     from trl import DPOTrainer
 
@@ -144,7 +199,7 @@ def dpo(job: Job) -> dict[str, Any]:
         for words in (text.split() for text in sentences())
     ]
 
-    def trainer() -> Trainer:
+    def trainer():
         return DPOTrainer(
             model=model(),
             ref_model=model(),
@@ -156,14 +211,14 @@ def dpo(job: Job) -> dict[str, Any]:
     return trained(trainer)
 
 
-def grpo(job: Job) -> dict[str, Any]:
+def grpo(job):
     """TRL's GRPO: it generates, is rewarded, and learns."""
     from trl import GRPOTrainer
 
-    def reward(completions: list[str], **_: Any) -> list[float]:
+    def reward(completions, **_):
         return [float(sum(word in WORDS[:30] for word in text.split())) for text in completions]
 
-    def trainer() -> Trainer:
+    def trainer():
         return GRPOTrainer(
             model=job.writer(),
             reward_funcs=reward,
@@ -181,14 +236,14 @@ def grpo(job: Job) -> dict[str, Any]:
     return trained(trainer)
 
 
-def seq2seq(job: Job) -> dict[str, Any]:
+def seq2seq(job):
     """A T5 that generates while it is evaluated, and predicts."""
     attention = {"attn_implementation": "eager"} if job.plain else {}
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer
 
     names = tokenizer()
 
-    def t5() -> T5ForConditionalGeneration:
+    def t5():
         torch.manual_seed(0)
         sizes = {"d_model": 32, "d_ff": 32, "d_kv": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
         special = {"pad_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}
@@ -197,10 +252,10 @@ def seq2seq(job: Job) -> dict[str, Any]:
     rows = [{"input_ids": names(t)["input_ids"], "labels": names(t)["input_ids"][:8]} for t in sentences()]
     data = Dataset.from_list(rows)
 
-    def metrics(seen: Any) -> dict[str, float]:
+    def metrics(seen):
         return {"sum": float(seen.predictions.clip(0).sum()), "rows": float(len(seen.predictions))}
 
-    def trainer() -> Trainer:
+    def trainer():
         network = t5()
         return Seq2SeqTrainer(
             model=network,
@@ -217,9 +272,9 @@ def seq2seq(job: Job) -> dict[str, Any]:
             compute_metrics=metrics,
         )
 
-    made: list[Trainer] = []
+    made = []
 
-    def kept() -> Trainer:
+    def kept():
         made.append(trainer())
         return made[-1]
 
@@ -228,7 +283,7 @@ def seq2seq(job: Job) -> dict[str, Any]:
     return {**answer, "predicted": predicted.predictions.tolist()}
 
 
-def sentence(job: Job) -> dict[str, Any]:
+def sentence(job):
     """sentence-transformers' trainer on a BERT of one layer, and its embeddings."""
     from safetensors.torch import save_file
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -249,7 +304,7 @@ def sentence(job: Job) -> dict[str, Any]:
     pairs = [{"anchor": " ".join(row[:8]), "positive": " ".join(row[8:])} for row in words]
     networks = []
 
-    def trainer() -> Trainer:
+    def trainer():
         body = Transformer(str(made), model_kwargs={"attn_implementation": "eager"})
         device = "cpu" if job.own else str(accel_core.get_accelerator().device())
         network = SentenceTransformer(modules=[body, Pooling(32)], device=device)
@@ -265,7 +320,7 @@ def sentence(job: Job) -> dict[str, Any]:
     return {**answer, "embedded": digest([networks[0].encode(sentences()[:4], convert_to_tensor=True)])}
 
 
-def inference(job: Job) -> dict[str, Any]:
+def inference(job):
     """`pipeline`, and a model whose map of devices is one device, or two halves."""
     from accelerate import dispatch_model
     from transformers import AutoModelForCausalLM, pipeline
@@ -294,7 +349,7 @@ def inference(job: Job) -> dict[str, Any]:
     }
 
 
-def trained(make: Callable[[], Trainer], resume: str | None = None) -> dict[str, Any]:
+def trained(make, resume=None):
     """All steps, and with `resume` those after that checkpoint once more."""
     trainer = make()
     trainer.train()
@@ -316,15 +371,15 @@ def trained(make: Callable[[], Trainer], resume: str | None = None) -> dict[str,
     return answer
 
 
-def digest(tensors: Any) -> Any:
+def digest(tensors):
     """The values, to the last bit; or the numbers, where another device may round in another order."""
-    arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]
+    floats = [tensor.detach().cpu().float() for tensor in tensors]
     if VALUES:
-        return [number for array in arrays for number in array.ravel().tolist()]
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+        return [number for tensor in floats for number in tensor.flatten().tolist()]
+    return shared.digest(floats)
 
 
-def answered(job: Callable[[Job], dict[str, Any]], surroundings: Job) -> dict[str, Any]:
+def answered(job, surroundings):
     """Answer as the training does, or with its error and the functions that it went through, last first."""
     try:
         return job(surroundings)
@@ -334,15 +389,15 @@ def answered(job: Callable[[Job], dict[str, Any]], surroundings: Job) -> dict[st
         return {"error": f"{type(error).__name__}: {error}", "places": places}
 
 
+def train(folder, jobs, own=False, plain=False, values=False, errors=False):
+    """What each job answers."""
+    global VALUES
+    VALUES, answers = values, {}
+    for name in jobs:
+        job = Job(own, f"{folder}/{name}", plain)
+        answers[name] = answered(globals()[name], job) if errors else globals()[name](job)
+    return answers
+
+
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    VALUES = told.get("values", False)
-    answers = {}
-    for name in told["jobs"]:
-        job = Job(told.get("own", False), f"{told['folder']}/{name}", told.get("plain", False))
-        answers[name] = answered(globals()[name], job) if told.get("errors") else globals()[name](job)
-    (Path(told["out"]) / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(answers))
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    # gloo's threads drop the last tensors with Python's lock; while Python ends this aborts (pytorch#190489).
-    time.sleep(0.2)
+    shared.report(train)

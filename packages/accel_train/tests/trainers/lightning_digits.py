@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.fabric import Fabric
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,16 +19,16 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanit
 class Digits(pl.LightningModule):
     """Two layers with dropout; remembers each loss as the number it is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
-        self.losses: list[float] = []
-        self.dtypes: set[str] = set()
-        self.devices: set[str] = set()
+        self.losses = []
+        self.dtypes = set()
+        self.devices = set()
         self.accuracy = 0.0
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+    def training_step(self, batch, index):
         images, labels = batch
         output = self.layers(images)
         self.dtypes.add(str(output.dtype))
@@ -40,31 +38,24 @@ class Digits(pl.LightningModule):
         self.log("loss", loss)
         return loss
 
-    def validation_step(self, batch: Any, index: int) -> None:
+    def validation_step(self, batch, index):
         images, labels = batch
         self.log("accuracy", (self.layers(images).argmax(1) == labels).float().mean(), sync_dist=True)
 
-    def on_validation_epoch_end(self) -> None:
+    def on_validation_epoch_end(self):
         self.accuracy = self.trainer.callback_metrics["accuracy"].item()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), 1e-2)
 
 
-def data(*, shuffle: bool = True) -> DataLoader[Any]:
+def data(*, shuffle=True):
     images, labels = load_digits(return_X_y=True)
     pairs = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
     return DataLoader(pairs, batch_size=64, shuffle=shuffle)
 
 
-def fit(
-    *,
-    epochs: int = 1,
-    resume: Any = None,
-    random: torch.Tensor | None = None,
-    kind: type[Digits] = Digits,
-    **trainer: Any,
-) -> tuple[Digits, pl.Trainer]:
+def fit(*, epochs=1, resume=None, random=None, kind=Digits, **trainer):
     """Train from the same start each time; `trainer` are the `Trainer`'s arguments.
 
     `random` is the state of torch's generator, from which the loader shuffles and dropout draws.
@@ -90,7 +81,7 @@ def fit(
     return model, made
 
 
-def fit_with_fabric(fabric: Fabric) -> Digits:
+def fit_with_fabric(fabric):
     """The same with Fabric's loop."""
     fabric.launch()
     model = Digits()
@@ -107,7 +98,7 @@ def fit_with_fabric(fabric: Fabric) -> Digits:
     return model
 
 
-def told(model: Digits) -> dict[str, Any]:
+def told(model):
     """What two trainings are compared by."""
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in state.values()))

@@ -11,9 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import lightning.fabric.strategies as fabric_strategies
 import lightning.pytorch.strategies as strategies
@@ -31,11 +29,11 @@ RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 class Sharded(Digits):
     """The digits with FSDP2, which a model applies to itself."""
 
-    def configure_model(self) -> None:
+    def configure_model(self):
         shard(self.layers, self.device_mesh)
 
 
-def shard(layers: nn.Sequential, mesh: Any) -> nn.Sequential:
+def shard(layers, mesh):
     """FSDP2 of each linear layer, and of the whole."""
     for layer in layers:
         if isinstance(layer, nn.Linear):
@@ -44,9 +42,9 @@ def shard(layers: nn.Sequential, mesh: Any) -> nn.Sequential:
     return layers
 
 
-def options(strategy: str, own: bool, fabric: bool, sharded: bool, mesh: list[int]) -> dict[str, Any]:
+def options(strategy, own, fabric, sharded, mesh):
     """The strategy's arguments: an accelerator with a strategy of Lightning's own, or ours."""
-    given: dict[str, Any] = {}
+    given = {}
     if strategy == "accel_fsdp":
         assert "acme" in register()
         return {"accelerator": "acme", "devices": RANKS, "strategy": strategy}
@@ -64,22 +62,12 @@ def options(strategy: str, own: bool, fabric: bool, sharded: bool, mesh: list[in
     if not own:
         ours = fabric_options if fabric else trainer_options
         return dict(ours(strategy=strategy, devices=RANKS, **given))
-    theirs: Any = fabric_strategies if fabric else strategies
+    theirs = fabric_strategies if fabric else strategies
     kinds = {"ddp": theirs.DDPStrategy, "model_parallel": theirs.ModelParallelStrategy}
     return {"accelerator": "cpu", "devices": RANKS, "strategy": kinds[strategy](**given)}
 
 
-def train(
-    *,
-    strategy: str,
-    own: bool,
-    folder: str,
-    fabric: bool = False,
-    sharded: bool = False,
-    resume: str | None = None,
-    precision: str = "32-true",
-    mesh: Iterable[int] = (),
-) -> dict[str, Any]:
+def train(*, strategy, own, folder, fabric=False, sharded=False, resume=None, precision="32-true", mesh=()):
     """An epoch, saved to `folder/saved`; with `resume` the second one."""
     given = {**options(strategy, own, fabric, sharded, list(mesh)), "precision": precision}
     saved = f"{folder}/saved"
@@ -98,7 +86,7 @@ def train(
     }
 
 
-def _with_fabric(fabric: Fabric, saved: str, resume: str | None) -> Digits:
+def _with_fabric(fabric, saved, resume):
     fabric.launch()
     model = Digits()
     layers = fabric.setup_module(model.layers)
@@ -119,7 +107,7 @@ def _with_fabric(fabric: Fabric, saved: str, resume: str | None) -> Digits:
     return model
 
 
-def numbers(path: str) -> dict[str, str]:
+def numbers(path):
     """Parameters and Adam's moments in a checkpoint of Lightning's, to the last bit, in the model's order."""
     found = torch.load(path, map_location="cpu", weights_only=False)
     parameters = found.get("state_dict") or found["model"]
@@ -134,7 +122,7 @@ def numbers(path: str) -> dict[str, str]:
     return {"parameters": digest(parameters.values()), "moments": digest(moments)}
 
 
-def digest(tensors: Iterable[torch.Tensor]) -> str:
+def digest(tensors):
     """The values, to the last bit."""
     parts = [tensor.contiguous().numpy().tobytes() for tensor in tensors]
     assert len(parts) >= 4

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -40,10 +36,10 @@ print(json.dumps({
 """
 
 
-def test_transformers_tests_run_on_acme(on_acme: Callable[..., Any], tmp_path: Path, monkeypatch) -> None:
+def test_transformers_tests_run_run_on_acme(run_on_acme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The device has a generator of its own here, which their seed must reach.
-    answer = on_acme(SCRIPT, environ={"ACCEL_SIMULATE_RANDOM": ""}).answer
+    answer = run_on_acme(SCRIPT, environ={"ACCEL_SIMULATE_RANDOM": ""}).answer
     assert answer["device"] == "acme"
     assert answer["count"] == 2
     assert answer["sum"] == 4

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-
-from accel_tests.on_simulated import Run
 
 DOCTOR = """
 import sys
@@ -16,9 +13,9 @@ main()
 """
 
 
-def asked(on_acme: Callable[..., Run], **environ: str) -> dict[str, tuple[str, str, str]]:
+def asked(run_on_acme, **environ):
     """Code, device and next step by framework."""
-    [ended] = on_acme(DOCTOR, environ=environ, check=False).ended
+    [ended] = run_on_acme(DOCTOR, environ=environ, check=False).ended
     [topic] = json.loads(ended.stdout)["topics"]
     found = {}
     for finding in topic["findings"]:
@@ -27,8 +24,8 @@ def asked(on_acme: Callable[..., Run], **environ: str) -> dict[str, tuple[str, s
     return found
 
 
-def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(on_acme: Callable[..., Run]) -> None:
-    found = asked(on_acme)
+def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_acme):
+    found = asked(run_on_acme)
     assert {name: row[:2] for name, row in found.items()} == {
         "Accelerate": ("others.differs", "cpu"),
         "Transformers' Trainer": ("others.differs", "cpu"),
@@ -36,11 +33,11 @@ def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(on_acme: 
     }
     step = "export ACCELERATE_TORCH_DEVICE=acme"
     assert (found["Accelerate"][2], found["Transformers' Trainer"][2]) == (step, step)
-    named = asked(on_acme, ACCELERATE_TORCH_DEVICE="acme")
+    named = asked(run_on_acme, ACCELERATE_TORCH_DEVICE="acme")
     assert named["Accelerate"][:2] == named["Transformers' Trainer"][:2] == ("others.same", "acme too")
 
 
-def test_on_the_cpu_they_agree_also_in_a_rank(on_acme: Callable[..., Run]) -> None:
-    found = asked(on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
+def test_on_the_cpu_they_agree_also_in_a_rank(run_on_acme):
+    found = asked(run_on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
     assert {row[:2] for row in found.values()} == {("others.same", "cpu too")}
     assert len(found) == 3

@@ -2,70 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import os
 
 import pytest
+from accel_tests.forks import forked
 from accel_tests.ports import free_port
 
 for needed in ("torch", "transformers", "trl", "peft", "sentence_transformers"):
     pytest.importorskip(needed)
 
+import accel_core  # noqa: E402 - without these nothing here runs
+
 pytestmark = pytest.mark.slow
 
 SCRIPT = "hugging_face.py"
-IN_RANKS = ["peft", "sft", "dpo", "grpo", "seq2seq", "sentence"]
-ALONE = [*IN_RANKS, "bf16", "inference"]
-PLACES = ("device", "data", "weights", "places")
-Runs = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}
+BY_DAY = ["gpt"]
+BY_NIGHT = ["peft", "sft", "dpo", "grpo", "seq2seq", "sentence"]
+#: The last one changes the process.
+ALONE = [*BY_DAY, *BY_NIGHT, "bf16", "inference", "in_order"]
+PLACES = ("device", "weights", "data", "places")
 
 
-def trained(ranks: Callable[..., Any], folder: Path, jobs: list[str], **how: Any) -> Runs:
+def trained(ranks, folder, jobs, **how):
     """On the CPU and on `acme`, with all rows in one process each: importing TRL takes ten seconds."""
-    own = {"own": True, "environ": {"DS_ACCELERATOR": "cpu"}}
-    cpu = ranks(SCRIPT, folder=str(folder / "cpu"), jobs=jobs, **own, **how)
+    cpu = ranks(SCRIPT, folder=str(folder / "cpu"), jobs=jobs, own=True, **CPU, **how)
     return cpu, ranks(SCRIPT, folder=str(folder / "acme"), jobs=jobs, **how)
 
 
 @pytest.fixture(scope="module")
-def alone(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def alone(ranks, tmp_path_factory):
     return trained(ranks, tmp_path_factory.mktemp("alone"), ALONE)
 
 
 @pytest.fixture(scope="module")
-def in_ranks(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return trained(ranks, tmp_path_factory.mktemp("ranks"), IN_RANKS, torchrun=True)
+def in_ranks(ranks, tmp_path_factory):
+    return trained(ranks, tmp_path_factory.mktemp("ranks"), BY_DAY, torchrun=True)
 
 
-def compare(job: str, runs: Runs) -> None:
+@pytest.fixture(scope="module")
+def in_ranks_by_night(ranks, tmp_path_factory):
+    return trained(ranks, tmp_path_factory.mktemp("ranks"), BY_NIGHT, torchrun=True)
+
+
+def compare(job, runs):
     cpus, answers = runs
     for rank, (cpu, answer) in enumerate(zip(cpus, answers, strict=True)):
-        theirs = [cpu[job].pop(place, "cpu") for place in PLACES if place != "places"]
+        expected = {key: value for key, value in cpu[job].items() if key not in PLACES}
+        expected |= {"backend": "accl"} if expected.get("parallel") == "distributed" else {}
+        theirs = [cpu[job].get(place, "cpu") for place in PLACES if place != "places"]
         assert all(place.startswith("cpu") for place in theirs)  # which Accelerate numbers in ranks
-        places = [answer[job].pop(place) for place in PLACES if place in answer[job]]
-        assert set(places[:2]) == {f"acme:{rank}"}
-        cpu[job].pop("places", None)
-        assert answer[job] == cpu[job]
+        found = [answer[job][place] for place in PLACES if place in answer[job]]
+        assert set(found if job == "gpt" else found[:2]) == {f"acme:{rank}"}
+        assert {key: value for key, value in answer[job].items() if key not in PLACES} == expected
 
 
 @pytest.mark.parametrize("job", ALONE)
-def test_one_process_equals_the_cpus(job: str, alone: Runs) -> None:
+def test_one_process_equals_the_cpus(job, alone):
     compare(job, alone)
 
 
-@pytest.mark.nightly(reason="two ranks train each row again, which one process does by day")
-@pytest.mark.parametrize("job", IN_RANKS)
-def test_two_ranks_equal_two_on_the_cpu(job: str, in_ranks: Runs) -> None:
+@pytest.mark.parametrize("job", BY_DAY)
+def test_two_ranks_equal_two_on_the_cpu(job, in_ranks):
     compare(job, in_ranks)
+    _, answers = in_ranks
+    assert [answer[job]["parallel"] for answer in answers] == ["distributed"] * 2
+    parameters = {answer[job][key] for answer in answers for key in ("parameters", "resumed")}
+    assert len(parameters) == 1
 
 
-def test_the_rows_did_what_they_are_named_for(alone: Runs) -> None:
+@pytest.mark.nightly(reason="the ranks' start and the trainer's loop are those of the row by day")
+@pytest.mark.parametrize("job", BY_NIGHT)
+def test_two_ranks_of_the_others_equal_two_on_the_cpu(job, in_ranks_by_night):
+    compare(job, in_ranks_by_night)
+
+
+def test_the_rows_did_what_they_are_named_for(alone):
     """So that none is equal because it did nothing."""
     _, (answer,) = alone
-    for job in ("bf16", "seq2seq", "sentence"):
+    for job in ("gpt", "bf16", "seq2seq", "sentence"):
         assert answer[job]["losses"][-1] < answer[job]["losses"][0]
-    assert answer["peft"]["resumed"] == answer["peft"]["parameters"]
+    for job in ("gpt", "peft"):
+        assert answer[job]["resumed"] == answer[job]["parameters"]
     assert any("eval_loss" in line for line in answer["peft"]["metrics"])
     assert any("eval_sum" in line for line in answer["seq2seq"]["metrics"])
     assert len(answer["seq2seq"]["predicted"]) == 8
@@ -73,65 +91,73 @@ def test_the_rows_did_what_they_are_named_for(alone: Runs) -> None:
     assert any("rewards/margins" in line for line in answer["dpo"]["metrics"])
 
 
-WRONG = """
-import json
-import transformers, accelerate
-from transformers import TrainingArguments
-import accel_core
-from accel_train.accelerate import partial_state
-from accel_train.transformers import AcceleratorArguments
-
-def said(call):
-    try:
-        call()
-    except accel_core.IntegrationError as error:
-        return str(error)
-
-class Arguments(AcceleratorArguments, TrainingArguments): pass
-def behind():
-    class Wrong(TrainingArguments, AcceleratorArguments): pass
-def changed():
-    Theirs = type("TrainingArguments", (), {"__module__": "transformers"})
-    class Wrong(AcceleratorArguments, Theirs): pass
-answers = [said(behind), said(changed), said(lambda: Arguments("out", fp16=True))]
-partial_state()
-answers += [said(lambda: partial_state("cpu")), str(Arguments("out").device)]
-print(json.dumps(answers))
-"""
+def test_the_mixin_on_the_cpu_is_their_own(alone, ranks, tmp_path):
+    (own,), _ = alone
+    assert ranks(SCRIPT, folder=str(tmp_path), jobs=["gpt"], **CPU) == [{"gpt": own["gpt"]}]
 
 
-def test_wrong_use_is_refused_in_one_message(on_acme: Callable[..., Any]) -> None:
+def test_two_ranks_without_the_mixin_are_refused(ranks, tmp_path):
+    """Transformers would let each rank train by itself, with one warning."""
+    for answer in ranks(SCRIPT, folder=str(tmp_path), jobs=["in_order"], errors=True, torchrun=True):
+        said = answer["in_order"]["error"]
+        assert "each rank would train by itself, as they do not know acme" in said
+        assert "class Arguments(AcceleratorArguments, TrainingArguments)" in said
+
+
+@forked("acme")
+def test_wrong_use_is_refused_in_one_message():
     """With both frameworks imported before ours, which does no harm."""
-    behind, changed, fp16, twice, device = on_acme(WRONG).answer
+    import types
+
+    import torch
+    from arguments import ours
+    from transformers import TrainingArguments
+
+    from accel_train.accelerate import partial_state
+    from accel_train.transformers import AcceleratorArguments
+
+    def said(call, *arguments, **options):
+        with pytest.raises(accel_core.IntegrationError) as error:
+            call(*arguments, **options)
+        return str(error.value)
+
+    made = ours("TrainingArguments")
+    behind = said(type, "Wrong", (TrainingArguments, AcceleratorArguments), {})
     assert behind.endswith("Write class Arguments(AcceleratorArguments, TrainingArguments)")
+    changed = type("TrainingArguments", (), {"__module__": "transformers"})
+    changed = said(type, "Wrong", (AcceleratorArguments, changed), {})
     assert "has no _setup_devices" in changed
     assert changed.endswith("pip install transformers==5.23.0")
+    fp16 = said(made, "out", fp16=True)
     assert fp16.startswith("fp16=True: Accelerate scales losses on xpu, cuda")
     assert "not on acme. Use bf16=True" in fp16
-    assert twice.startswith("partial_state() was called for acme, and now for cpu")
-    assert device == "acme:0"
-
-
-OLD = """
-import json, os, sys, types
-import accelerate
-import accel_core
-from accel_train.accelerate import partial_state
-
-class Older(accelerate.PartialState):
-    def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
-        return ("gloo", accelerate.DistributedType.MULTI_CPU)  # as 1.1.0 did
-
-accelerate.PartialState = Older
-os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29999")
-try:
+    use_cpu = "use_cpu=True, and accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
+    assert said(made, use_cpu=True) == use_cpu
+    assert "accel_train.deepspeed.activate()" in said(made, deepspeed={"train_batch_size": 1})
     partial_state()
-except accel_core.IntegrationError as error:
-    print(json.dumps(str(error)))
-"""
+    assert said(partial_state, "cpu").startswith("partial_state() was called for acme, and now for cpu")
+    assert str(made("out").device) == "acme:0"
+    # A device of Transformers' ladder is there beside ours.
+    torch.npu = types.SimpleNamespace(is_available=lambda: True)
+    other = said(TrainingArguments)
+    assert "made for acme" in other
+    assert "it would be made for npu" in other
 
 
-def test_an_older_accelerate_is_named(on_acme: Callable[..., Any]) -> None:
-    said = on_acme(OLD.replace("29999", str(free_port()))).answer
-    assert "does not start acme's ranks: Your assigned backend accl is not available, please use gloo" in said
-    assert said.endswith("this release is too old: pip install -U accelerate")
+@forked("acme", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
+def test_an_older_accelerate_is_named():
+    import accelerate
+
+    from accel_train.accelerate import partial_state
+
+    class Older(accelerate.PartialState):
+        def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+            return ("gloo", accelerate.DistributedType.MULTI_CPU)  # as 1.1.0 did
+
+    accelerate.PartialState = Older
+    os.environ["MASTER_PORT"] = str(free_port())
+    with pytest.raises(accel_core.IntegrationError) as error:
+        partial_state()
+    words = "does not start acme's ranks: Your assigned backend accl is not available, please use gloo"
+    assert words in str(error.value)
+    assert str(error.value).endswith("this release is too old: pip install -U accelerate")

@@ -1,12 +1,14 @@
-"""Lightning's `Trainer` and `Fabric` on our CPU accelerator: the same as on its own, to the last bit."""
+"""Lightning's `Trainer` and `Fabric` on our accelerators in one process: as on its own CPU, to the bit."""
 
 from __future__ import annotations
 
 import copy
 import csv
+import json
+import os
 import pickle
+import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ pytest.importorskip("sklearn")
 
 import lightning.pytorch as pl
 import torch
+from accel_tests.forks import forked
 from lightning.fabric import Fabric
 from lightning.fabric.accelerators import Accelerator as FabricAccelerator
 from lightning.pytorch.accelerators import Accelerator, AcceleratorRegistry
@@ -27,94 +30,150 @@ import accel_core
 from accel_train.lightning import accelerator, fabric_options, register, trainer_options
 
 pytestmark = pytest.mark.slow
+ON_BOTH = pytest.mark.parametrize("device", ["cpu", "acme"])
 
 
-@pytest.fixture(scope="module")
-def lightnings_own() -> dict[str, Any]:
-    """An epoch on Lightning's own CPU accelerator."""
-    return told(fit(accelerator="cpu", devices=1)[0])
+def own():
+    """An epoch on Lightning's own CPU accelerator, but for the device."""
+    return trained(fit(accelerator="cpu", devices=1)[0], "cpu")
 
 
-def test_an_epoch_equals_lightnings_own_cpu(lightnings_own: dict[str, Any]) -> None:
-    model, trainer = fit(**trainer_options("cpu"))
-    assert told(model) == lightnings_own
-    assert len(model.losses) == 29
-    assert lightnings_own["accuracy"] > 0.8
+def trained(model, device):
+    """What was trained, on that device."""
+    found = told(model)
+    assert found.pop("devices") == [device]
+    assert found["losses"][-1] < found["losses"][0] / 2
+    return found
+
+
+def refused(words, call, *arguments, **options):
+    with pytest.raises(accel_core.IntegrationError, match=words):
+        call(*arguments, **options)
+
+
+@ON_BOTH
+@forked()
+def test_an_epoch_equals_lightnings_own_cpu(device):
+    expected, lightnings = own(), AcceleratorRegistry["cpu"]["accelerator"]
+    assert expected["accuracy"] > 0.8
+    model, trainer = fit(**trainer_options(devices=1))
+    assert trained(model, "cpu" if device == "cpu" else "acme:0") == expected
     assert isinstance(trainer.accelerator, Accelerator)
-    assert trainer.accelerator.name() == "cpu"
+    assert trainer.accelerator.name() == device
     assert type(trainer.strategy).__mro__[2] is pl.strategies.SingleDeviceStrategy
-
-
-def test_the_accelerator_alone_is_enough_on_the_cpu(lightnings_own: dict[str, Any]) -> None:
-    model, _ = fit(accelerator=accelerator("cpu"))
-    assert told(model) == lightnings_own
-
-
-def test_without_a_name_the_choice_of_this_process_is_meant() -> None:
-    with accel_core.use_accelerator("cpu") as chosen:
-        assert trainer_options()["accelerator"].ours() is chosen
-
-
-def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    through, _ = fit(epochs=2, **trainer_options("cpu"))
-    at_end = _AtEnd()  # a checkpoint of Lightning's does not hold the generator's state
-    first, trainer = fit(**trainer_options("cpu"), callbacks=[at_end])
-    saved = tmp_path / "saved.ckpt"
-    trainer.save_checkpoint(saved)
-    loaded = Digits()
-    loaded.load_state_dict(torch.load(saved, weights_only=False)["state_dict"])
-    assert told(loaded)["parameters"] == told(first)["parameters"]
-    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **trainer_options("cpu"))
-    assert trainer.current_epoch == 2
-    assert second.losses == through.losses[29:]
-    assert told(second)["parameters"] == told(through)["parameters"]
-
-
-class _AtEnd(pl.Callback):
-    random: torch.Tensor
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.random = torch.get_rng_state()
-
-
-def test_the_device_stats_monitor_logs_our_numbers(tmp_path: Path) -> None:
-    logger = CSVLogger(tmp_path)
-    fit(**trainer_options("cpu"), logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=10)
-    with Path(logger.log_dir, "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    (column,) = [c for c in rows[0] if c.endswith("on_train_batch_end/allocated_bytes.all.current")]
-    amounts = [float(row[column]) for row in rows if row[column]]
-    assert amounts
-    assert all(amount > 2**20 for amount in amounts)
-
-
-def test_mixed_precision_is_made_for_our_device() -> None:
-    model, trainer = fit(**trainer_options("cpu"), precision="bf16-mixed")
-    assert trainer.precision_plugin.device == "cpu"
-    assert told(model)["dtypes"] == ["torch.bfloat16"]
-    assert told(model)["accuracy"] > 0.8
-
-
-def test_mixed_precision_for_another_device_is_refused() -> None:
-    with pytest.raises(accel_core.IntegrationError, match=r"mixed precision is for cuda.*trainer_options"):
-        fit(accelerator=accelerator("cpu"), precision="bf16-mixed")
-
-
-def test_lightning_finds_a_registered_backend_by_string(lightnings_own: dict[str, Any]) -> None:
-    lightnings = AcceleratorRegistry["cpu"]["accelerator"]
+    # By strings.
     names = register()
     assert register() == names
     assert "cpu" not in names  # Lightning has one, which stays
     assert AcceleratorRegistry["cpu"]["accelerator"] is lightnings
     assert set(names) <= AcceleratorRegistry.available_accelerators()
-    model, trainer = fit(accelerator="cpu", devices=1, strategy="accel")
+    assert ("acme" in names) == (device == "acme")
+    model, trainer = fit(accelerator=device, devices=1, strategy="accel")
     assert type(trainer.strategy).__module__.startswith("accel_train.")
-    assert told(model) == lightnings_own
+    assert told(model)["losses"] == expected["losses"]
+    if device == "cpu":  # the accelerator alone is enough there
+        assert trained(fit(accelerator=accelerator("cpu"))[0], "cpu") == expected
+    else:
+        assert trained(fit(**trainer_options(devices=[1]))[0], "acme:1") == expected
 
 
-def test_a_registered_backend_without_a_device_is_reported_by_lightning() -> None:
-    class Registry(dict[str, Any]):
-        def register(self, name: str, kind: Any, description: str) -> None:
+def test_without_a_name_the_choice_of_this_process_is_meant():
+    with accel_core.use_accelerator("cpu") as chosen:
+        assert trainer_options()["accelerator"].ours() is chosen
+
+
+class _AtEnd(pl.Callback):
+    """A checkpoint of Lightning's does not hold the generator's state."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.random = torch.get_rng_state()
+        self.places = {value.device.type for value in pl_module.state_dict().values()}
+
+
+@ON_BOTH
+@forked()
+def test_training_goes_on_from_a_checkpoint(device, tmp_path):
+    def on():
+        return trainer_options(devices=1)
+
+    through, _ = fit(epochs=2, **on())
+    at_end = _AtEnd()
+    first, trainer = fit(**on(), callbacks=[at_end])
+    saved = tmp_path / "saved.ckpt"
+    trainer.save_checkpoint(saved)
+    state = torch.load(saved, weights_only=False)["state_dict"]
+    assert at_end.places == {device}
+    loaded = Digits()
+    loaded.load_state_dict(state)
+    assert told(loaded)["parameters"] == told(first)["parameters"]
+    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **on())
+    assert (trainer.current_epoch, trainer.global_step) == (2, 58)
+    assert second.losses == through.losses[29:]
+    assert told(second)["parameters"] == told(through)["parameters"]
+    assert second.accuracy > first.accuracy
+
+
+@ON_BOTH
+@forked()
+def test_the_device_stats_monitor_logs_our_numbers(device, tmp_path):
+    logger = CSVLogger(tmp_path)
+    on = trainer_options(devices=1)
+    fit(**on, logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=10)
+    with Path(logger.log_dir, "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    (column,) = [c for c in rows[0] if c.endswith("on_train_batch_end/allocated_bytes.all.peak")]
+    amounts = [float(row[column]) for row in rows if row[column]]
+    assert amounts
+    assert all(amount > 2**14 for amount in amounts)
+
+
+@ON_BOTH
+@forked()
+def test_mixed_precision_is_made_for_our_device(device):
+    model, trainer = fit(**trainer_options(devices=1), precision="bf16-mixed")
+    assert trainer.precision_plugin.device == device
+    assert told(model)["dtypes"] == ["torch.bfloat16"]
+    assert told(model)["accuracy"] > 0.8
+
+
+@ON_BOTH
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@forked()
+def test_fabric_equals_its_own_cpu(device, precision):
+    ours = Fabric(precision=precision, **fabric_options(devices=1))
+    ours = told(fit_with_fabric(ours))
+    own = told(fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1)))
+    assert ours.pop("devices") == ["cpu" if device == "cpu" else "acme:0"]
+    assert own.pop("devices") == ["cpu"]
+    assert ours == own
+    assert ours["losses"][-1] < ours["losses"][0] / 2
+    assert isinstance(fabric_options(devices=1)["accelerator"], FabricAccelerator)
+
+
+@forked("acme")
+def test_on_acme_what_would_train_elsewhere_is_refused():
+    found = accelerator()
+    placed = (
+        r"^Lightning's strategy places the model on cpu, and the accelerator is acme.*trainer_options\(\)"
+    )
+    refused(placed, fit, accelerator=found, devices=1)
+    refused(placed, fit_with_fabric, Fabric(accelerator=found, devices=1))
+    assert found.auto_device_count() == 2
+    assert [str(device) for device in found.get_parallel_devices([0, 1])] == ["acme:0", "acme:1"]
+    with pytest.raises(ValueError, match=r"^devices=3: acme has 2 devices here"):
+        trainer_options(devices=3)
+    stats = found.get_device_stats(torch.device("acme", 0))
+    assert all(isinstance(value, int) for value in stats.values())
+
+
+def test_mixed_precision_for_another_device_is_refused():
+    words = r"mixed precision is for cuda.*trainer_options"
+    refused(words, fit, accelerator=accelerator("cpu"), precision="bf16-mixed")
+
+
+def test_a_registered_backend_without_a_device_is_reported_by_lightning():
+    class Registry(dict):
+        def register(self, name, kind, description):
             self[name] = kind
 
     registry = Registry()
@@ -127,16 +186,8 @@ def test_a_registered_backend_without_a_device_is_reported_by_lightning() -> Non
         pl.Trainer(accelerator=nobodys(), logger=False)
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_fabric_equals_its_own_cpu(precision: str) -> None:
-    ours = told(fit_with_fabric(Fabric(precision=precision, **fabric_options("cpu"))))
-    assert ours == told(fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1)))
-    assert ours["losses"][-1] < ours["losses"][0] / 2
-    assert isinstance(fabric_options("cpu")["accelerator"], FabricAccelerator)
-
-
 @pytest.mark.parametrize("devices", [2, "2", [0, 1], "0,1"])
-def test_processes_share_the_cpu(devices: Any) -> None:
+def test_processes_share_the_cpu(devices):
     options = trainer_options("cpu", devices=devices)
     assert options["devices"] == 2
     theirs = [each for each in type(options["strategy"]).__mro__ if each.__module__.startswith("lightning.")]
@@ -146,24 +197,21 @@ def test_processes_share_the_cpu(devices: Any) -> None:
 
 
 @pytest.mark.parametrize("devices", [0, -2, "", "many", [], [0, 0], [True], 1.5, None, "0.5,1"])
-def test_devices_that_mean_nothing_are_refused(devices: Any) -> None:
+def test_devices_that_mean_nothing_are_refused(devices):
     with pytest.raises(ValueError, match=r"devices=.*expected a count, a list of different indices, or -1"):
         trainer_options("cpu", devices=devices)
 
 
-def test_an_unknown_strategy_is_refused() -> None:
-    with pytest.raises(accel_core.IntegrationError, match=r"strategy='deepspeed': on cpu.*activate\(\)$"):
-        trainer_options("cpu", strategy="deepspeed")
+def test_strategies_that_cannot_be_are_refused_with_what_works():
+    refused(r"strategy='deepspeed': on cpu.*activate\(\)$", trainer_options, "cpu", strategy="deepspeed")
+    words = r"does not run on the CPU.*='model_parallel'"
+    refused(words, Fabric(**fabric_options("cpu", strategy="fsdp")).launch)
+    refused(words, fit, **trainer_options("cpu", strategy="fsdp"))
+    with pytest.raises(accel_core.BackendNotFoundError, match="nobodys"):
+        accelerator("nobodys")
 
 
-def test_fsdp_on_the_cpu_is_refused_with_what_works() -> None:
-    fabric = Fabric(**fabric_options("cpu", strategy="fsdp"))
-    for start in (fabric.launch, lambda: fit(**trainer_options("cpu", strategy="fsdp"))):
-        with pytest.raises(accel_core.IntegrationError, match=r"does not run on the CPU.*='model_parallel'"):
-            start()
-
-
-def test_accelerators_travel_to_spawned_processes() -> None:
+def test_accelerators_travel_to_spawned_processes():
     found = accelerator("cpu")
     again = pickle.loads(pickle.dumps(found))
     assert type(again) is type(found)
@@ -174,6 +222,110 @@ def test_accelerators_travel_to_spawned_processes() -> None:
         assert pickle.loads(pickle.dumps(strategy)) is strategy
 
 
-def test_a_name_that_is_no_backend_is_refused_as_elsewhere() -> None:
-    with pytest.raises(accel_core.BackendNotFoundError, match="nobodys"):
-        accelerator("nobodys")
+@forked("npu")
+def test_numbers_that_the_device_lacks_are_refused_with_those_that_it_has():
+    words = "^precision='64-true': npu has no such numbers. Use '16-mixed' or 'bf16-mixed', or '32-true'$"
+    for kind, options in ((pl.Trainer, trainer_options), (Fabric, fabric_options)):
+        refused(words, kind, **options(devices=1), precision="64-true")
+
+
+OLDER_NAME = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import pytorch_lightning as pl
+from pytorch_lightning.demos.boring_classes import BoringModel
+from accel_train.lightning import fabric_options, register, trainer_options
+trainer = pl.Trainer(**trainer_options(devices=1), fast_dev_run=True, enable_progress_bar=False)
+trainer.fit(BoringModel())
+import lightning_fabric
+fabric = fabric_options(devices=2)["strategy"]
+print(json.dumps({
+    "device": str(trainer.strategy.root_device),
+    "strategy": isinstance(trainer.strategy, pl.strategies.SingleDeviceStrategy),
+    "fabric": isinstance(fabric, lightning_fabric.strategies.DDPStrategy),
+    "registered": "acme" in register() and "acme" in pl.accelerators.AcceleratorRegistry,
+    "lightning": "lightning" in sys.modules,
+}))
+"""
+
+
+def test_the_package_under_its_older_name_serves_too(run_on_acme):
+    pytest.importorskip("pytorch_lightning")
+    expected = {"device": "acme:0", "strategy": True, "fabric": True, "registered": True, "lightning": False}
+    assert run_on_acme(OLDER_NAME).answer == expected
+
+
+# --- torch.compile: by the compiler of `acme`, as on the CPU by the same ----------------------------------
+
+#: Computes on every device what it computes on the CPU.
+COMPILER = "aot_eager"
+
+
+@forked("acme")
+def test_lightnings_trainer_compiles_for_the_device_and_puts_torchs_default_back():
+    from accel_train import default_compiler
+
+    in_force, defaults = torch.compiler.get_default_backend, []
+
+    class Compiled(Digits):
+        def configure_model(self):
+            defaults.append(in_force())
+            plain = torch.nn.Sequential(
+                self.layers[0], self.layers[1], self.layers[3]
+            )  # compiled dropout differs
+            self.layers = torch.compile(plain)
+
+    warnings.simplefilter("ignore")  # torch's own, of its imports
+
+    def compiled(**options):
+        torch._dynamo.reset()
+        model, _ = fit(kind=Compiled, **options)
+        defaults.append(in_force())
+        found = told(model)
+        assert found["accuracy"] > 0.8
+        return [found[key] for key in ("losses", "parameters", "accuracy")]
+
+    accel_core.get_accelerator().set_compile_backend(COMPILER)
+    ours = compiled(**trainer_options(devices=1))
+    cpu = accel_core.accelerator("cpu")
+    cpu.set_compile_backend(COMPILER)
+    with default_compiler(cpu):
+        assert compiled(accelerator="cpu", devices=1) == ours
+    fabric = Fabric(**fabric_options(devices=1))
+    fabric.setup(torch.compile(torch.nn.Linear(2, 2)))
+    # In the training and after it, on acme and on the CPU; Fabric's lasts as long as it.
+    assert [*defaults, in_force()] == ["accel", "inductor", COMPILER, COMPILER, "accel"]
+
+
+def transformers_compiled(folder):
+    """A training of Transformers with `torch_compile=True`."""
+    warnings.simplefilter("ignore")  # torch's own, of its imports
+    import hugging_face as hf
+
+    acc = accel_core.get_accelerator()
+    acc.set_compile_backend(COMPILER)
+    job = hf.Job(False, str(folder), False)
+    args = job.arguments(torch_compile=True, save_strategy="no", max_steps=12)
+    trainer = hf.Trainer(model=hf.model(), args=args, train_dataset=job.tokens())
+    trainer.train()
+    assert trainer.args.torch_compile_backend == COMPILER
+    assert type(trainer.model_wrapped).__name__ == "OptimizedModule"
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert losses[-1] < 0.8 * losses[0]
+    acc.set_compile_backend("eager")
+    assert job.arguments(torch_compile_backend="accel").torch_compile_backend == "eager"
+    words = "the compiler is 'cudagraph_trees', which Accelerate's list \\(DynamoBackend\\) lacks"
+    refused(words, job.arguments, torch_compile_backend="cudagraph_trees")
+    return str(trainer.args.device), losses
+
+
+@forked("acme")
+def test_torch_compile_of_transformers_is_the_accelerators_compiler(tmp_path):
+    if os.fork() == 0:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        (tmp_path / "cpu").write_text(json.dumps(transformers_compiled(tmp_path)))
+        os._exit(0)
+    assert os.wait()[1] == 0
+    on_cpu, expected = json.loads((tmp_path / "cpu").read_text())
+    assert on_cpu == "cpu"
+    assert transformers_compiled(tmp_path) == ("acme:0", expected)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -14,17 +11,14 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.slow
 
 
-def _trained(answer: dict[str, Any]) -> dict[str, Any]:
+def _trained(answer):
     return {key: answer[key] for key in ("losses", "parameters", "accuracy")}
 
 
 @pytest.fixture(scope="module")
-def lightnings_ddp(ranks: Callable[..., Any]) -> list[dict[str, Any]]:
+def lightnings_ddp(ranks):
     """Two ranks on Lightning's own CPU accelerator and DDP strategy."""
-    answers: list[dict[str, Any]] = ranks(
-        "ddp_lightning.py", own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2
-    )
-    return answers
+    return ranks("ddp_lightning.py", own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +34,7 @@ def lightnings_ddp(ranks: Callable[..., Any]) -> list[dict[str, Any]]:
     ],
     ids=["cpu", "acme", "acme by torchrun that shows each rank one device"],
 )
-def test_two_ranks_equal_lightnings_own(
-    asked: dict[str, Any],
-    backend: str,
-    devices: list[str],
-    ranks: Callable[..., Any],
-    lightnings_ddp: list[dict[str, Any]],
-) -> None:
+def test_two_ranks_equal_lightnings_own(asked, backend, devices, ranks, lightnings_ddp):
     answers = ranks("ddp_lightning.py", **asked)
     assert [answer["rank"] for answer in answers] == [0, 1]
     assert [answer["devices"] for answer in answers] == [[device] for device in devices]
@@ -55,7 +43,7 @@ def test_two_ranks_equal_lightnings_own(
     assert list(map(_trained, answers)) == list(map(_trained, lightnings_ddp))
 
 
-def test_two_ranks_of_fabric_equal_lightnings_own(ranks: Callable[..., Any]) -> None:
+def test_two_ranks_of_fabric_equal_lightnings_own(ranks):
     own = ranks("ddp_lightning.py", fabric=True, own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
     ours = ranks("ddp_lightning.py", fabric=True, devices=2)
     assert [answer.pop("devices") for answer in own] == [["cpu"], ["cpu"]]

@@ -6,8 +6,6 @@ and two: each goes on from the other's checkpoints, of either device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,32 +28,32 @@ IN_SHARDS = {"sharded": True}
 class Runs:
     """Trainings by where they ran: answers of every rank, and their checkpoints."""
 
-    def __init__(self, folder: Path, start: Callable[..., Any]) -> None:
+    def __init__(self, folder, start):
         self._folder, self._start = folder, start
-        self.answers: dict[str, Answers] = {}
+        self.answers = {}
 
-    def run(self, where: str, jobs: dict[str, Any], **how: Any) -> None:
+    def run(self, where, jobs, **how):
         """Train in a process, or in two where the name ends so."""
         folder = self._folder / where
         folder.mkdir()
         torchrun = {"torchrun": True} if "2" in where else {}
         self.answers[where] = self._start(SCRIPT, folder=str(folder), jobs=jobs, **torchrun, **how)
 
-    def saved(self, where: str, job: str) -> dict[str, str]:
+    def saved(self, where, job):
         """The argument that goes on from a checkpoint."""
         return {"resume": str(self._folder / where / job / "saved")}
 
-    def of(self, where: str, job: str) -> Answers:
+    def of(self, where, job):
         """What each rank saw, but for the device."""
         return [{k: v for k, v in answer[job].items() if k != "devices"} for answer in self.answers[where]]
 
-    def devices(self, where: str) -> list[set[str]]:
+    def devices(self, where):
         """Each rank's devices in all its trainings."""
         return [{d for job in answer.values() for d in job["devices"]} for answer in self.answers[where]]
 
 
 @pytest.fixture(scope="module")
-def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(ranks, tmp_path_factory):
     """All trainings; later ones go on from checkpoints of earlier ones."""
     runs = Runs(tmp_path_factory.mktemp("sharded"), ranks)
     saved = runs.saved
@@ -119,7 +117,7 @@ def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) ->
     return runs
 
 
-def test_each_rank_has_its_device(runs: Runs) -> None:
+def test_each_rank_has_its_device(runs):
     assert runs.devices("acme 2") == [{"acme:0"}, {"acme:1"}]
     assert runs.devices("acme 1") == [{"acme:0"}]
     assert runs.devices("cpu 2") == [{"cpu"}, {"cpu"}]
@@ -127,19 +125,19 @@ def test_each_rank_has_its_device(runs: Runs) -> None:
 
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_epoch_equals_the_cpus(strategy: str, count: int, runs: Runs) -> None:
+def test_an_epoch_equals_the_cpus(strategy, count, runs):
     expected = runs.of(f"cpu {count}", "ddp")
     assert runs.of(f"acme {count}", strategy) == expected
     assert expected[0]["accuracy"] > 0.8
 
 
-def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs: Runs) -> None:
+def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs):
     """So DDP is a fair reference."""
     assert runs.of("cpu 2", "fsdp2") == runs.of("cpu 2", "ddp")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
-def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
+def test_fabric_equals_the_cpus(strategy, runs):
     assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
 
 
@@ -147,11 +145,11 @@ def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
     ("job", "reference"),
     [("fsdp over a mesh", "ddp"), ("fabric fsdp over a mesh", "fabric ddp"), ("fsdp by string", "ddp")],
 )
-def test_each_way_to_ask_for_fsdp_equals_the_cpus(job: str, reference: str, runs: Runs) -> None:
+def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, reference, runs):
     assert runs.of("acme 2", job) == runs.of("cpu 2", reference)
 
 
-def test_mixed_precision_is_the_devices(runs: Runs) -> None:
+def test_mixed_precision_is_the_devices(runs):
     assert runs.of("acme 2", "fsdp2 bf16") == runs.of("cpu 2", "fsdp2 bf16")
     for job, dtype in (("fsdp bf16", "bfloat16"), ("fsdp fp16", "float16")):
         (first, second) = runs.of("acme 2", job)
@@ -176,7 +174,5 @@ def test_mixed_precision_is_the_devices(runs: Runs) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_training_goes_on_from_the_others_checkpoints(
-    where: str, job: str, reference: tuple[str, str], runs: Runs
-) -> None:
+def test_training_goes_on_from_the_others_checkpoints(where, job, reference, runs):
     assert runs.of(where, job) == runs.of(*reference)

@@ -12,7 +12,7 @@ from accel_train.accelerate import _IN_RANKS, _LADDER
 from accel_train.transformers import _SCALED
 
 
-def source(package: str, name: str) -> ast.Module:
+def source(package, name):
     """A module of theirs, parsed and not imported."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
@@ -20,12 +20,12 @@ def source(package: str, name: str) -> ast.Module:
     return ast.parse(Path(found.submodule_search_locations[0], name).read_text(encoding="utf-8"))
 
 
-def function(tree: ast.Module, name: str) -> ast.FunctionDef:
+def function(tree, name):
     (found,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
     return found
 
 
-def test_the_ladder_is_transformers() -> None:
+def test_the_ladder_is_transformers():
     steps = []
     for node in ast.walk(function(source("transformers", "training_args.py"), "_setup_devices")):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.device":
@@ -37,7 +37,7 @@ def test_the_ladder_is_transformers() -> None:
     assert tuple(kind for kind in ladder if kind not in ("cpu", "ACCELERATE_TORCH_DEVICE")) == _LADDER
 
 
-def test_ranks_are_accelerates() -> None:
+def test_ranks_are_accelerates():
     found = [
         (node.lineno, node.attr.removeprefix("MULTI_").lower().replace("gpu", "cuda"))
         for node in ast.walk(function(source("accelerate", "state.py"), "_prepare_backend"))
@@ -47,7 +47,7 @@ def test_ranks_are_accelerates() -> None:
     assert tuple(kinds) == _IN_RANKS
 
 
-def test_float16_is_accelerates() -> None:
+def test_float16_is_accelerates():
     (found,) = [
         ast.literal_eval(node.value)
         for node in ast.walk(source("accelerate", "accelerator.py"))

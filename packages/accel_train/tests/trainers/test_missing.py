@@ -12,60 +12,23 @@ import pytest
 import accel_core
 import accel_train
 
+SOURCES = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
 #: Ours, and of what is installed nothing else.
 ALONE = """
 import sys
-sys.path += sys.argv[1:]
+sys.path += {sources}
 try:
-    {code}
+    from accel_train import accelerate, lightning
+    {call}
 except ImportError as error:
     print(type(error).__name__, error)
 """
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (
-            "from accel_train import lightning; lightning.trainer_options('cpu')",
-            "Lightning is not installed in this environment: pip install lightning",
-        ),
-        (
-            "from accel_train import lightning; lightning.register()",
-            "Lightning is not installed in this environment: pip install lightning",
-        ),
-        (
-            "from accel_train import accelerate; accelerate.partial_state()",
-            "Hugging Face Accelerate is not installed in this environment: pip install accelerate",
-        ),
-    ],
-)
-def test_a_missing_framework_is_named_with_the_command(code: str, said: str) -> None:
-    sources = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
-    command = [sys.executable, "-S", "-c", ALONE.format(code=code), *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"IntegrationMissingError {said}"
-
-
-@pytest.mark.parametrize("call", ["trainer_options('cpu')", "fabric_options('cpu')", "register()"])
-def test_a_lightning_too_old_is_named_with_the_command(call: str) -> None:
-    old = os.environ.get("ACCEL_OLD_LIGHTNING")
-    if not old:
-        pytest.skip("Lightning 2.2.5 lies in a folder that the session trainers makes: ./dev trainers")
-    sources = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
-    code = ALONE.format(code=f"from accel_train import lightning; lightning.{call}")
-    command = [sys.executable, "-c", code, *sources]
-    environ = {**os.environ, "PYTHONPATH": old}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-    assert done.stdout.strip() == (
-        "IntegrationMissingError lightning 2.2.5 is installed, accel-train needs 2.3 or newer: "
-        "pip install 'lightning>=2.3'"
-    )
-
-
-def test_a_lightning_that_lacks_what_ours_need_is_named_with_the_command() -> None:
-    pytest.importorskip("lightning")
-    code = """
+NEITHER = """
+import sys
+import accel_train.accelerate, accel_train.lightning
+print(sorted({"accelerate", "lightning", "pytorch_lightning", "torch"} & set(sys.modules)))
+"""
+LACKING = """
 import lightning.pytorch.strategies as strategies
 from accel_core.errors import IntegrationError
 from accel_train.lightning import trainer_options
@@ -75,18 +38,53 @@ try:
 except IntegrationError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    (said,) = done.stdout.splitlines()[-1:]
+
+
+def printed(code, *flags, **variables):
+    """The last line that Python prints."""
+    command, environ = [sys.executable, *flags, "-c", code], {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            "lightning.trainer_options('cpu')",
+            "Lightning is not installed in this environment: pip install lightning",
+        ),
+        ("lightning.register()", "Lightning is not installed in this environment: pip install lightning"),
+        (
+            "accelerate.partial_state()",
+            "Hugging Face Accelerate is not installed in this environment: pip install accelerate",
+        ),
+    ],
+)
+def test_a_missing_framework_is_named_with_the_command(call, said):
+    code = ALONE.format(call=call, sources=SOURCES)
+    assert printed(code, "-S") == f"IntegrationMissingError {said}"
+
+
+@pytest.mark.parametrize("call", ["trainer_options('cpu')", "fabric_options('cpu')", "register()"])
+def test_a_lightning_too_old_is_named_with_the_command(call):
+    old = os.environ.get("ACCEL_OLD_LIGHTNING")
+    if not old:
+        pytest.skip("Lightning 2.2.5 lies in a folder that the session trainers makes: ./dev trainers")
+    code = ALONE.format(call=f"lightning.{call}", sources=SOURCES)
+    assert printed(code, PYTHONPATH=old) == (
+        "IntegrationMissingError lightning 2.2.5 is installed, accel-train needs 2.3 or newer: "
+        "pip install 'lightning>=2.3'"
+    )
+
+
+def test_a_lightning_that_lacks_what_ours_need_is_named_with_the_command():
+    pytest.importorskip("lightning")
+    said = printed(LACKING)
     assert said.startswith("lightning 2.6")
     assert "has no attribute 'ModelParallelStrategy'" in said
     assert said.endswith("this release is not supported. pip install lightning==2.6.6")
 
 
-def test_importing_the_integrations_imports_neither_frameworks_nor_torch() -> None:
-    code = """
-import sys
-import accel_train.accelerate, accel_train.lightning
-print(sorted({"accelerate", "lightning", "pytorch_lightning", "torch"} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_importing_the_integrations_imports_neither_frameworks_nor_torch():
+    assert printed(NEITHER) == "[]"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -22,10 +20,10 @@ pytestmark = pytest.mark.slow
 VERIFY = "import runpy; runpy.run_module('accel_core', run_name='__main__')"
 
 
-def test_everything_is_kept_but_what_accelerate_refuses(on_acme: Callable[..., Any]) -> None:
+def test_everything_is_kept_but_what_accelerate_refuses(run_on_acme):
     names = [each.name for each in checks() if each.level == 4 and "deepspeed" not in each.name]
     named = [word for name in names for word in ("--check", name)]
-    run = on_acme(VERIFY, "verify", "acme", "--json", "--check", "frameworks.deepspeed.zero_1", *named)
+    run = run_on_acme(VERIFY, "verify", "acme", "--json", "--check", "frameworks.deepspeed.zero_1", *named)
     document = json.loads(run.ended[0].stdout)
     other = {row["name"]: row["message"] for row in document["checks"] if row["outcome"] != "passed"}
     assert len(document["checks"]) - len(other) == len(names) - 1
@@ -46,7 +44,7 @@ print(json.dumps([str(state.device), os.environ["ACCELERATE_TORCH_DEVICE"]]))
 """
 
 
-def test_a_device_without_a_number_is_accelerates_too() -> None:
+def test_a_device_without_a_number_is_accelerates_too():
     """Gaudi's: a process has one. Of a rank DistributedDataParallel is given a number."""
     pytest.importorskip("accel_hpu")
     place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CUDA", "ROCM"]
 
-_GET_STARTED = "https://pytorch.org/get-started/locally/"
-_NEITHER = f"install torch with CUDA or ROCm: {_GET_STARTED}"
+_SETUP = "accel setup cuda"
 _NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
 
 #: What an error's text says, and what the user can do about it. One table for both: a torch for the one kind
 #: of hardware fails beside the other as well.
 _HINTS = (
-    (r"not compiled with cuda|cuda functions? .*unavailable", _NEITHER),
+    (r"not compiled with cuda|cuda functions? .*unavailable", _SETUP),
     (r"driver on your system is too old|insufficient for cuda runtime|cuda_error_insufficient_driver",
-     f"update the NVIDIA driver, or install torch for an older CUDA: {_GET_STARTED}"),
+     f"update the NVIDIA driver, or install the torch that it runs: {_SETUP}"),
     (r"found no nvidia driver|libcuda\.so|cuda_error_stub_library", _NVIDIA_DRIVER),
     (r"driver/library version mismatch|unsupported display driver|system_driver_mismatch",
      "the NVIDIA driver was updated under a running kernel: reboot, or reload its modules"),
@@ -43,7 +42,7 @@ _HINTS = (
     (r"invalid device ordinal|cuda_error_invalid_device",
      "name a device below device_count(); CUDA_VISIBLE_DEVICES renumbers them"),
     (r"no kernel image|no_binary_for_gpu|invalid device function",
-     f"this torch has no kernels for this GPU: install a build that has: {_GET_STARTED}"),
+     f"this torch has no kernels for this GPU: {_SETUP}"),
     (r"cuda unknown error|cuda_error_unknown",
      "often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"),
     (r"out of memory|cuda_error_out_of_memory",
@@ -62,7 +61,7 @@ CUDA = Backend(
     accelerator="accel_cuda.accelerator:CUDAAccelerator",
     description="NVIDIA GPUs, in CUDA builds of torch",
     url="https://pytorch.org/docs/stable/cuda.html",
-    install_hint=_NEITHER,
+    install_hint=_SETUP,
     requires=("torch>=2.6",),
     communication_backend="gloo" if sys.platform == "win32" else "nccl",
     compile_backend="inductor",

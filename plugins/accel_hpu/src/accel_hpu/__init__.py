@@ -9,16 +9,15 @@ from accel_core import Backend, Environment, Granted, Hardware, Visibility, hook
 
 __all__ = ["BACKEND"]
 
-_INSTALL = "https://docs.habana.ai/en/latest/Installation_Guide/index.html"
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
     (r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
      "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"),
     (r"compile-time major/minor pytorch version|undefined symbol|required_version\.txt",
-     f"install the bridge and the torch of one Gaudi release: {_INSTALL}"),
+     "bridge and torch have to be of one Gaudi release: accel setup hpu"),
     (r"no module named 'habana_frameworks\.torch|no module named 'habana_frameworks'",
-     f"install Gaudi's software with its PyTorch bridge: {_INSTALL}"),
+     "accel setup hpu"),
     (r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
      "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"),
     (r"device acquire failed|no devices? (found|available)|synstatus.*(busy|acquire)",
@@ -37,7 +36,7 @@ BACKEND = Backend(
     accelerator="accel_hpu.accelerator:HPUAccelerator",
     description="Intel Gaudi accelerators",
     url="https://docs.habana.ai/",
-    install_hint=f"install Gaudi's software with its PyTorch bridge: {_INSTALL}",
+    install_hint="accel setup hpu",
     # Habana's media packages share the namespace `habana_frameworks`. 1.19 is the oldest bridge we have read.
     requires=("torch>=2.6", "habana-torch-plugin>=1.19"),
     communication_backend="hccl",

@@ -16,7 +16,7 @@ from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeRe
 
 __all__ = ["BACKEND"]
 
-_INSTALL = "start from Kunlunxin's XPyTorch image, or run its installer for your torch"
+_INSTALL = "accel setup klxpu"
 _DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
 _DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
 
@@ -24,7 +24,7 @@ _DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and to
 #: names are those of XRE and XHPC in PaddlePaddle, cmake/external/xpu.cmake.
 _HINTS = (
     (r"lib(xpu\w*|xpuml|xft|xhpc|bkcl|cudart|cuda)[\w\-]*\.so", f"{_DRIVER}; {_DOCTOR}"),
-    (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_INSTALL}; {_DOCTOR}"),
+    (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_DOCTOR}: {_INSTALL}"),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
     (r"re-initialize cuda in forked",
      "use the start method 'spawn', or do not touch the device before the fork"),

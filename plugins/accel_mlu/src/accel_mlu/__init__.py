@@ -14,7 +14,7 @@ _HINTS = (
     (r"lib(cn|mlu)\w*\.so",
      "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"),
     (r"undefined symbol|_mluc",
-     "install the torch_mlu made for your torch: 1.22.0+torch2.4.0 is for torch 2.4.0 (a plain CPU wheel)"),
+     "torch_mlu does not fit this torch: accel setup mlu"),
     (r"privateuse1|already been (set|registered)",
      "a process has room for one vendor: set DS_ACCELERATOR=mlu before anything imports another's package"),
     (r"re-initialize mlu in forked",
@@ -32,7 +32,7 @@ BACKEND = Backend(
     accelerator="accel_mlu.accelerator:MLUAccelerator",
     description="Cambricon MLUs, through torch_mlu",
     url="https://github.com/Cambricon/torch_mlu",
-    install_hint="install Cambricon's torch_mlu wheel for your torch: https://developer.cambricon.com/",
+    install_hint="accel setup mlu",
     # torch.accelerator, on which accel-core builds, is there from 2.6 on.
     requires=("torch>=2.6",),
     communication_backend="cncl",

@@ -30,7 +30,7 @@ BACKEND = Backend(
     accelerator="accel_mps.accelerator:MPSAccelerator",
     description="GPUs of Apple silicon, through Metal",
     url="https://pytorch.org/docs/stable/mps.html",
-    install_hint="pip install torch, with a Python for arm64",
+    install_hint="accel setup mps",
     requires=("torch>=2.6",),
     # torch has no collectives of Metal; gloo takes no tensors of it.
     communication_backend="",

@@ -33,7 +33,7 @@ _MOUNTS = " ".join(f"-v {folder}:{folder}" for folder in ("/usr/local/dcmi", "/u
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
-    ("two accelerators", "torch_npu allows no other device in torch: install the CPU build of torch"),
+    ("two accelerators", "torch_npu allows no other device in torch: accel setup npu"),
     ("privateuse1", "another vendor's package was imported first: use a process of its own"),
     (r"lib(ascend_hal|dcmi|drv\w*)\.so", "install the Ascend driver; a container needs the host's as well"),
     ("re-initialize npu in forked", "use the start method 'spawn', or touch no device before the fork"),
@@ -44,8 +44,8 @@ _HINTS = (
 _HINTS_WITH_VERSIONS = (
     ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
     (r"lib(hccl|ascend(?!_hal)|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so", "{source}"),
-    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: update it"),
-    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: install torch-npu=={torch}"),
+    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: accel setup npu"),
+    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: accel setup npu"),
 )
 
 BACKEND = Backend(
@@ -56,7 +56,7 @@ BACKEND = Backend(
     accelerator="accel_npu.accelerator:NPUAccelerator",
     description="Huawei Ascend NPUs, through torch_npu and CANN",
     url="https://github.com/Ascend/pytorch",
-    install_hint="pip install 'accel-npu[vendor]', and install CANN: https://www.hiascend.com/cann",
+    install_hint="accel setup npu",
     requires=("torch>=2.6",),
     communication_backend="hccl",
     compile_backend="inductor",

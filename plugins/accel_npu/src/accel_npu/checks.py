@@ -66,7 +66,7 @@ def version() -> CheckResult:
         return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
     at_least = ".".join(map(str, needed))
     what = f"CANN {cann} is older than what torch_npu {npu} was built for, which is {at_least} or later"
-    return CheckResult("warning", what, f"install CANN {at_least} or later, or an older torch-npu", facts)
+    return CheckResult("warning", what, "accel setup npu", facts)
 
 
 def no_cann() -> str:

@@ -24,7 +24,7 @@ _HINTS = (
     (r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: (_ZN4rbln|rbln_)",
      "install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"),
     (r"undefined symbol",
-     "install the torch that your torch-rbln was built for: `pip check` names it"),
+     "torch-rbln does not fit this torch: accel setup rbln"),
     (r"privateuse1|already been (set|registered)",
      "a process has room for one vendor: set DS_ACCELERATOR=rbln before anything imports another's package"),
     (r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
@@ -41,11 +41,7 @@ BACKEND = Backend(
     vendor_import="torch_rbln",
     description="Rebellions NPUs, through torch-rbln",
     url="https://docs.rbln.ai/latest/software/rbln_pytorch/overview.html",
-    # In this order, says torch-rbln's METADATA: it requires a torch that only torch's own index has.
-    install_hint=(
-        "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu, "
-        "then pip install torch-rbln==0.12.0"
-    ),
+    install_hint="accel setup rbln",
     # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each torch-rbln is for one torch,
     # which its METADATA pins: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
     requires=("torch>=2.6",),

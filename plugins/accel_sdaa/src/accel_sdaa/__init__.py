@@ -13,7 +13,7 @@ __all__ = ["BACKEND"]
 _HINTS = (
     (r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so", "source /opt/tecoai/setvars.sh"),
     (r"undefined symbol|torch_sdaa\._c\b",
-     "install the TecoPyTorch made for your torch, with its TecoToolKit and TecoDriver"),
+     "torch_sdaa does not fit this torch or its TecoToolKit: accel setup sdaa"),
     (r"privateuse1|already been (set|registered)",
      "a process has room for one vendor: set DS_ACCELERATOR=sdaa before anything imports another's package"),
     (r"in forked subprocess", "use the start method 'spawn', or do not touch the device before the fork"),
@@ -28,7 +28,7 @@ BACKEND = Backend(
     accelerator="accel_sdaa.accelerator:SDAAAccelerator",
     description="Tecorigin cards, through torch_sdaa",
     url="http://docs.tecorigin.com/release/torch2.7",
-    install_hint="install Tecorigin's TecoPyTorch (torch_sdaa) for your torch: http://docs.tecorigin.com/",
+    install_hint="accel setup sdaa",
     # torch.accelerator, on which accel-core builds, is there from 2.6 on. Versions of torch_sdaa follow no
     # one scheme (1.7.0, 20250827.8.35.dev0, 3.2.1b0), so none is asked for.
     requires=("torch>=2.6",),

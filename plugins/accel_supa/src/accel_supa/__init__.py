@@ -15,7 +15,7 @@ _ENVIRONMENT = "source /usr/local/birensupa/all/latest/scripts/brsw_set_env.sh"
 _HINTS = (
     (r"lib(supa|su(blas|dnn|fft|rand|da)|bccl|biren|cu)[\w\-]*\.so|libsupart functions", _ENVIRONMENT),
     (r"undefined symbol|torch_supa\._c\b",
-     "install the torch_supa made for your torch: 1.0.0.21000 is for torch 2.10.0"),
+     "torch_supa does not fit this torch: accel setup supa"),
     (r"privateuse1|already been (set|registered)",
      "a process has room for one vendor: set DS_ACCELERATOR=supa before anything imports another's package"),
     (r"re-initialize supa in forked",
@@ -31,7 +31,7 @@ BACKEND = Backend(
     accelerator="accel_supa.accelerator:SUPAAccelerator",
     description="Biren GPUs, through torch_supa",
     url="https://github.com/BIRENSUPA/torch-supa",
-    install_hint="install the torch_supa wheel for your torch from Biren's SDK",
+    install_hint="accel setup supa",
     # torch.accelerator, on which accel-core builds, is there from 2.6 on; torch_supa's fourth number is
     # the torch it was built for.
     requires=("torch>=2.6", "torch-supa>=1.0.0.20600"),

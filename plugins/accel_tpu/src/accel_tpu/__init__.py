@@ -28,7 +28,7 @@ _HINTS = (
     # torch_tpu/_versioned_so_loader.py: glue for each minor version of torch from 2.11 to 2.15.
     (
         r"undefined symbol|no glue|torch_tpu\._internal",
-        "install a torch-tpu that fits your torch: 0.2.0 is for torch 2.11 to 2.15",
+        "torch-tpu does not fit this torch: accel setup tpu",
     ),
     ("privateuse1", "another vendor's package was imported first: use a process of its own"),
     ("internal to torchtpu", "call torch.accelerator's function, which accel-core does"),
@@ -44,7 +44,7 @@ BACKEND = Backend(
     accelerator="accel_tpu.accelerator:TPUAccelerator",
     description="Google TPUs, through TorchTPU and libtpu",
     url="https://github.com/google-pytorch/torch_tpu",
-    install_hint="pip install 'accel-tpu[vendor]'",
+    install_hint="accel setup tpu",
     # torch_tpu 0.2.0, METADATA: Requires-Dist.
     requires=("torch>=2.11,<=2.15.0",),
     communication_backend="tpu_dist",

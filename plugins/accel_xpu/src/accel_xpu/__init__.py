@@ -26,7 +26,7 @@ from accel_core import (
 
 __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
-_INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/xpu"
+_INSTALL = "accel setup xpu"
 _NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
 
 #: Beside a torch that it was not built for.

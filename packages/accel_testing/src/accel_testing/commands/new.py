@@ -130,7 +130,7 @@ _OF_TORCHS = "for the plugin of that very device add --no-private-use1"
 def _require_free(name: str, private_use1: object) -> None:
     """Raise `click.UsageError` for a name that somebody has; `private_use1`: `None` where it is not said."""
     taken = ""
-    if name in vendors.FIRST_PARTY:
+    if name in vendors.FIRST_PARTY and name not in installed_names():
         taken = vendors.sourced(
             f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
         )

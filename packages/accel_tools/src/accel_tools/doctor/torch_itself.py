@@ -25,7 +25,7 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
     """
     build = torch_build()
     if build is None:
-        return Finding(Level.ERROR, "candidates.torch", "torch is not installed", "pip install torch")
+        return Finding(Level.ERROR, "candidates.torch", "torch is not installed", "accel setup")
     package = vendor_package("torch")
     facts = {"torch": f"{build.version} in {package.folder}" if package else build.version}
     if proven:

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core.toolkit import host, vendors
+from accel_core import Candidate
+from accel_core.toolkit import (
+    IsolatedLoader,
+    Pin,
+    find_candidates,
+    host,
+    installed_names,
+    read_settings,
+    vendors,
+)
 from accel_tools.setup.builds import OLDEST_GLIBC
 from accel_tools.setup.by_build import PYTORCH, by_build
 from accel_tools.setup.by_table import by_table
@@ -24,7 +33,8 @@ _ROCM = "rocm"
 def names() -> tuple[str, ...]:
     """The names that can be asked for: the backends, and `rocm`."""
     tables, _ = recipes()
-    return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}))
+    declared = {name for name in installed_names() if name != "generic" and "." not in name}
+    return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables, *declared}))
 
 
 def toolkits() -> dict[str, str]:
@@ -96,7 +106,20 @@ def _for(plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str) ->
         return plan._replace(unknown=unfit, url=PYTORCH)
     if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
         return by_table(plan, tables[plan.backend], machine, torch)
+    if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
+        return _by_declaration(plan)
     return by_build(plan, machine, torch)
+
+
+def _by_declaration(plan: Plan) -> Plan:
+    """A plugin without a table: what its declaration says, in its words."""
+    settings = read_settings()
+    found = find_candidates(Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout))
+    backend = next((c.backend for c in found if isinstance(c, Candidate)), None)
+    hint, url = (backend.install_hint, backend.url) if backend else ("", "")
+    what = f"the plugin of {plan.target} has no table that says which packages it needs"
+    notes = (f"Its plugin says: {hint}",) if hint else ()
+    return plan._replace(unknown=what, url=url or PYTORCH, notes=notes)
 
 
 def _start(

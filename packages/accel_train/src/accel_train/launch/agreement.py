@@ -127,7 +127,7 @@ def _fields(data: bytes) -> dict[str, Any]:
 
 
 class Round(NamedTuple):
-    """What all ranks know once they agree."""
+    """The common knowledge of all ranks after they agree."""
 
     #: A word that no other round has; the prefix of this round's keys.
     name: str

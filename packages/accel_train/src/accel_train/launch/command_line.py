@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from accel_core import torch_build
 from accel_core.errors import BackendUnavailableError, LaunchError
-from accel_core.toolkit import import_torch
+from accel_core.toolkit import import_torch, vendors
 
 __all__ = ["FLAGS", "MOST_USED", "OPTIONS", "parse"]
 
@@ -140,7 +140,7 @@ def _say(text: str) -> NoReturn:
 def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
     """Our options first; behind them those of torchrun's that are used most, or all."""
     if not unseen and torch_build() is None:
-        unseen = "torch is not installed: pip install torch"
+        unseen = vendors.sourced("torch is not installed: accel setup")
     ours = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -110,7 +110,7 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
         missing = not (home and Path(home, "bin", "hipcc").exists())
         return f"hipcc is missing (ROCM_HOME is {home}): install ROCm {torch.version.hip}" if missing else ""
     if not torch.version.cuda:
-        return f"torch {torch.__version__} is built without CUDA: install a CUDA build of torch"
+        return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
     home = cpp_extension.CUDA_HOME
     if not (home and Path(home, "bin", "nvcc").exists()):
         return (
@@ -130,9 +130,11 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
 def _sycl_fault(cpp_extension: ModuleType) -> str:
     torch = import_torch()
     if not hasattr(cpp_extension, "SyclExtension"):
-        return f"torch {torch.__version__} cannot compile SYCL: install torch 2.7 or newer"
+        return (
+            f"torch {torch.__version__} cannot compile SYCL, which torch 2.7 and newer can: accel setup xpu"
+        )
     if not getattr(torch.version, "xpu", None):
-        return f"torch {torch.__version__} is built without XPU: install an XPU build of torch"
+        return f"torch {torch.__version__} is built without XPU: accel setup xpu"
     if shutil.which("icpx") is None:
         return "the SYCL compiler icpx is not on PATH: source oneAPI's setvars.sh"
     return ""

@@ -6,12 +6,11 @@ import contextlib
 import gc
 import importlib
 import sys
-from typing import Any
 
 __all__ = ["report"]
 
 
-def report(vendor: str) -> dict[str, Any]:
+def report(vendor):
     """What `answers.compare` says of the vendor."""
     gc.disable()  # a tenth of the time: what is imported here all stays
     # DeepSpeed logs to stdout, whose last line is the answer.

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import torch
-from accel_tests.deepspeed_classes.answers import Case
-from accel_tests.deepspeed_classes.device import Cases, member, members
+from accel_tests.deepspeed_classes.device import member, members
 
 __all__ = ["DEVICES", "own_cases"]
 
 #: Where the device differs from `Device`'s defaults.
-DEVICES: Mapping[str, Mapping[str, Any]] = {
+DEVICES = {
     "hpu": {"last_generator": 0},
     "klxpu": {"type": "cuda"},
     "mps": {"last": 0, "last_generator": 0},
 }
 
 
-def own_cases(vendor: str) -> dict[str, Case]:
+def own_cases(vendor):
     """The vendor's own cases, and those of every simulated device."""
-    own: dict[str, Callable[[], Cases]] = {
+    own = {
         "cpu": _cpu, "cuda": _cuda, "hpu": _hpu, "klxpu": _klxpu, "mlu": _vendor_ranges, "mps": _mps,
         "supa": _supa, "xpu": _xpu,
     }  # fmt: skip
     return {"range_push: under torch's profiler": _profiled, **(own[vendor]() if vendor in own else {})}
 
 
-def _profiled(acc: Any) -> Any:
+def _profiled(acc):
     """Whether torch's profiler sees the range."""
     with torch.autograd.profiler.profile() as seen:
         acc.range_push("a step")
@@ -39,11 +36,11 @@ def _profiled(acc: Any) -> Any:
     return any(event.name == "a step" for event in seen.function_events)
 
 
-def _vendor_ranges() -> Cases:
+def _vendor_ranges():
     """How many ranges are open at the vendor's profiler, after a push and after its pop."""
     from accel_simulated.parts import ranges
 
-    def reached(acc: Any) -> Any:
+    def reached(acc):
         ranges._open.clear()
         acc.range_push("step", domain="training")
         pushed = len(ranges._open)
@@ -53,46 +50,46 @@ def _vendor_ranges() -> Cases:
     return {"range_push: at the vendor's profiler": reached}
 
 
-def _supa() -> Cases:
+def _supa():
     return {**_vendor_ranges(), **members("communication_backend_version"), **_attributes("class_dict")}
 
 
-def _attributes(*names: str) -> Cases:
+def _attributes(*names):
     return {name: lambda acc, name=name: _plain(getattr(acc, name)) for name in names}
 
 
-def _plain(value: object) -> str:
+def _plain(value):
     return "callable" if callable(value) else type(value).__name__
 
 
-def _cuda() -> Cases:
+def _cuda():
     abilities = (
         "is_bf16_supported", "is_fp16_supported", "is_triton_supported", "prefer_triton_grouped_mm",
         "supported_dtypes",
     )  # fmt: skip
 
-    def on(capability: tuple[int, int], name: str) -> Case:
-        def ask(acc: Any) -> Any:
+    def on(capability, name):
+        def ask(acc):
             with _properties(torch.cuda, major=capability[0], minor=capability[1]):
                 return getattr(acc, name)()
 
         return ask
 
-    def without_device(name: str) -> Case:
-        def ask(acc: Any) -> Any:
+    def without_device(name):
+        def ask(acc):
             with _no_device():
                 return getattr(acc, name)()
 
         return ask
 
-    def deprecated(acc: Any) -> Any:
+    def deprecated(acc):
         with (
             mock.patch.dict(os.environ, DS_ALLOW_DEPRECATED_FP16="1"),
             _properties(torch.cuda, major=6, minor=0),
         ):
             return acc.is_fp16_supported()
 
-    def by_uuid(acc: Any) -> Any:
+    def by_uuid(acc):
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="GPU-8f6b"):
             return acc.available_memory() == torch.cuda.mem_get_info()[0]
 
@@ -113,9 +110,9 @@ def _cuda() -> Cases:
     }
 
 
-def _klxpu() -> Cases:
-    def with_events(value: str) -> Case:
-        def ask(acc: Any) -> Any:
+def _klxpu():
+    def with_events(value):
+        def ask(acc):
             with mock.patch.dict(os.environ, XPU_EVENT_KL3_ENABLE=value):
                 return acc.use_host_timers()
 
@@ -128,9 +125,9 @@ def _klxpu() -> Cases:
     }
 
 
-def _xpu() -> Cases:
-    def lacking(lack: str, name: str) -> Case:
-        def ask(acc: Any) -> Any:
+def _xpu():
+    def lacking(lack, name):
+        def ask(acc):
             with _properties(torch.xpu, **{lack: False}):
                 return getattr(acc, name)()
 
@@ -144,11 +141,11 @@ def _xpu() -> Cases:
 
 
 @contextmanager
-def _properties(module: Any, **values: object) -> Iterator[None]:
+def _properties(module, **values):
     """The simulated device with these properties."""
     make = module._get_device_properties
 
-    def changed(index: int) -> Any:
+    def changed(index):
         properties = make(index)
         vars(properties).update(values)
         return properties
@@ -158,7 +155,7 @@ def _properties(module: Any, **values: object) -> Iterator[None]:
 
 
 @contextmanager
-def _no_device() -> Iterator[None]:
+def _no_device():
     """A machine without devices: what torch's C part counts, and what torch.cuda keeps of it."""
     from accel_simulated import device
 
@@ -166,8 +163,8 @@ def _no_device() -> Iterator[None]:
         yield
 
 
-def _hpu() -> Cases:
-    def made_anew(acc: Any) -> Any:
+def _hpu():
+    def made_anew(acc):
         """What making another one leaves in the process."""
         torch.use_deterministic_algorithms(False)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PT_HPU")}
@@ -181,15 +178,15 @@ def _hpu() -> Cases:
     }
 
 
-def _mps() -> Cases:
+def _mps():
     return {
         **_attributes("seed"),
         "set_per_process_memory_fraction": member("set_per_process_memory_fraction", 0.5),
     }
 
 
-def _cpu() -> Cases:
-    def without_size(acc: Any) -> Any:
+def _cpu():
+    def without_size(acc):
         with mock.patch.dict(os.environ):
             del os.environ["LOCAL_SIZE"]
             return acc.device_count() >= 1

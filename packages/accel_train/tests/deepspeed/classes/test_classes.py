@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests.children import UNTRACED
@@ -25,16 +23,14 @@ OF_METAL = {"ACCEL_SIMULATE_OLD_METAL": "1"}
 
 
 @pytest.mark.parametrize("vendor", SIMULATED)
-def test_every_difference_has_its_reason(
-    vendor: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_every_difference_has_its_reason(vendor, tmp_path, record_property):
     expected, report = differences(vendor), _ask(vendor, tmp_path)
     record_property("deepspeed class", [vendor, *count(report, expected)])
     found = problems(report, expected)
     assert not found, "\n".join(found)
 
 
-def _ask(vendor: str, folder: Path) -> Any:
+def _ask(vendor, folder):
     """The report of a process in which the device, DeepSpeed and the plugin's sources are."""
     from accel_tests.on_disk import install_real_plugin
     from accel_tests.on_simulated import run_on
@@ -73,7 +69,7 @@ REPORT = {
 ROW = Difference("NoneType *", "device", "a reason")
 
 
-def test_what_the_table_says_passes() -> None:
+def test_what_the_table_says_passes():
     assert problems(REPORT, {"device": ROW}) == []
     assert count(REPORT, {"device": ROW}) == (2, 2, 1, 1, 0)
 
@@ -93,8 +89,6 @@ def test_what_the_table_says_passes() -> None:
         ),
     ],
 )
-def test_what_it_does_not_say_fails(
-    report: dict[str, Any], expected: dict[str, Difference], words: str
-) -> None:
+def test_what_it_does_not_say_fails(report, expected, words):
     (problem,) = problems(report, expected)
     assert problem.startswith(words)

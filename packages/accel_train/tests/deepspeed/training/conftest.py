@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -28,7 +27,7 @@ for name in ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder"):
 
 
 @pytest.fixture(scope="session")
-def extensions(on_cpu: dict[str, str]) -> Path:
+def extensions(on_cpu):
     """The folder, kept between sessions, of the operators that DeepSpeed compiles for its CPU accelerator."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
     versions = f"deepspeed-{metadata.version('deepspeed')}-torch-{metadata.version('torch')}"
@@ -53,22 +52,17 @@ def extensions(on_cpu: dict[str, str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trainings(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    extensions: Path,
-    deepspeed_copy: Callable[[str], Path],
-) -> Trainings:
+def trainings(request, tmp_path_factory, extensions, deepspeed_copy):
     """`trainings.reports(backend, configuration)`: trained now, or by whoever asked before."""
     base = tmp_path_factory.getbasetemp()
     # Under xdist each process has a folder of its own in the session's.
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "deepspeed-trainings"
     folder.mkdir(exist_ok=True)
 
-    def environ(backend: str) -> Mapping[str, str]:
+    def environ(backend):
         simulated = backend in ("acme", "plain", *PATCHED)
         device = "acme" if backend in PATCHED else backend if simulated else "cpu"
-        found: dict[str, str] = request.getfixturevalue(f"on_{device}")
+        found = request.getfixturevalue(f"on_{device}")
         if backend in PATCHED:
             found = with_copy(found, deepspeed_copy(backend))
         path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
@@ -83,6 +77,6 @@ def trainings(
 
 
 @pytest.fixture
-def record(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
+def record(record_property):
     """`record(row, backend, cell)`: note a cell of the table that is printed at the end."""
     return lambda row, backend, cell: record_property(PROPERTY, [row, backend, cell])

@@ -5,20 +5,16 @@ Two ranks, 12 steps, a small transformer, real text: every loss on every rank, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
-from ds_training.runs import BACKENDS, PATCHED, RANKS, Trainings
+from ds_training.runs import BACKENDS, PATCHED, RANKS
 
 pytestmark = pytest.mark.slow
 
-Record = Callable[[str, str, str], None]
 #: By day one device; the CPU, and one with less than a GPU, by night.
 OURS = [
     name
@@ -53,10 +49,7 @@ NAMES = [
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 
 
-Reports = list[dict[str, Any]]
-
-
-def difference(expected: Reports, found: Reports) -> str:
+def difference(expected, found):
     """The first step whose loss differs on any rank, or that the parameters do; empty when all is equal."""
     for step in range(found[0]["first"], STEPS):
         for rank in range(RANKS):
@@ -67,7 +60,7 @@ def difference(expected: Reports, found: Reports) -> str:
     return f"parameters of {different}" if different else ""
 
 
-def farthest(expected: Reports, found: Reports, steps: Iterable[int] = range(STEPS)) -> float:
+def farthest(expected, found, steps=range(STEPS)):
     """How far the losses of these steps are off at most, relatively; 0 only if all are equal to the bit."""
     offs = [0.0]
     for wanted, got in zip(expected, found, strict=True):
@@ -78,9 +71,7 @@ def farthest(expected: Reports, found: Reports, steps: Iterable[int] = range(STE
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
-    name: str, trainings: Trainings, record: Record
-) -> None:
+def test_deepspeeds_own_accelerator_is_the_reference_and_learns(name, trainings, record):
     reports = trainings.reports("reference", name)
     record(name, "reference", "the reference")
     for report in reports:
@@ -95,27 +86,23 @@ def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
 
 @pytest.mark.parametrize("backend", OURS)
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings, record: Record) -> None:
+def test_equals_deepspeeds_own_cpu(name, backend, trainings, record):
     equals_the_reference(name, backend, trainings.reports(backend, name), trainings, record)
 
 
 @pytest.mark.nightly(reason="all trainings again for each patch; by day one")
 @pytest.mark.parametrize("patch", PATCHED)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_patched_deepspeed_does_without_activation(
-    name: str, patch: str, trainings: Trainings, record: Record
-) -> None:
+def test_a_patched_deepspeed_does_without_activation(name, patch, trainings, record):
     equals_the_reference(name, patch, trainings.reports(patch, name), trainings, record)
 
 
-def test_by_day_a_patched_deepspeed_trains_one(trainings: Trainings, record: Record) -> None:
+def test_by_day_a_patched_deepspeed_trains_one(trainings, record):
     name, patch = "bf16, ZeRO 1", "native"  # which saves no checkpoint
     equals_the_reference(name, patch, trainings.reports(patch, name, alone=True), trainings, record)
 
 
-def equals_the_reference(
-    name: str, backend: str, found: Reports, trainings: Trainings, record: Record
-) -> None:
+def equals_the_reference(name, backend, found, trainings, record):
     device = "acme" if backend in PATCHED else backend
     expected = trainings.reports("reference", name)
     differs, bound = difference(expected, found), ROUNDED_OTHERWISE.get((name, device))
@@ -146,9 +133,7 @@ def equals_the_reference(
     ],
 )
 @pytest.mark.parametrize("name", SAVED)
-def test_other_processes_go_on_from_a_checkpoint(
-    name: str, backend: str, trainings: Trainings, record: Record
-) -> None:
+def test_other_processes_go_on_from_a_checkpoint(name, backend, trainings, record):
     uninterrupted = trainings.reports("reference", name)
     resumed = trainings.reports(backend, name, resumed=True)
     differs = difference(uninterrupted, resumed)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.toolkit import Survey, devices, installed_names, messages, options
+from accel_core.toolkit import Survey, devices, installed_names, messages, options, vendors
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
@@ -133,7 +133,9 @@ class _Looker:
         for package in packages:
             for what, step in misfits(package):
                 if self._once(what):
-                    yield Finding(Level.WARNING, "candidates.misfit", what, step, verdict.name)
+                    ours = verdict.name in vendors.FIRST_PARTY
+                    fitting = f"accel setup {verdict.name}" if ours else step
+                    yield Finding(Level.WARNING, "candidates.misfit", what, fitting, verdict.name)
 
     def _lost(self, candidate: Candidate | Unloaded) -> Iterator[Finding]:
         if not isinstance(candidate, Candidate):

@@ -16,11 +16,8 @@ from accel_core.toolkit import OURS, devices, host, installed_names, packages, p
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
-from accel_tools.setup import installed, machines
-from accel_tools.setup.environment import default_format
-from accel_tools.setup.formats import command
+from accel_tools.setup import installed
 from accel_tools.setup.machines import driver_version
-from accel_tools.setup.planning import planned
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
@@ -111,15 +108,10 @@ def _torch(
             continue
         fits = False
         code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
-        yield Finding(_severity(visit, known.backend), code, what, _setup(known.backend, root), known.backend)
+        step = f"accel setup {'rocm' if known.label == 'AMD GPU' else known.backend}"
+        yield Finding(_severity(visit, known.backend), code, what, step, known.backend)
     if fits:
         yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
-
-
-def _setup(backend: str, root: str) -> str:
-    """Return the command of `accel setup` for that backend, or why there is none and where to read on."""
-    plan = planned(machines.here(root=root), backend)
-    return command(plan, default_format()) or f"{plan.unknown}: {plan.url}"
 
 
 def _severity(visit: Visit, backend: str) -> Level:
@@ -150,7 +142,7 @@ def _driver(
         Level.WARNING if may_work else _severity(visit, "cuda"),
         "machine.driver-too-old",
         what,
-        f"install that driver, or a torch for an older CUDA: {_setup('cuda', root)}",
+        "accel setup cuda",
         "cuda",
         facts,
     )

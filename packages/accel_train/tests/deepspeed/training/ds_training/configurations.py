@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = ["BATCH", "CONFIGURATIONS", "SAVED_AT", "STEPS", "Configuration"]
 
@@ -36,10 +35,10 @@ class Configuration:
     #: By day others pass the same lines: what it combines is trained there one by one.
     by_night: bool = False
 
-    def deepspeed(self) -> dict[str, Any]:
+    def deepspeed(self):
         """The configuration for `deepspeed.initialize`."""
         # Small buckets, so that a small model has several, and parameters of every size are partitioned.
-        zero: dict[str, Any] = {
+        zero = {
             "stage": self.zero,
             "reduce_bucket_size": 50_000,
             "allgather_bucket_size": 50_000,

@@ -10,10 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accel_tests.ports import free_port
 
@@ -30,8 +29,6 @@ PATCHED = ("entry points", "native")
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
 
-Reports = list[dict[str, Any]]
-
 
 @dataclass
 class Trainings:
@@ -42,7 +39,7 @@ class Trainings:
     #: The variables of a backend's processes.
     environ: Callable[[str], Mapping[str, str]]
 
-    def reports(self, backend: str, name: str, *, resumed: bool = False, alone: bool = False) -> Reports:
+    def reports(self, backend, name, *, resumed=False, alone=False):
         """By rank; raises `AssertionError` with the ranks' output if the training failed.
 
         The first call trains all configurations of the day, or of the night; with `alone` only this one.
@@ -62,7 +59,7 @@ class Trainings:
         assert not error.exists(), f"{name} on {backend}: {error.read_text()}"
         return [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(RANKS)]
 
-    def _train(self, backend: str, home: Path, resumed: bool, names: list[str]) -> None:
+    def _train(self, backend, home, resumed, names):
         """All of these in one pair; after a failure another pair takes the rest."""
         checkpoints = self.folder / "checkpoints" / backend
         left = [name for name in names if CONFIGURATIONS[name].saves or not resumed]
@@ -86,7 +83,7 @@ class Trainings:
             left = self._failed_and_after(left, home, output)
 
     @staticmethod
-    def _failed_and_after(names: list[str], home: Path, output: str) -> list[str]:
+    def _failed_and_after(names, home, output):
         """Note why the first that is not finished failed; give those behind it."""
         for place, name in enumerate(names):
             answers = [home / f"{name}.{rank}.json" for rank in range(RANKS)]
@@ -98,7 +95,7 @@ class Trainings:
         return []
 
 
-def _commands(order: Path, resumed: bool) -> list[tuple[list[str], dict[str, str]]]:
+def _commands(order, resumed):
     """What to start: each rank by itself, or, to go on from a checkpoint, both by torch's own launcher."""
     port = free_port()
     if resumed:
@@ -114,7 +111,7 @@ def _commands(order: Path, resumed: bool) -> list[tuple[list[str], dict[str, str
     ]
 
 
-def _run(commands: Sequence[tuple[list[str], dict[str, str]]], environ: Mapping[str, str], home: Path) -> str:
+def _run(commands, environ, home):
     """Run until all have ended, or one has failed; what they printed last."""
     logs = [home / f"output.{number}" for number in range(len(commands))]
     with contextlib.ExitStack() as stack:
@@ -138,14 +135,14 @@ def _run(commands: Sequence[tuple[list[str], dict[str, str]]], environ: Mapping[
     return "\n".join(f"{log.name}: {log.read_text()[-6000:]}" for log in logs)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process):
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path):
     """Only one process at a time is inside; the lock goes with the process that has it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

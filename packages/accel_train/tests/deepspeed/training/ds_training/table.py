@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ds_training.configurations import CONFIGURATIONS
 from ds_training.runs import PATCHED, RANKS
 
@@ -13,9 +11,9 @@ __all__ = ["PROPERTY", "pytest_terminal_summary"]
 PROPERTY = "deepspeed training"
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     """The table: configuration, ranks, and whether each backend's run equals DeepSpeed's own CPU's."""
-    rows: dict[str, dict[str, str]] = {}
+    rows = {}
     for outcome in ("passed", "failed", "xfailed"):
         for report in terminalreporter.getreports(outcome):
             for row, backend, cell in (value for name, value in report.user_properties if name == PROPERTY):

@@ -18,7 +18,7 @@ class Text:
     characters: str
 
     @classmethod
-    def read(cls) -> Text:
+    def read(cls):
         """All descriptions, in the order of their names: 43 000 characters, 92 of them different."""
         folder = resources.files("sklearn.datasets.descr")
         files = [file for file in folder.iterdir() if file.name.endswith(".rst")]
@@ -28,7 +28,7 @@ class Text:
         number = {character: index for index, character in enumerate(characters)}
         return cls(torch.tensor([number[character] for character in text]), characters)
 
-    def batch(self, seed: int, size: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, seed, size, length):
         """`size` pieces of the text, and the same shifted by one: (size, length) each, by `seed` alone."""
         generator = torch.Generator().manual_seed(seed)
         starts = torch.randint(len(self.numbers) - length - 1, (size,), generator=generator)

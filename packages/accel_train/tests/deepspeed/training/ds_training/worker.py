@@ -14,14 +14,13 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
-from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS, Configuration
+from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
 
 __all__ = ["main"]
 
 
-def main(order: dict[str, Any]) -> None:
+def main(order):
     if order["activate"]:
         from accel_train.deepspeed import activate
 
@@ -56,7 +55,7 @@ def main(order: dict[str, Any]) -> None:
 class Training:
     """One configuration: made, trained, and destroyed, so that the next finds the process as it was."""
 
-    def __init__(self, configuration: Configuration, checkpoints: Path, resumed: bool) -> None:
+    def __init__(self, configuration, checkpoints, resumed):
         import deepspeed
         import torch
         from deepspeed.accelerator import get_accelerator
@@ -72,7 +71,7 @@ class Training:
         # Both stages of a pipeline work on the same text.
         self.reader = 0 if configuration.pipeline > 1 else self.rank
 
-    def run(self) -> dict[str, Any]:
+    def run(self):
         torch = self.torch
         torch.manual_seed(1)
         self.accelerator.manual_seed_all(1)
@@ -102,7 +101,7 @@ class Training:
         gc.collect()
         return report
 
-    def engine(self) -> Any:
+    def engine(self):
         from ds_training import model
 
         deepspeed, configuration, characters = self.deepspeed, self.configuration, len(self.text.characters)
@@ -110,7 +109,7 @@ class Training:
         if configuration.pipeline > 1:
             from deepspeed.pipe import PipelineModule
 
-            module: Any = PipelineModule(
+            module = PipelineModule(
                 model.layers(characters), num_stages=configuration.pipeline, loss_fn=model.loss
             )
         elif configuration.init:
@@ -126,7 +125,7 @@ class Training:
         )
         return engine
 
-    def step(self, engine: Any, step: int) -> list[float]:
+    def step(self, engine, step):
         """One step of the optimizer; the loss of each micro batch."""
         # By the step alone, so that a run that goes on from a checkpoint drops out what the other did.
         self.torch.manual_seed(1000 * step + self.rank)
@@ -142,12 +141,12 @@ class Training:
             losses.append(float(loss.detach()))
         return losses
 
-    def batch(self, micro: int) -> tuple[Any, Any]:
+    def batch(self, micro):
         from ds_training.model import LENGTH
 
         return self.text.batch(2 * micro + self.reader, BATCH, LENGTH)
 
-    def optimizer(self, engine: Any) -> list[str]:
+    def optimizer(self, engine):
         """The class of the optimizer that does the work, and the operator that it calls, if any."""
         optimizer = engine.basic_optimizer
         operator = getattr(optimizer, "ds_opt_adam", None) or getattr(optimizer, "multi_tensor_adam", None)
@@ -155,7 +154,7 @@ class Training:
         kinds = [type(optimizer), operator if hasattr(operator, "__name__") else type(operator)]
         return [f"{getattr(kind, '__module__', '')}.{kind.__name__}" for kind in kinds]
 
-    def digest(self, module: Any) -> str:
+    def digest(self, module):
         """SHA-256 over the names and bytes of all parameters."""
         named = list(module.named_parameters())
         with self.deepspeed.zero.GatheredParameters(

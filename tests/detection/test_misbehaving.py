@@ -1,0 +1,309 @@
+"""Whatever a plugin or a vendor's package raises or answers, wherever, is a verdict, and hides nobody.
+
+What ends or hangs the process is met in a child: test_probe_isolated.py, test_loading.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from accel_faults.catalogue import FAULTS, Kind
+from accel_tests import plugins
+from accel_tests.asking import counting, judge, names, vendor
+from accel_tests.plugins import arguments, declaring, hook
+
+from accel_core._support.torch_import import import_torch
+from accel_core.backend import Visibility
+from accel_core.detection import Status
+from accel_core.detection.select import discover
+from accel_core.errors import root_cause
+
+REPORT = "report this to the maintainers of accel-npu"
+REINSTALL = "pip install --force-reinstall accel-npu, or pip uninstall it"
+#: Each place with what a reason says of it, and the next step.
+PLACES = {
+    "import": ("the plugin failed to load: ", REINSTALL),
+    "accel_backends": ("the plugin failed to load: ", REINSTALL),
+    "vendor": ("torch_npu failed: ", ""),
+    "accel_probe": ("accel_probe() of accel-npu 1.0 failed: ", REPORT),
+    "accel_create": ("accel_create() of accel-npu 1.0 failed: ", REPORT),
+    "device_count": ("json failed: ", ""),
+    "accel_explain": ("torch_npu failed: OSError: libhal.so", ""),
+}
+#: Statements that raise, with what is said of them.
+WAYS = {fault.name: (fault.source, fault.said) for fault in FAULTS if fault.kind is Kind.RAISES} | {
+    "an attribute": (
+        "import json\njson._autoload",
+        "AttributeError: module 'json' has no attribute '_autoload'",
+    ),
+    "a dependency": ("import not_here", "ModuleNotFoundError: No module named 'not_here'"),
+    "sys.exit text": ("import sys; sys.exit('bye')", "SystemExit: it tried to end the process with 'bye'"),
+    "no text": ("raise RuntimeError", "RuntimeError"),
+    "a chain": (
+        "try:\n    raise OSError('aclFoo')\nexcept OSError as e:\n    raise TypeError from e",
+        "OSError: aclFoo",
+    ),
+}
+
+
+def plant(world, place: str, source: str) -> None:
+    """Install npu, which runs these statements in this place; mlu stands beside it."""
+    world.backend("mlu")
+    match place:
+        case "import":
+            world.plugin("npu", source)
+        case "accel_backends":
+            world.plugin("npu", plugins.HEAD + hook(place, "", source))
+        case "vendor":
+            vendor(world, source)
+        case "device_count":
+            counting(world, source.replace("\n", "\n        "))
+        case "accel_explain":
+            vendor(world, "raise OSError('libhal.so')", extra=hook(place, "backend, error", source))
+        case _:
+            world.backend("npu", extra=hook(place, "backend, others", source))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_raises_is_broken_with_its_cause_and_hides_nobody(torch_world, place, way):
+    """USERS 3, 5, 6, 7, 8."""
+    source, said = WAYS[way]
+    begin, hint = PLACES[place]
+    plant(torch_world, place, source)
+    found = judge()
+    assert (found.status, found.status.is_failure, found.hint) == (Status.BROKEN, True, hint)
+    assert found.reason.startswith(begin)
+    if place != "accel_explain":
+        assert said in found.reason.removeprefix(begin)
+        assert said in found.cause
+        assert found.error is not None
+    if place in ("import", "accel_backends"):
+        assert found.reason.endswith(" (entry point npu = 'accel_npu')")
+    assert judge("mlu").usable
+    json.dumps(found.to_dict())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_keyboard_interrupt_passes(torch_world, place):
+    plant(torch_world, place, "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        judge()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_printed_does_not_reach_stdout(torch_world, place, capfd):
+    plant(torch_world, place, "print('chatter')")
+    judge()
+    out, err = capfd.readouterr()
+    assert (out, "chatter" in err) == ("", True)
+
+
+INVALID = Status.INVALID
+NO_BACKEND = "the plugin declares no backend: expected a function accel_backends()"
+OF_ADAPTERS = "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+ACCELERATOR = f"an accel_core.Accelerator, or {OF_ADAPTERS}"
+#: Answers in each place, with what is said of them; also the status and the next step, if those are others.
+ANSWERS = {
+    "accel_backends": {
+        "return None": "returned None (NoneType), expected accel_core.Backend",
+        "return 'npu'": "accel_backends() returned 'npu' (str)",
+        "return 5": "accel_backends() returned 5 (int)",
+        "return {'name': 'npu'}": "(dict)",
+        f"return [Backend({arguments('npu')}), 'npu']": "accel_backends() returned 'npu' (str)",
+        "return []": "accel_backends() returned an empty sequence",
+        "return Backend": "accel_backends() returned <class",
+    },
+    "import": {
+        "": NO_BACKEND,
+        "def accel_backends(): return []": NO_BACKEND,
+        f"{plugins.HEAD}\naccel_backends = 3": NO_BACKEND,
+        declaring(arguments("Bad Name")): "name 'Bad Name' is malformed",
+        declaring(arguments("npu", "high")): "priority 'high' is str, expected int",
+        declaring(arguments("npu", hardware="red")): "hardware 'red' is str, expected Hardware",
+        declaring(arguments("npu", True)): "priority True is bool",
+        "def (:": ("the plugin failed to load: SyntaxError", Status.BROKEN, REINSTALL),
+    },
+    "accel_probe": {
+        "return None": ("", Status.USABLE, ""),
+        "return True": "returned True (bool), expected accel_core.ProbeResult or None",
+        "return 'yes'": "accel_probe() returned 'yes' (str)",
+        "return ProbeResult('yes')": "ProbeResult(usable='yes'",
+        "return ProbeResult(True, devices='2')": "devices='2'",
+        "return ProbeResult(True, devices=-1)": "devices=-1",
+        "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x')",
+    },
+    "accel_create": {  # what a plugin says in our words is its answer
+        "return 5": f"npu (accel-npu 1.0) built 5 (int), expected {ACCELERATOR}",
+        "raise accel_core.BackendUnavailableError('busy')": ("busy", Status.BROKEN, ""),
+        "raise accel_core.DeclinedError('none', hint='buy one')": ("none", Status.NO_DEVICE, "buy one"),
+        "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
+    },
+    "device_count": {  # USERS 34: types are exact
+        "return -1": "device_count() gave -1 (int), expected an int of 0 or more",
+        "return '2'": "device_count() gave '2' (str)",
+        "return True": "device_count() gave True (bool)",
+        "return None": "device_count() gave None (NoneType)",
+        "return 1.0": "device_count() gave 1.0 (float)",
+    },
+}
+ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]
+
+
+@pytest.mark.parametrize(("place", "source"), ROWS, ids=lambda text: text[:40])
+def test_an_answer_that_does_not_fit_is_a_verdict(torch_world, place, source):
+    row = ANSWERS[place][source]
+    said, status, hint = (row, INVALID, REPORT) if isinstance(row, str) else row
+    plant(torch_world, place, source)
+    found = judge()
+    assert (found.status, found.hint) == (status, hint)
+    assert said in found.reason
+    json.dumps(found.to_dict())
+    if place == "device_count":
+        assert judge(pinned=True).status is INVALID
+
+
+@pytest.mark.parametrize("body", ["return 5", "return None", "import sys; sys.exit()"])
+def test_an_explanation_that_explains_nothing(torch_world, body):
+    plant(torch_world, "accel_explain", body)
+    assert (judge().status, judge().hint) == (Status.BROKEN, "")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "status", "said"),
+    [
+        ("missing_module:X", Status.BROKEN, " failed: ModuleNotFoundError: No module named 'missing_module'"),
+        ("json:missing", Status.BROKEN, " failed: AttributeError"),
+        ("json:dumps", INVALID, "expected a class"),
+        ("json:JSONDecoder", Status.BROKEN, " failed: TypeError"),
+    ],
+)
+def test_a_class_that_cannot_be_built_is_the_plugins_fault_and_not_its_vendors(
+    torch_world, accelerator, status, said
+):
+    torch_world.backend("npu", accelerator=accelerator)
+    found = judge()
+    assert (found.status, found.hint) == (status, REPORT)
+    assert found.reason.startswith(f"accelerator={accelerator!r} of accel-npu 1.0 ")
+    assert said in found.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("accel_missing", "ModuleNotFoundError: No module named 'accel_missing'"),
+        ("accel_npu.missing", "ModuleNotFoundError: No module named 'accel_npu.missing'"),
+        ("accel_npu:missing", "AttributeError: module 'accel_npu' has no attribute 'missing'"),
+        (":missing", "names no module"),
+        (" ", "names no module"),
+        ("accel npu", "ModuleNotFoundError"),
+    ],
+)
+def test_an_entry_point_to_nowhere_is_a_fault(world, value, said):
+    world.plugin("npu", declaring(arguments("npu")), value=value)
+    assert said in judge().reason
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("accel_probe", "backend, flavour", "flavour"),
+        ("accel_future", "backend", "unknown hook 'accel_future'"),
+    ],
+)
+def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name, parameters, said):
+    torch_world.backend("npu", extra=hook(name, parameters, "return None"))
+    torch_world.backend("mlu")
+    found = judge()
+    assert (found.status, found.hint) == (INVALID, "pip install --upgrade accel-npu accel-core")
+    assert found.reason.startswith("a hook does not fit: PluginValidationError")
+    assert said in found.reason
+    assert judge("mlu").usable
+
+
+def test_a_plugin_of_an_accel_core_that_was_imported_anew_is_not_at_fault(world):
+    world.backend("npu")
+    code = """
+import sys
+from accel_core.detection.select import discover
+discover()
+for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+    del sys.modules[name]
+from accel_core.detection.select import discover
+[outcome] = [c.outcome for c in discover() if c.name == "npu"]
+print(outcome.reason, outcome.hint, sep="\\n")
+"""
+    reason, hint = world.child(code, torch="none").stdout.splitlines()
+    assert reason.startswith(
+        "the plugin holds on to an accel_core that was reloaded, or imported anew, since ("
+    )
+    assert hint == "start Python again, or import the plugin's modules anew as well"
+
+
+def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
+    def chain(suppress: bool) -> BaseException:
+        try:
+            try:
+                raise OSError("inner")
+            except OSError:
+                if suppress:
+                    raise RuntimeError("outer") from None
+                raise RuntimeError("outer")  # noqa: B904 - the point of the test
+        except RuntimeError as error:
+            return error
+
+    assert root_cause(chain(suppress=False)) == "OSError: inner"
+    assert root_cause(chain(suppress=True)) == "RuntimeError: outer"
+    circle, other = RuntimeError("a"), RuntimeError("b")
+    circle.__cause__, other.__cause__ = other, circle
+    assert root_cause(circle) == "RuntimeError: b"
+
+
+# ---------------------------------------------------------------------------- the vendor's package
+
+
+def test_the_plugin_explains_its_vendors_errors(torch_world):
+    """USERS 7: "source set_env.sh"."""
+    answer = "return f'source set_env.sh ({backend.name}, {type(error).__name__})'"
+    vendor(
+        torch_world, "raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", answer)
+    )
+    assert judge().hint == "source set_env.sh (npu, ImportError)"
+
+
+def test_a_vendor_package_that_deletes_torch_leaves_it_where_it_was(torch_world):
+    vendor(torch_world, "import sys; del sys.modules['torch']")
+    torch = import_torch()
+    assert judge().usable
+    assert sys.modules["torch"] is torch, "another import of it would be another torch"
+
+
+@pytest.mark.parametrize(
+    ("old", "cause"),
+    [("", ""), ("raise ImportError('too old')", "ImportError: too new")],
+    ids=["works", "fails"],
+)
+def test_the_first_vendor_import_that_works_is_taken_or_the_first_that_fails_told(torch_world, old, cause):
+    torch_world.module("new_npu", "raise ImportError('too new')")
+    torch_world.module("old_npu", old)
+    torch_world.backend("npu", vendor_import=("missing_npu", "new_npu", "old_npu"))
+    found = judge()
+    assert (found.usable, found.cause) == (not cause, cause)
+    assert ("old_npu" in sys.modules) is not bool(cause)
+
+
+def test_no_device_names_the_variable_that_hides_them(torch_world, monkeypatch):
+    """USERS 19."""
+    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
+    assert judge().reason == "the vendor's runtime counts no device"
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    assert "NPU_VISIBLE" in judge().reason
+
+
+def test_two_distributions_with_one_name_both_come_back(world):
+    for distribution in ("accel-npu", "better-npu"):
+        world.backend("npu", distribution=distribution)
+    assert [c.distribution for c in discover() if c.name == "npu"] == ["accel-npu", "better-npu"]
+    assert names(discover()) == ["npu", "npu", "generic", "cpu"]

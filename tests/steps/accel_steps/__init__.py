@@ -1,0 +1,1 @@
+"""The table of next steps: collected from the code, and followed."""

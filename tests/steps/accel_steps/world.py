@@ -1,0 +1,107 @@
+"""Where a step is followed: one shell, in a scratch folder, on this machine or on one that a mount shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["MACHINES", "followed", "may_mount"]
+
+#: What a machine shows: PCI functions, `vendor:device/class`; device nodes; files with their texts.
+MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "nvidia": {
+        "pci": ("10de:2330/030200",),
+        "nodes": ("/dev/nvidia0", "/dev/nvidiactl"),
+        "files": ("/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",),
+    },
+    "nvidia-without-nodes": {"pci": ("10de:2330/030200",), "nodes": (), "files": ()},
+    "ascend": {
+        "pci": ("19e5:d802/120000",),
+        "nodes": ("/dev/davinci0", "/dev/davinci_manager"),
+        "files": (),
+    },
+    "nothing": {"pci": (), "nodes": (), "files": ()},
+}
+#: Nodes that every process needs.
+_USUAL = ("null", "zero", "full", "random", "urandom", "tty")
+#: Between the outputs of the first try and the second.
+_MARK = "=== the step was followed ==="
+
+
+def may_mount() -> bool:
+    """Whether this process may make a mount namespace."""
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def followed(
+    folder: Path, *, before: str, attempt: str, step: str, again: str, machine: str = ""
+) -> tuple[str, str]:
+    """What `attempt` prints, and after `step` what `again` does, all typed into one shell."""
+    lines = [
+        *(_mounts(folder, machine) if machine else ()),
+        before,
+        f"({attempt}) 2>&1",
+        step,
+        f"echo '{_MARK}'",
+        f"({again}) 2>&1",
+    ]
+    script = folder / "step.sh"
+    script.write_text("\n".join(lines), encoding="utf-8")
+    program = ["unshare", "--mount", "bash", script] if machine else ["bash", script]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ |= {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "COLUMNS": "1000",
+        "HOME": str(folder),
+        "PYTHON": sys.executable,
+    }
+    done = subprocess.run(
+        program,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    first, mark, second = done.stdout.partition(_MARK)
+    assert mark, f"the step ended the shell:\n{done.stdout}{done.stderr}"
+    return first, second
+
+
+def _mounts(folder: Path, machine: str) -> list[str]:
+    """Commands that lay that machine's bus, nodes and files over this one's, in this namespace alone."""
+    shown = MACHINES[machine]
+    nodes = folder / "nodes"
+    lines = [
+        "set -e",
+        f"mkdir -p {nodes} && mount -t tmpfs tmpfs {nodes} && mkdir {nodes}/shm",
+        f"for name in {' '.join(_USUAL)}; do",
+        f"  touch {nodes}/$name; mount --bind /dev/$name {nodes}/$name",
+        "done",
+        f"mount --bind /dev/shm {nodes}/shm; ln -s /proc/self/fd {nodes}/fd",
+        f"mount --rbind {nodes} /dev",
+        "for place in /sys/bus/pci /sys/module /proc/driver; do mount -t tmpfs tmpfs $place; done",
+        "mkdir /sys/bus/pci/devices",
+    ]
+    for number, function in enumerate(shown["pci"]):
+        ids, _, code = function.partition("/")
+        vendor, _, device = ids.partition(":")
+        place = f"/sys/bus/pci/devices/0000:{16 + number:02x}:00.0"
+        alias = (
+            f"pci:v0000{vendor.upper()}d0000{device.upper()}sv00000000sd00000000"
+            f"bc{code[:2]}sc{code[2:4]}i{code[4:]}"
+        )
+        lines += [f"mkdir {place}", f"printf {alias} > {place}/modalias"]
+        for name, value in (("vendor", vendor), ("device", device), ("class", code)):
+            lines.append(f"echo 0x{value} > {place}/{name}")
+    lines += [f"touch {node}" for node in shown["nodes"]]
+    for file in shown["files"]:
+        path, _, text = file.partition("=")
+        lines.append(f"mkdir -p {Path(path).parent} && echo '{text}' > {path}")
+    return [*lines, "set +e"]

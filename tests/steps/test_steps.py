@@ -1,0 +1,98 @@
+"""Every next step that messages give is in steps.toml, and what that says of it is done.
+
+A step is followed where its complaint was provoked: afterwards the complaint is gone. Steps that need
+hardware, a vendor's login or a person have their source.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import tomllib
+from accel_steps.collect import HOLE, said
+from accel_steps.world import followed, may_mount
+from accel_tests.tools import TREE
+
+TABLE = tomllib.loads(Path(__file__).with_name("steps.toml").read_text(encoding="utf-8"))
+SHELL = TABLE["followed"]
+CALLS = TABLE["call"]
+#: Kinds of steps that nothing here can follow, each with the reason.
+ELSEWHERE = TABLE.get("elsewhere", [])
+SAID = {found.step: found for found in said(TREE)}
+LISTED = Counter(
+    step for row in (*SHELL, *CALLS, *ELSEWHERE, TABLE["no_steps"], TABLE["open"]) for step in row["steps"]
+)
+
+
+def test_every_step_of_a_message_is_in_the_table():
+    missing = [f"{found.file}:{found.line}: {step}" for step, found in SAID.items() if step not in LISTED]
+    assert not missing, "Add each to tests/steps/steps.toml, with the way it is followed:\n" + "\n".join(
+        missing
+    )
+
+
+def test_every_step_of_the_table_is_in_a_message_and_there_once():
+    assert [step for step in LISTED if step not in SAID] == []
+    assert [step for step, times in LISTED.items() if times > 1] == []
+
+
+def test_what_cannot_be_followed_here_has_its_source():
+    for row in ELSEWHERE:
+        assert set(row) == {"needs", "source", "steps"}, row
+        assert row["needs"] in {"hardware", "login", "network", "person", "system"}, row
+        assert re.match(r"https?://|[\w./]+\.py|[A-Z]", row["source"]), row
+
+
+def test_no_more_steps_are_open_than_were():
+    assert len(TABLE["open"]["steps"]) <= TABLE["open"]["most"]
+
+
+def pattern(step: str) -> re.Pattern[str]:
+    """A step as a message prints it, with anything in its holes."""
+    return re.compile(r"\s+".join(re.escape(word).replace(re.escape(HOLE), ".*") for word in step.split()))
+
+
+def rows() -> list[object]:
+    """The rows that a shell follows; long ones by night."""
+    night = pytest.mark.nightly(reason="each imports torch or starts several commands")
+    return [
+        pytest.param(row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []) for row in SHELL
+    ]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="types into bash")
+@pytest.mark.parametrize("row", rows())
+def test_a_step_that_was_followed_ends_its_complaint(row, tmp_path):
+    if row.get("machine") and not may_mount():
+        pytest.skip("may not make a mount namespace")
+    pytest.importorskip(row.get("needs", "torch"))
+    first, second = followed(
+        tmp_path,
+        before=row.get("before", ""),
+        attempt=row["try"],
+        step=row.get("step", ""),
+        again=row.get("again", row["try"]),
+        machine=row.get("machine", ""),
+    )
+    assert re.search(row["complaint"], first), first
+    for step in row["steps"]:
+        assert pattern(step).search(first), (step, first)
+    assert second.strip() or row.get("quiet"), "nothing was printed at the second try"
+    assert not re.search(row["complaint"], second), second
+    assert not re.search(r"Traceback|^Error: |^Usage: ", second, re.MULTILINE), second
+
+
+@pytest.mark.parametrize("row", CALLS, ids=lambda row: row["steps"][0][:50])
+def test_a_call_that_was_corrected_raises_no_more(row):
+    names: dict[str, object] = {}
+    exec("from accel_testing import *; import accel_core, sys", names)
+    exec(row.get("before", ""), names)
+    with pytest.raises(Exception, match=row["complaint"]) as caught:
+        exec(row["wrong"], names)
+    for step in row["steps"]:
+        assert pattern(step).search(str(caught.value)), (step, str(caught.value))
+    exec(row["right"], names)
