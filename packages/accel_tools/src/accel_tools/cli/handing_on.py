@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Outlets(NamedTuple):
-    """Where the output of a visit goes, other than the terminal."""
+    """Destinations of the output of a visit, other than the terminal."""
 
     issue: bool
     bundle: str | None
