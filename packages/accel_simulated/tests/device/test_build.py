@@ -165,7 +165,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     for kind in ("HPU", "XPU"):
         with pytest.raises(
             CannotBuildError,
-            match=rf"compiler.* has none for {kind}, torch .* would be /",
+            match=rf"compiler.* has no library for {kind}, torch .* would be /",
         ):
             build(kind)
     assert not (tmp_path / "empty").exists()
