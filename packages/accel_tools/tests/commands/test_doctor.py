@@ -137,7 +137,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
     assert finding["what"].startswith("DS_ACCELERATOR='npu' is honoured without a device: ")
     assert finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
-    assert "the vendor counts none" in finding["facts"]["also, from visible-devices.fewer"]
+    assert "the vendor sees none" in finding["facts"]["also, from visible-devices.fewer"]
 
 
 def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
@@ -182,7 +182,7 @@ def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
-    assert (finding["level"], finding["step"]) == ("warning", "allow more time: --timeout 300")
+    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 300")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -111,7 +111,7 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
     assert late.what.startswith("whether aurora-triton 1.0 ")
     assert late.what.endswith(" is not known: no answer within 2 s")
-    assert (late.code, late.step) == ("at-import.unknown", "allow more time: --timeout 300")
+    assert (late.code, late.step) == ("at-import.unknown", "give it longer: --timeout 300")
 
 
 def test_what_torch_loads_is_an_error_where_it_fails(world):

@@ -73,7 +73,7 @@ def test_fewer_devices_than_were_asked_for(said, torch_world):
     torch_world.backend("npu", **{**NPU, "visibility": Visibility(("NPU_VISIBLE_DEVICES",))})
     [finding] = said(0, NPU_VISIBLE_DEVICES="0,1,2")
     assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.fewer")
-    assert finding.what == "NPU_VISIBLE_DEVICES='0,1,2' names 3 devices, and the vendor counts 2"
+    assert finding.what == "NPU_VISIBLE_DEVICES='0,1,2' names 3 devices, but the vendor sees 2"
 
 
 def test_everything_is_hidden(said, torch_world):
@@ -89,7 +89,7 @@ def test_of_devices_that_the_runtime_alone_knows_none_is_left(said, torch_world)
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
     torch_world.backend("npu", accelerator="none_device:Simulated", **{**NPU, "hardware": Hardware()})
     [finding] = said(0, NPU_VISIBLE_DEVICES="99")
-    assert finding.what == "NPU_VISIBLE_DEVICES='99' names 1 device, and the vendor counts none"
+    assert finding.what == "NPU_VISIBLE_DEVICES='99' names 1 device, but the vendor sees none"
     assert finding.step == "unset NPU_VISIBLE_DEVICES"  # and not an empty list
 
 

@@ -110,7 +110,7 @@ def read(path: Path) -> Run:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES // 2**20} MiB, so it is not such a document")
+            raise ValueError(f"it has more than {_MOST_BYTES // 2**20} MiB")
         document = json.loads(data.decode("utf-8"))
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None

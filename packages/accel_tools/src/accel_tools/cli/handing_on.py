@@ -34,7 +34,7 @@ class Outlets(NamedTuple):
         if self.issue and as_json:
             raise click.UsageError("--issue and --json both write to stdout: give one of them.")
         if self.bundle is not None and self.bundle == self.html:
-            raise click.UsageError(f"--bundle and --html both name {self.html}: give two different files.")
+            raise click.UsageError(f"--bundle and --html are two files, and both name {self.html}.")
 
     def log(self) -> contextlib.AbstractContextManager[list[str]]:
         """Return a context manager that records the log if a bundle needs it."""

@@ -30,7 +30,7 @@ class Mending(NamedTuple):
         """Raise `click.UsageError` if nobody could be asked, or if an option has no effect."""
         if (self.dry_run or self.yes) and not self.fix:
             option = "--dry-run" if self.dry_run else "--yes"
-            raise click.UsageError(f"{option} needs --fix.")
+            raise click.UsageError(f"{option} says how to fix: give it with --fix.")
         if self.fix and as_json:
             raise click.UsageError("--fix asks questions on the terminal: leave out --json.")
         if self.fix and not (self.dry_run or self.yes or sys.stdin.isatty()):
@@ -73,7 +73,7 @@ def options(command: F) -> F:
     made: Any = gathered
     for name, text in (
         (("--list", "listing"), "Only list the topics, and the plugins' checks."),
-        (("--yes",), "With --fix: do not ask."),
+        (("--yes",), "With --fix: ask nothing."),
         (("--dry-run",), "With --fix: only print what would be done."),
         (("--fix",), "Run the fixes that plugins' checks offer, asking before each; installs nothing."),
     ):

@@ -149,7 +149,7 @@ def _check_given(name: str, driver: str, toolkit: str) -> None:
         meant = "cuda" if driver else "NAME"
         raise click.UsageError(f"{option} needs the name of its backend: accel setup {meant} {option}")
     if driver and name != "cuda":
-        raise click.UsageError(f"--driver is the version of NVIDIA's driver: use it with cuda, not {name}.")
+        raise click.UsageError(f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}.")
     if driver and float(driver.split(".", maxsplit=1)[0]) < _FIRST_DRIVER:
         what = f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such as 570.86."
         raise click.UsageError(f"{what} Did you mean --toolkit {driver}?")

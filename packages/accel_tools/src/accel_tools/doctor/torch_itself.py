@@ -35,7 +35,7 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
         return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
     if failure == _LATE:
         what = f"whether torch {build.version} can be imported is not known: {place}"
-        return Finding(Level.WARNING, "candidates.torch", what, "allow more time: --timeout 300", facts=facts)
+        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 300", facts=facts)
     facts |= {"root cause": failure, "raised by": place}
     if package is not None:
         facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))

@@ -108,9 +108,7 @@ _VERDICT = {
 }  # fmt: skip
 #: The most that one rank may leave, in bytes; a record has some hundred, a verdict some dozen a rank.
 _MOST = 1 << 24
-_SAME = (
-    "Check that every host runs this script with the same accel-core, and that no other job uses the store"
-)
+_SAME = "See that every host runs this script with the same accel-core, and that nobody else uses the store"
 
 
 def _fields(data: bytes) -> dict[str, Any]:
@@ -267,7 +265,7 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
         did = "closed the store early" if closed else f"did not answer within {patience:g} s"
         raise (kind if closed else RankLostError)(
-            f"{me}: rank 0 {did}: {_first_line(error)}. Check what rank 0 "
+            f"{me}: rank 0 {did}: {_first_line(error)}. See what rank 0 "
             "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
@@ -299,7 +297,7 @@ def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
     if not absent:
         return ""
     return (
-        f"{enumerated(absent)} of {world_size} did not reach the start within {timeout:g} s. Check what "
+        f"{enumerated(absent)} of {world_size} did not reach the start within {timeout:g} s. See what "
         "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
     )
 

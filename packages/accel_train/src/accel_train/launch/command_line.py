@@ -44,7 +44,7 @@ MOST_USED = {
     "--node-rank": ("N", "number of this host, from 0, if the hosts do not agree on numbers themselves"),
     "--rdzv-backend": ("NAME", "how hosts find each other: c10d"),
     "--rdzv-endpoint": ("HOST:PORT", "address where the hosts meet"),
-    "--rdzv-id": ("ID", "name of the job, the same on all hosts"),
+    "--rdzv-id": ("ID", "the job's name, the same on all hosts"),
     "--max-restarts": ("N", "how often to restart the ranks after one failed"),
     "--log-dir": ("FOLDER", "folder for the output of the ranks"),
     "--module": ("", "SCRIPT is a module (-m)"),
@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.set_defaults(nproc_per_node="auto")
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.error(f"{_unknown(unknown[0], parser)} All options: accel run --help-all")
+        parser.error(f"{_unknown(unknown[0], parser)} accel run --help-all names them all.")
     return parsed
 
 

@@ -298,7 +298,7 @@ def _cxx(cpp_extension: ModuleType) -> list[str]:
         return shlex.split(named)
     except ValueError as error:
         raise OpBuildError(
-            f"CXX={named!r} is not a valid command line: {error}. Write, for example, CXX='g++ -m64'."
+            f"CXX={named!r} is not a valid command line: {error}. Write CXX='g++ -m64'."
         ) from None
 
 

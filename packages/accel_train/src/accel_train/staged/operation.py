@@ -277,7 +277,7 @@ class StagedWork(c10d.Work):
                 "To wait longer: init_process_group(timeout=…)."
             )
         elif "onnection" in text or "eset by peer" in text:
-            step = " Another rank has ended: check what it printed."
+            step = " Another rank has ended: see what it printed."
         raised = CommunicationError(f"{self._where}: {self._operation} failed: {text}.{step}")
         raised.__cause__ = error
         return raised

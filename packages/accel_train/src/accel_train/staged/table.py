@@ -40,7 +40,7 @@ def obstacle(name: str, device_type: str) -> str:
             known = [b for b in distributed.Backend.backend_list if distributed.is_backend_available(b)]
             return (
                 f"torch.distributed has no communication backend {wanted!r} here, expected one of "
-                f"{', '.join(known)}. Import the module that registers it first"
+                f"{', '.join(known)}; the module that brings another must be imported first"
             )
         if device or registered_for(wanted, device_type):
             continue

@@ -114,7 +114,7 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
         where = "; ".join(act.where for act in group)
         if how.startswith(_LATE):
             what = f"whether {who} ({where}) works {when} is not known: {how}"
-            yield Finding(Level.WARNING, "at-import.unknown", what, "allow more time: --timeout 300")
+            yield Finding(Level.WARNING, "at-import.unknown", what, "give it longer: --timeout 300")
         else:
             what = f"{who} ({where}) fails {when}: {how}"
             yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)

@@ -120,7 +120,7 @@ def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
     return Checked(
         at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning",
         f"{what} {report.ending}" if late else f"{what} ended its process: it {report.ending}",
-        "allow more time: --timeout 300" if late
+        "give it longer: --timeout 300" if late
         else f"report this to the maintainers of {at['origin'].partition(' ')[0]}",
         code="checks.hung" if late else "checks.died",
     )  # fmt: skip

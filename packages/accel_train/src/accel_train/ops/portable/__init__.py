@@ -57,9 +57,7 @@ class _Portable:
 
     def builder(self) -> NoReturn:
         """Raise `UnsupportedError`: there is no extension to build ahead of time."""
-        raise UnsupportedError(
-            f"{self.NAME}: the portable operator is Python and needs no build: call load()"
-        )
+        raise UnsupportedError(f"{self.NAME}: the portable operator is Python: it needs load(), but no build")
 
 
 class FusedAdamBuilder(_Portable):
