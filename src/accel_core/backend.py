@@ -7,7 +7,7 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -235,6 +235,24 @@ class Backend:
 RECORDS: dict[str, Any] = {
     field.name: field.default for field in fields(Backend) if hasattr(field.default, "_fields")
 }
+
+
+def encode_backend(backend: Backend) -> dict[str, object]:
+    """A declaration as JSON: without its provenance, and without fields that have their default."""
+    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
+    return {field.name: value for field, value in said if value != field.default}
+
+
+def decode_backend(given: Mapping[str, Any]) -> Backend:
+    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
+    values = {name: _tuples(value) for name, value in given.items()}
+    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
+    return Backend(**{**values, **records})
+
+
+def _tuples(value: object) -> Any:
+    """Lists, as which tuples come through JSON, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def is_unknown_field(error: BaseException) -> bool:

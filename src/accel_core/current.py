@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
 from accel_core._support import fork_safe_lock
@@ -28,16 +27,9 @@ from accel_core.detection.select import discover, select
 from accel_core.settings import Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     import torch
 
     from accel_core.ops import OpProvider
-
-    #: What a choice leaves here: the accelerator, its record, what is built, and whether there was a warning.
-    Made = tuple[
-        Accelerator | None, Selection | None, dict[Backend, Accelerator], dict[Pin, Accelerator], bool
-    ]
 
 _log = logging.getLogger(__name__)
 
@@ -106,8 +98,7 @@ def set_accelerator(new: object) -> None:
         return
     resolved = _resolve(new)
     resolved._by_name = accelerator
-    source = resolved.backend.provenance
-    _settle(resolved, Selection(resolved.name, How.SET, (), provenance=source, pid=os.getpid()))
+    _settle(resolved, Selection(resolved.name, How.SET, (), resolved.backend.provenance, os.getpid()))
 
 
 @contextlib.contextmanager
@@ -118,12 +109,11 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     have not, and what a generator sets holds for its caller while it is suspended. Where the block ends it
     ends for all of them, also when a generator is closed in another context or thread than it began in.
     """
-    resolved = _resolve(new)
-    override = _Override(resolved, _override.get())
+    override = _Override(_resolve(new), _override.get())
     try:
         _count_override(+1)
         _override.set(override)
-        yield resolved
+        yield override.accelerator
     finally:
         override.ended = True
         _count_override(-1)
@@ -176,7 +166,15 @@ def _of_type(kind: str, asked: str) -> Accelerator:
 
     def pins(settings: Settings) -> tuple[Pin, ...]:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
-        names = [name for name, declared in types if declared == kind] or [_generic(kind, asked)]
+        names = [name for name, declared in types if declared == kind]
+        if not names:
+            device = import_torch().accelerator.current_accelerator()
+            if device is None or device.type != kind:
+                raise errors.BackendNotFoundError(
+                    f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
+                    f"accelerator is {device and device.type}. `accel list` shows the installed plugins."
+                )
+            names = ["generic"]
         wanted = [p.name for p in settings.pins]  # DS_ACCELERATOR decides among them, as it does for a choice
         ranked = sorted(dict.fromkeys(names), key=lambda name: name not in wanted)
         return tuple(exact(settings, Pin(name)) for name in ranked)
@@ -185,21 +183,12 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         return _by_pin.get(pin) or _first(pin, asked, pins)
 
 
-def _generic(kind: str, asked: str) -> str:
-    """Return `"generic"`, where torch reports a device of a type that no plugin declares."""
-    device = import_torch().accelerator.current_accelerator()
-    if device is not None and device.type == kind:
-        return "generic"
-    raise errors.BackendNotFoundError(
-        f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own accelerator is "
-        f"{device and device.type}. `accel list` shows the plugins that are installed."
-    )
-
-
 def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
-    return _by_pin.setdefault(pin, _make(settings._replace(pins=pins(settings), asked=asked))[0])
+    with _alone():
+        choice = select(settings._replace(pins=pins(settings), asked=asked))
+        return _by_pin.setdefault(pin, _object_of(choice))
 
 
 def exact(settings: Settings, pin: Pin) -> Pin:
@@ -212,16 +201,19 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        built, record = _make(read())
+        with _alone():
+            choice = select(read())
+            built, record = _object_of(choice), choice.selection
         _settle(built, record)
         for note in record.notes:
-            warnings.warn(note, errors.SettingWarning, stacklevel=_levels_to_caller())
+            warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
         _warn_of_fallback(record)
         return built
 
 
-def _make(settings: Settings) -> tuple[Accelerator, Selection]:
-    """Choose and build; raises where either fails."""
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
     global _choosing
     if _choosing:
         raise errors.RecursiveChoiceError(
@@ -231,16 +223,15 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection]:
         )
     _choosing = True
     try:
-        choice = select(settings)
-        if choice.error is not None:
-            raise choice.error
-        return _build(choice), choice.selection
+        yield
     finally:
         _choosing = False
 
 
-def _build(choice: Choice) -> Accelerator:
-    """The chosen backend's one object; the object made for a name serves the choice too."""
+def _object_of(choice: Choice) -> Accelerator:
+    """The chosen backend's one object, which all names of it share; raises where the choice or it fails."""
+    if choice.error is not None:
+        raise choice.error
     candidate = choice.candidate
     assert candidate is not None
     if candidate.backend in _built:
@@ -256,11 +247,9 @@ def _build(choice: Choice) -> Accelerator:
         raise errors.BackendUnavailableError(f"{error}{why}") from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)
-        raise errors.BackendUnavailableError(
-            f"{candidate} cannot be built: {errors.root_cause(error)}"
-        ) from error
-    built._op_providers = _op_providers
-    built._by_name = accelerator
+        why = errors.root_cause(error)
+        raise errors.BackendUnavailableError(f"{candidate} cannot be built: {why}") from error
+    built._op_providers, built._by_name = _op_providers, accelerator
     return _built.setdefault(candidate.backend, built)
 
 
@@ -278,7 +267,7 @@ def _settle(chosen: Accelerator | None, record: Selection | None) -> None:
         _fast = None if _overrides else chosen
 
 
-def exchange(choice: Made | None) -> Made:
+def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Make `choice` what this process has chosen and built, nothing yet for `None`; gives what it was.
 
     For tests that look at a choice of their own and put the process's back. What `use_accelerator` overrides
@@ -332,40 +321,13 @@ def _warn_of_fallback(record: Selection) -> None:
 
     _warned = True
     serious = bool(more) or any(v.needs_mending for v in news)
-    if not _speaks_for_others(on_this_host=serious):
+    given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
+    if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
         return
-    warning = errors.AcceleratorFallbackWarning(
-        messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
-    )
+    text = messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
+    warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
-    warnings.warn(warning, stacklevel=_levels_to_caller())
-
-
-def _speaks_for_others(*, on_this_host: bool) -> bool:
-    """Whether this process is the first rank, of its job or on its host; so is one that has no rank."""
-    ranks = [os.environ.get(name, "").strip() for name in ("LOCAL_RANK", "RANK")]
-    given = [rank for rank in ranks if rank]
-    return all(rank == "0" for rank in (given[:1] if on_this_host else given))
-
-
-#: Folders of packages, which pass on what their users call.
-_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-
-
-def _levels_to_caller() -> int:
-    """The stack level of the nearest line outside packages; without one, the nearest that is not ours."""
-    level, nearest = 1, 0
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in errors.OURS:
-            nearest = nearest or level
-            if not (file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES)):
-                return level
-        frame = frame.f_back
-        # `warnings` passes over the import system's frames when it counts.
-        level += frame is None or "importlib._bootstrap" not in frame.f_code.co_filename
-    return nearest or 1
+    warnings.warn(warning, stacklevel=errors.levels_to_caller())
 
 
 # A fork waits for a choice that is under way, so that a child never inherits half of one: it has the

@@ -7,6 +7,7 @@ against the built-in keeps working.
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -212,6 +213,26 @@ def root_place(error: BaseException) -> str:
             own = frame.f_globals.get("__name__", "").partition(".")[0] in OURS
             place = "" if own else f"{file}, line {line}"
     return place
+
+
+#: Folders of packages, which pass on what their users call.
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+def levels_to_caller() -> int:
+    """The stack level of the nearest line outside packages; without one, the nearest that is not ours."""
+    from pathlib import PurePath
+    from traceback import walk_stack
+
+    level = nearest = 0
+    for frame, _ in walk_stack(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        level += "importlib._bootstrap" not in file  # over whose frames `warnings` passes when it counts
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
+            nearest = nearest or level
+            if not (file.startswith("<frozen ") or set(_PACKAGES) & set(PurePath(file).parts)):
+                return level
+    return nearest or 1
 
 
 def root(error: BaseException) -> BaseException:

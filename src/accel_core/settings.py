@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from accel_core.errors import SettingError
@@ -54,43 +55,26 @@ def parse_pin(text: str, *, nameless: bool = False) -> Pin:
     return Pin(name, normalize_distribution(distribution))
 
 
-def _pins(text: str) -> tuple[Pin, ...]:
-    return tuple(parse_pin(part) for part in text.split(",") if part.strip())
+def _listed(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """A parser of a list by comma."""
+    return lambda text: tuple(parse(part) for part in map(str.strip, text.split(",")) if part)
 
 
-def _rules(text: str) -> tuple[Pin, ...]:
-    """Pins, and `@distribution` for all that a distribution brings."""
-    return tuple(parse_pin(part, nameless=True) for part in text.split(",") if part.strip())
+def _one_of(values: Mapping[str, T], expected: str) -> Callable[[str], T]:
+    """A parser of words, whatever their case."""
+
+    def parse(text: str) -> T:
+        if text.lower() not in values:
+            raise ValueError(expected)
+        return values[text.lower()]
+
+    return parse
 
 
-def flag(text: str) -> bool:
-    """Parse yes or no."""
-    value = text.lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off"):
-        return False
-    raise ValueError("1 or 0")
-
-
-def _strictness(text: str) -> str:
-    """`""`, `"1"` or `"always"`."""
-    try:
-        return "1" if flag(text) else ""
-    except ValueError:
-        if text.lower() == "always":
-            return "always"
-        raise ValueError("1, 0 or always") from None
-
-
-def _modules(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
-
-
-def _probe_mode(text: str) -> str:
-    if (value := text.lower()) in ("inline", "isolated"):
-        return value
-    raise ValueError("inline or isolated")
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+#: Yes or no.
+flag = _one_of({**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}, "1 or 0")
+_STRICT = {**dict.fromkeys(_YES, "1"), **dict.fromkeys(_NO, ""), "always": "always"}
 
 
 def _seconds(text: str) -> float:
@@ -98,7 +82,7 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value < math.inf:
         raise ValueError("a number of seconds above 0, such as 10 or 2.5")
     return value
 
@@ -133,6 +117,10 @@ class Variable(Generic[T]):
             ) from None
 
 
+_pins = _listed(parse_pin)
+#: Pins, and `@distribution` for all that a distribution brings.
+_rules = _listed(partial(parse_pin, nameless=True))
+
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
     "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
 )
@@ -144,22 +132,22 @@ ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
-    _strictness,
+    _one_of(_STRICT, "1, 0 or always"),
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
 )
 ACCEL_PROBE = Variable(
-    "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
+    "ACCEL_PROBE",
+    _one_of({"inline": "inline", "isolated": "isolated"}, "inline or isolated"),
+    "inline",
+    "isolated: import each vendor in a child process first.",
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT",
-    _seconds,
-    60.0,
-    "Seconds after which a probe is stopped.",
+    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds after which a probe is stopped."
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
-    _modules,
+    _listed(str),
     (),
     "Packages, by comma, to import after torch, which does not find their device.",
 )

@@ -38,7 +38,7 @@ def test_json_is_the_record_of_the_choice(accel):
 def test_hardware_without_its_plugin_is_named(accel):
     code = (
         "import sys, accel_core.machine.vendors as h\n"
-        "found = h.KnownHardware('NVIDIA GPU', 'cuda', 'accel-cuda', h.Evidence(('/dev/nvidia0',)))\n"
+        "found = h.Vendor('NVIDIA GPU', 'cuda', evidence=h.Evidence(('/dev/nvidia0',)))\n"
         "h.known_hardware = lambda *root: (found,)\n"
         "from accel_core.cli import main\n"
         "sys.argv = ['accel', {command!r}]\nmain()\n"

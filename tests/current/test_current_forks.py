@@ -179,11 +179,11 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles(torch_world):
         "print(json.dumps([before, acc.name, same, child, str(acc.device()), none]))"
     )
     before, name, same, child, device, no_accelerator = torch_world.child(
-        code, torch="real", variables={"DS_ACCELERATOR": "cpu"}
+        code, torch="real", variables={"DS_ACCELERATOR": "cpu"}, timeout=180
     ).answer
     assert (before, name, same, child, device) == (["cpu", "cpu"], "cpu", True, ["cpu", 3.0], "cpu")
     if no_accelerator:
         ranked = "import json, accel_core\nprint(json.dumps(accel_core.selection().to_dict()))"
-        record = torch_world.child(ranked, torch="real").answer
+        record = torch_world.child(ranked, torch="real", timeout=180).answer
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
         assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"

@@ -244,9 +244,7 @@ def test_a_failed_choice_has_a_record_too(several):
 
 
 def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
-    known = vendors.KnownHardware(
-        "NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))
-    )
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
     monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present" in str(chosen())
 

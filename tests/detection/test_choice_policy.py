@@ -57,9 +57,7 @@ def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
 def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
     assert chosen(ACCEL_STRICT="1").chosen == "cpu"
-    known = vendors.KnownHardware(
-        "NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))
-    )
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
     monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
     monkeypatch.setattr(vendors, "known_hardware", lambda: ())
@@ -95,10 +93,10 @@ def test_strict_has_nothing_against_a_machine_without_accelerators(torch_world):
 
 def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
     known = [
-        vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))),
-        vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", devices.Evidence(nodes=("/dev/davinci0",))),
-        vendors.KnownHardware(
-            "Intel integrated GPU", "xpu", "accel-xpu", devices.Evidence(pci=("8086",)), integrated=True
+        vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",))),
+        vendors.Vendor("Ascend NPU", "npu", evidence=devices.Evidence(nodes=("/dev/davinci0",))),
+        vendors.Vendor(
+            "Intel integrated GPU", "xpu", evidence=devices.Evidence(pci=("8086",)), integrated=True
         ),
     ]
     monkeypatch.setattr(vendors, "known_hardware", lambda: tuple(known))

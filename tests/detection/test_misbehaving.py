@@ -113,7 +113,7 @@ ANSWERS = {
         "return 5": "accel_backends() returned 5 (int)",
         "return {'name': 'npu'}": "(dict)",
         f"return [Backend({arguments('npu')}), 'npu']": "accel_backends() returned 'npu' (str)",
-        "return []": "accel_backends() returned an empty sequence",
+        "return []": NO_BACKEND,
         "return Backend": "accel_backends() returned <class",
     },
     "import": {

@@ -11,7 +11,7 @@ from accel_tests.plugins import arguments, declaring
 
 from accel_core import machine
 from accel_core.backend import Hardware, InTorch
-from accel_core.detection import Outcome, Status, Unloaded, verdict
+from accel_core.detection import Outcome, Status, Unloaded, Verdict
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
 from accel_core.machine import devices, vendors
@@ -307,7 +307,7 @@ def test_a_verdict_is_printable_and_json(torch_world):
     assert str(found) == "npu (accel-npu 1.0): usable"
     candidate = next(c for c in discover() if c.name == "npu")
     assert (
-        str(verdict(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
+        str(Verdict.of(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
         == "npu (accel-npu 1.0): no device: none. look again"
     )
 

@@ -99,7 +99,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
 
 def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
     """USERS 27; as many at once as there are cores."""
-    monkeypatch.setattr(select.host, "usable_cores", lambda: 3)
+    monkeypatch.setattr(select.machine, "usable_cores", lambda: 3)
     torch_world.module("hanging", "import time; time.sleep(60)")
     for name in ("aa", "bb", "cc"):
         torch_world.backend(name, vendor_import="hanging")
@@ -111,7 +111,7 @@ def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
 
 def test_no_more_are_probed_at_once_than_there_are_cores(torch_world, monkeypatch, tmp_path):
     """Nine plugins on two loaded cores all read "timed out at: start" before."""
-    monkeypatch.setattr(select.host, "usable_cores", lambda: 2)
+    monkeypatch.setattr(select.machine, "usable_cores", lambda: 2)
     log = tmp_path / "log"
     torch_world.module(
         "slow",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
 from accel_core.backend import GRAMMARS, IN_CHILD, RECORDS, TORCH_BUILDS, Provenance
-from accel_core.detection import Candidate, Outcome, Status, probe, verdict
+from accel_core.detection import Candidate, Outcome, Status, Verdict, probe
 from accel_core.detection.discovery import declarations
 from accel_core.errors import InvalidBackendError, hint_for
 from accel_core.machine import devices
@@ -160,7 +160,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
             for said in filter(
                 None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
             ):
-                found = verdict(candidate, said, evidence)
+                found = Verdict.of(candidate, said, evidence)
                 assert found.name
                 json.dumps(found.to_dict())
     hint_for(OSError("libx.so: cannot open"), backend.hints)

@@ -233,13 +233,22 @@ def test_formats() -> None:
         ("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1),
     ]  # fmt: skip
 
-    (run,) = json.loads(formats.as_sarif(report))["runs"]
-    # A scan shows the project's own files alone, by addresses.
-    uris = [
-        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]
-    ]
-    assert uris == ["src/a%20b.py", "src/a%20b.py"]
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["vendor-call", "vendor-ask"]
+    # What SARIF 2.1.0 and GitHub's code scanning ask for: the project's own files alone, by addresses.
+    sarif = json.loads(formats.as_sarif(report))
+    assert sarif["version"] == "2.1.0"
+    (run,) = sarif["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"]
+    assert [rule["id"] for rule in rules] == ["vendor-call", "vendor-ask"]
+    assert all(
+        rule[text]["text"] for rule in rules for text in ("shortDescription", "fullDescription", "help")
+    )
+    for result, level, line in zip(run["results"], ("warning", "note"), (3, 9), strict=True):
+        (location,) = (each["physicalLocation"] for each in result["locations"])
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert (result["level"], result["message"]["text"][-1]) == (level, ".")
+        assert location["artifactLocation"]["uri"] == "src/a%20b.py"
+        assert location["region"]["startLine"] == line
     assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "Not seen: a note."
 
 

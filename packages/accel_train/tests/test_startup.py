@@ -11,6 +11,7 @@ from accel_tests.asking import chosen
 
 import accel_train_startup as startup
 from accel_core._support import packages
+from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.detection import autoload
 
 
@@ -136,7 +137,7 @@ def test_our_own_entry_point_announces_no_device(torch_world):
 def test_the_entry_point_is_declared_and_leads_here():
     from accel_core._support.packages import entry_points
 
-    ours = [e for e in entry_points(autoload.TORCH_GROUP) if e.name == "accel_train"]
+    ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
     assert integrations == {"deepspeed": "accel_train.deepspeed:prepare"}, "install accel-train again"

@@ -52,8 +52,6 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
     "from accel_core._support.child import main; main()"
 )
-#: The fields of a log record that a child hands to its parent.
-_LOGGED = ("name", "msg", "levelno", "levelname", "created", "msecs", "process")
 
 
 class ChildReport(NamedTuple):
@@ -323,8 +321,8 @@ class _Relay(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it."""
-        told = {**vars(record), "msg": record.getMessage()}
-        self._say(log={key: told[key] for key in _LOGGED})
+        plain = {key: value for key, value in vars(record).items() if isinstance(value, (str, int, float))}
+        self._say(log={**plain, "msg": record.getMessage()})
 
 
 def end_with_parent(parent: int, *, number: int | None = None) -> None:
@@ -338,8 +336,14 @@ def end_with_parent(parent: int, *, number: int | None = None) -> None:
     chosen = signal.SIGKILL if number is None else number
     # A script between the two makes this another process, whose end means as much.
     above = os.getppid()
+
+    def look_out() -> None:
+        while os.getppid() == above:
+            time.sleep(0.5)
+        os.kill(os.getpid(), chosen)
+
     if not _ask_kernel(chosen):
-        _look_out(above, lambda: os.kill(os.getpid(), chosen))
+        threading.Thread(target=look_out, daemon=True).start()
     if os.getppid() != above or (above == 1 and parent != 1):  # it ended before we had asked
         os.kill(os.getpid(), chosen)
 
@@ -354,12 +358,3 @@ def _ask_kernel(number: int) -> bool:
         return bool(ctypes.CDLL(None).prctl(1, ctypes.c_ulong(number)) == 0)  # 1: PR_SET_PDEATHSIG
     except (ImportError, OSError, AttributeError):
         return False
-
-
-def _look_out(parent: int, then: Callable[[], None]) -> None:
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        then()
-
-    threading.Thread(target=look, daemon=True).start()

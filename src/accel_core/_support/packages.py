@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import os
 import sys
@@ -35,9 +34,7 @@ class EntryPoint(NamedTuple):
 
     def load(self) -> Any:
         """Import what the value names: `"package.module"` or `"package.module:object"`."""
-        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
-        loaded = importlib.import_module(self.module)
-        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
+        return metadata.EntryPoint(self.name, self.value, "").load()
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core._support import fork_safe_lock
 from accel_core._support.packages import entry_points, package_folders
@@ -154,22 +154,18 @@ class TorchBuild(NamedTuple):
         return f"{'an' if name == 'XPU' else 'a'} {name} build"
 
     def __str__(self) -> str:
-        kinds = [f"{name} {value}" for name in ("cuda", "hip", "xpu") if (value := getattr(self, name))]
+        kinds = [f"{name} {value}" for name in BUILDS if (value := getattr(self, name))]
         return f"torch {self.version} ({', '.join(kinds) or 'CPU build'})"
 
 
 def torch_build() -> TorchBuild | None:
     """Return the build of the installed torch, read from its files; `None` without torch."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "version"):
-        version = torch.version
-        return TorchBuild(*(getattr(version, n, None) for n in ("__version__", "cuda", "hip", "xpu")))  # type: ignore[arg-type]
-    folders = package_folders("torch")
-    if not folders:
+    imported = getattr(sys.modules.get("torch"), "version", None)
+    folders = [] if imported is not None else package_folders("torch")
+    if imported is None and not folders:
         return None
-    values = _version_file(folders)
-    version = values.get("__version__", "unknown version")
-    return TorchBuild(version, *(values.get(kind) for kind in ("cuda", "hip", "xpu")))
+    values: dict[str, Any] = vars(imported) if imported is not None else _version_file(folders)
+    return TorchBuild(values.get("__version__", "unknown version"), *map(values.get, BUILDS))
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:

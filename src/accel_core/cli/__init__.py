@@ -8,20 +8,21 @@ of the package is given the verdicts of `accel list` and `accel why`, and gives 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from accel_core import __version__
 from accel_core._support import logged_by
-from accel_core._support.packages import EntryPoint, is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
 from accel_core.cli.options import OneOf, did_you_mean
 from accel_core.errors import CAUGHT, root_cause
@@ -54,18 +55,6 @@ def main() -> None:
     accel(prog_name="accel")
 
 
-def end_interrupted() -> NoReturn:
-    """End the process by SIGINT, as one ends that does not look for it: so a shell's loop ends too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        if os.name == "posix":
-            os.kill(os.getpid(), signal.SIGINT)
-    sys.exit(130)
-
-
 # --- The commands --------------------------------------------------------------------------------------
 
 
@@ -81,20 +70,18 @@ def announced() -> dict[str, Announced]:
     """Every command by name, sorted; of two others of one name the first that is found."""
     found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
     for entry_point in entry_points(GROUP):
-        if entry_point.name not in found:
-            found[entry_point.name] = _read(entry_point)
+        name = entry_point.name
+        if name in found:
+            continue
+        try:
+            package = entry_point.load()
+            if name not in package.SUMMARIES:
+                raise LookupError(f"{package.__name__}.SUMMARIES has no line for {name!r}")
+            found[name] = Announced(str(package.SUMMARIES[name]), package.__name__)
+        except CAUGHT as error:
+            who = f"{entry_point.distribution} {entry_point.version}"
+            found[name] = Announced(f"{who} cannot be used: {root_cause(error)}", "")
     return dict(sorted(found.items()))
-
-
-def _read(entry_point: EntryPoint) -> Announced:
-    try:
-        package = entry_point.load()
-        if entry_point.name not in package.SUMMARIES:
-            raise LookupError(f"{package.__name__}.SUMMARIES has no line for {entry_point.name!r}")
-        return Announced(str(package.SUMMARIES[entry_point.name]), package.__name__)
-    except CAUGHT as error:
-        who = f"{entry_point.distribution} {entry_point.version}"
-        return Announced(f"{who} cannot be used: {root_cause(error)}", "")
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
@@ -105,14 +92,18 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 class _Group(click.Group):
-    """A group that lists its commands without importing them; Ctrl-C ends it as `end_interrupted` says."""
+    """A group that lists its commands without importing them."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command. Ctrl-C ends the process by SIGINT, so that a shell's loop around it ends too."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            end_interrupted()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            with contextlib.suppress(OSError, ValueError):  # the reader has gone away, or stdout is closed
+                sys.stdout.flush()
+            signal.raise_signal(signal.SIGINT)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
@@ -124,12 +115,13 @@ class _Group(click.Group):
         known = announced()
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
             return own
+        if missing := cmd_name not in known and BESIDE.get(cmd_name):
+            step = sourced(f"pip install {missing}")
+            raise click.UsageError(
+                f"accel {cmd_name} comes with {missing}, which is not installed: {step}", ctx
+            )
         if cmd_name not in known:
-            why = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
-            if missing := BESIDE.get(cmd_name):
-                step = sourced(f"pip install {missing}")
-                why = f"accel {cmd_name} comes with {missing}, which is not installed: {step}"
-            raise click.UsageError(why, ctx)
+            raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
         summary, package = known[cmd_name]
         if not package:
             raise click.ClickException(summary)

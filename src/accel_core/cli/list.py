@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from accel_core._support.torch_import import torch_build
-from accel_core.cli import options, remarks, text
+from accel_core.cli import options, page, remarks, text
 from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
-from accel_core.detection import Status, Verdict
+from accel_core.detection import Candidate, Status, Unloaded, Verdict
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
@@ -19,19 +20,9 @@ _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
-class _List(click.Command):
-    """A command that knows which one takes a name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_extra_args = True
-        if names := super().parse_args(ctx, args):
-            raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
-        return names
-
-
-@click.command("list", cls=_List)
+@click.command("list", context_settings={"allow_extra_args": True})
 @click.option(
-    "--all", "everything", is_flag=True, help="All that is known of each backend, in the order of rank."
+    "--all", "everything", is_flag=True, help="All that is known of each backend, in order of rank."
 )
 @click.option(
     "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
@@ -48,6 +39,8 @@ def command(
     the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
     no answer in time, so that the choice is not known.
     """
+    if ctx.args:
+        raise click.UsageError(f"accel list takes no name. For one backend: accel why {ctx.args[0]}", ctx)
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe, load=IsolatedLoader(settings.probe_timeout))
@@ -55,20 +48,20 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            tables = _everything(surveyed, marked) if everything else _tables(surveyed, marked)
-            notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
-            output.write_page([*tables, Paragraph(), *notes])
+            tables = _all(surveyed, marked) if everything else _short(surveyed, marked)
+            notes = _notes(surveyed, marked, settings, everything=everything)
+            output.write_page([*tables, *map(page.paragraph, notes)])
     ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
     """The verdict on the backend that is chosen, or else on the one that is pinned and cannot be honoured."""
     choice = surveyed.choice
+    meant: Sequence[Candidate | Unloaded] = ()
     if choice is not None and choice.candidate is not None:
-        return next(v for v in surveyed.verdicts if v.is_about(choice.candidate))
-    if len(settings.pins) != 1:
-        return None
-    meant = choice.considered if choice is not None else surveyed.pinned
+        meant = (choice.candidate,)
+    elif len(settings.pins) == 1:
+        meant = choice.considered if choice is not None else surveyed.pinned
     if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
         return None
     return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
@@ -87,68 +80,58 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     }
 
 
-def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
+def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     """List what people look for first: chosen, usable, present but broken, without a device, not installed.
 
     The built-in `generic` gets no row if no device is left for it.
     """
 
     def place(v: Verdict) -> int:
-        return [is_marked(v), v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
-
-    def is_marked(verdict: Verdict) -> bool:
-        return marked is not None and verdict.is_about(marked)
+        first = marked is not None and v.is_about(marked)
+        return [first, v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
 
     def is_idle(verdict: Verdict) -> bool:
         return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
 
     rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each
-    cells = [[_name(v, marked=is_marked(v)), _status(v), (_remark(v), ""), _hint(v)] for v in rows]
-    parts: list[Part] = [Table(_TITLES, cells)] if rows else []
+    cells = [_row(v, marked, ": ".join(filter(None, _devices(v)))) for v in rows]
+    parts = [page.table(_TITLES, cells), page.paragraph()] if rows else []
     if missing:
-        parts += [*([Paragraph()] if rows else []), paragraph((f"{text.uninstalled(missing)}.", "dim"))]
+        parts += [page.paragraph((f"{text.uninstalled(missing)}.", "dim")), page.paragraph()]
     return parts
 
 
-def _everything(surveyed: Survey, marked: Verdict | None) -> list[Part]:
-    rows = [
-        [
-            _name(v, marked=v is marked),
-            (text.clean(v.provenance.version), ""),
-            (text.clean(v.provenance.distribution), ""),
-            (str(v.priority) if v.device_type else "-", ""),
-            (", ".join(v.vendor_import) or "-", ""),
-            _status(v),
-            (text.remark(v), ""),
-            _hint(v),
-        ]
-        for v in surveyed.verdicts
+def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
+    """List what the declarations say as well, in the order of rank."""
+    rows = []
+    for v in surveyed.verdicts:
+        rank = str(v.priority) if v.device_type else "-"
+        declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
+        name, *others = _row(v, marked, next(iter(_devices(v)), ""))
+        rows.append([name, *((text.clean(each), "") for each in declared), *others])
+    return [page.table(_ALL_TITLES, rows), page.paragraph()]
+
+
+def _row(v: Verdict, marked: Verdict | None, devices: str) -> list[page.Cell]:
+    """Name, status, the reason or else the `devices`, next step."""
+    sign = "*" if marked is not None and v.is_about(marked) else " "
+    return [
+        (f"{sign} {text.clean(v.name)}", "bold"),
+        (v.status.words, text.style(v)),
+        (text.clean(v.reason) if v.reason or not v.usable else devices, ""),
+        (f"hint: {text.clean(v.hint)}" if v.hint else "", "dim"),
     ]
-    return [Table(_ALL_TITLES, rows)]
 
 
-def _name(verdict: Verdict, *, marked: bool) -> Cell:
-    return f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"
+def _devices(v: Verdict) -> list[str]:
+    """How many devices, and what they are, as far as that is known."""
+    return [*([text.count(v.devices, "device")] if v.devices else []), text.clean(v.description)]
 
 
-def _status(verdict: Verdict) -> Cell:
-    return verdict.status.words, text.style(verdict)
-
-
-def _remark(verdict: Verdict) -> str:
-    """The devices and what they are, of one that is usable; else the reason."""
-    if not verdict.usable or verdict.reason:
-        return text.clean(verdict.reason)
-    devices = text.count(verdict.devices, "device") if verdict.devices else ""
-    return ": ".join(filter(None, [devices, text.clean(verdict.description)]))
-
-
-def _hint(verdict: Verdict) -> Cell:
-    return f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"
-
-
-def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
+def _notes(
+    surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool
+) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = surveyed.choice.selection if surveyed.choice is not None else None
     notes = [_choice(surveyed, marked, settings)]
@@ -162,7 +145,7 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
     return notes
 
 
-def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cell:
+def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> page.Cell:
     """Name the choice, in one line."""
     choice = surveyed.choice
     more = "`accel why` says more."

@@ -42,12 +42,9 @@ class Output:
         self.is_terminal = stream is not None and stream.isatty()
         # Some terminals (a bare pty, a serial line) say 0 columns, which means that they do not know.
         columns = shutil.get_terminal_size().columns or 80
+        limited = self.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
         #: Columns to fill; `None` for no limit, as lines in a pipe are for `grep`.
-        self.width = (
-            max(_NARROWEST, columns)
-            if self.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
-            else None
-        )
+        self.width = max(_NARROWEST, columns) if limited else None
         self._descriptor = _keep(stream)
 
     @property
@@ -113,7 +110,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
     def draw(stage: str, seconds: float) -> None:
         nonlocal drawn
         words = stage.strip('["').partition('"')[0]  # of JSON the first string
-        if (seconds >= _SHORT and words) or drawn:
+        if drawn or (words and seconds >= _SHORT):
             with contextlib.suppress(OSError, ValueError):  # it has gone away
                 line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
                 terminal.write(f"\r\x1b[K{line}")
@@ -148,6 +145,6 @@ def answering(*, as_json: bool) -> Iterator[Output]:
             raise (_Misuse if status_of(error) == 2 else click.ClickException)(str(error)) from error
 
 
-def status_of(error: AccelError) -> int:
-    """The exit status for an error: 2 is misuse, a name that nothing has included."""
+def status_of(error: AccelError | None) -> int:
+    """The exit status of what failed: 2 for misuse, a name that nothing has included."""
     return 2 if isinstance(error, (SettingError, BackendNotFoundError)) else 1

@@ -1,12 +1,15 @@
-"""Pages that a command shows to people: lists of the parts below, which `to_text` wraps and styles."""
+"""Pages that a command shows to people: lists of the parts below, which `to_text` wraps and styles.
+
+A part is a function that gives its lines for a width.
+"""
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import click
 
@@ -17,6 +20,8 @@ Cell: TypeAlias = "tuple[str, str]"
 Row: TypeAlias = "Sequence[Cell]"
 #: The characters of a line, each with its style.
 _Line: TypeAlias = "list[Cell]"
+#: A part of a page: its lines, for a page so wide.
+Part: TypeAlias = "Callable[[int], Iterable[_Line]]"
 
 #: Spaces between columns.
 _GAP = 2
@@ -26,81 +31,46 @@ _LAST = 32
 _COLUMN = 4
 
 
-class Paragraph(NamedTuple):
+def paragraph(*cells: Cell) -> Part:
     """Words that run on, wrapped as wide as the page; without cells an empty line."""
-
-    cells: Row = ()
-
-    def lines(self, width: int) -> Iterable[_Line]:
-        """Its lines."""
-        return _wrapped(self.cells, width)
+    return lambda width: _wrapped(cells, width)
 
 
-class Heading(NamedTuple):
+def heading(text: str) -> Part:
     """A heading, after an empty line."""
-
-    text: str
-
-    def lines(self, width: int) -> Iterable[_Line]:
-        """Its lines."""
-        return [[], *_wrapped([(self.text, "bold")], width)]
+    return lambda width: [[], *_wrapped([(text, "bold")], width)]
 
 
-class Facts(NamedTuple):
-    """Names and values in two columns; values wrap in their own, and a row without value is left out."""
-
-    rows: Iterable[tuple[str, str]]
-    #: Columns before the names.
-    indent: int = 2
-
-    def lines(self, width: int) -> Iterable[_Line]:
-        """Its lines."""
-        rows = [((name, "dim"), [(value, "")]) for name, value in self.rows if value]
-        return _hanging(rows, self.indent, width)
+def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
+    """Names and values in two columns, each value wrapped in its own; a row without value is left out."""
+    return _hanging([((name, "dim"), [(value, "")]) for name, value in rows if value], indent)
 
 
-class Marked(NamedTuple):
+def marked(mark: Cell, *cells: Cell, indent: int = 0) -> Part:
     """A paragraph that hangs on a sign of its own: ✓, ! or ✗."""
-
-    mark: Cell
-    paragraph: Paragraph
-    #: Columns before the sign.
-    indent: int = 0
-
-    def lines(self, width: int) -> Iterable[_Line]:
-        """Its lines."""
-        return _hanging([(self.mark, self.paragraph.cells)], self.indent, width)
+    return _hanging([(mark, cells)], indent)
 
 
-class Bullets(NamedTuple):
+def bullets(paragraphs: Iterable[Row]) -> Part:
     """Paragraphs that hang on a dash each."""
-
-    items: Iterable[Paragraph]
-
-    def lines(self, width: int) -> Iterable[_Line]:
-        """Its lines."""
-        return _hanging([(("-", ""), item.cells) for item in self.items], 2, width)
+    return _hanging([(("-", ""), cells) for cells in paragraphs], 2)
 
 
-class Table(NamedTuple):
+def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
     """A table whose last column is prose: beside the others on a wide page, below each row on a narrow one.
 
     The last cell of a row is prose; a cell after it, where there is one, is prose for a line of its own.
     """
+    count = len(titles) - 1
+    head = [(title, "bold") for title in titles]
 
-    titles: Sequence[str]
-    rows: Sequence[Row]
-
-    def lines(self, width: int) -> Iterator[_Line]:
-        """Its lines."""
-        count = len(self.titles) - 1
-        head = [(title, "bold") for title in self.titles]
-        widths = [max(len(printable(row[i][0])) for row in (head, *self.rows)) for i in range(count)]
+    def lines(width: int) -> Iterator[_Line]:
+        widths = [max(len(printable(row[i][0])) for row in (head, *rows)) for i in range(count)]
         room = width - sum(widths) - _GAP * count
         is_wide = room >= _LAST
         while not is_wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
             widths[widths.index(max(widths))] -= 1  # the widest is folded first
-        for row in (head if is_wide else head[:count], *self.rows):
+        for row in (head if is_wide else head[:count], *rows):
             prose = [cell for cell in row[count:] if cell[0]]
             # A line of it with a word that is longer than the room, a URL, stands below.
             below = [c for i, c in enumerate(prose) if not is_wide or (i and _longest_word(c) > room)]
@@ -110,27 +80,24 @@ class Table(NamedTuple):
             for cell in below:
                 yield from _beside([[], [cell]], [2, width - 4])
 
-
-Part: TypeAlias = "Paragraph | Heading | Facts | Marked | Bullets | Table"
-
-
-def paragraph(*cells: Cell) -> Paragraph:
-    """A paragraph of these cells."""
-    return Paragraph(cells)
+    return lines
 
 
 def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
     """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
-    lines = (line for part in parts for line in part.lines(width or sys.maxsize))
+    lines = (line for part in parts for line in part(width or sys.maxsize))
     return "\n".join(_written(line, in_colour=in_colour) for line in lines)
 
 
-def _hanging(rows: Sequence[tuple[Cell, Row]], indent: int, width: int) -> Iterator[_Line]:
+def _hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Rows of a name, or a sign, and words that wrap beside it."""
-    first = max((len(printable(name)) for (name, _), _ in rows), default=0)
-    for name, words in rows:
-        lead = (" " * indent, "")
-        yield from _beside([[lead, name], words], [indent + first, width - indent - first - _GAP])
+    first = indent + max((len(printable(name)) for (name, _), _ in rows), default=0)
+
+    def lines(width: int) -> Iterator[_Line]:
+        for name, words in rows:
+            yield from _beside([[(" " * indent, ""), name], words], [first, width - first - _GAP])
+
+    return lines
 
 
 def _beside(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
@@ -147,21 +114,16 @@ def _beside(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
 
 def _wrapped(cells: Row, width: int) -> list[_Line]:
     """The text in lines of at most `width` columns, broken at spaces; a longer word is broken itself."""
-    characters = [(character, style) for text, style in cells for character in printable(text)]
-    text = "".join(character for character, _ in characters)
-    styles = iter([style for character, style in characters if character not in " \t\n"])
-    lines = [
-        part
-        for line in text.split("\n")
-        for part in textwrap.wrap(line, max(width, _COLUMN), break_on_hyphens=False) or [""]
-    ]
+    text = "".join(printable(text) for text, _ in cells)
+    styles = iter([style for text, style in cells for c in printable(text) if c not in " \t\n"])
     styled: list[_Line] = []
-    for part in lines:
-        line: _Line = []
-        for character in part:
-            style = next(styles) if character != " " else line[-1][1] if line else ""
-            line.append((character, style))
-        styled.append(line)
+    for written in text.split("\n"):
+        for part in textwrap.wrap(written, max(width, _COLUMN), break_on_hyphens=False) or [""]:
+            line: _Line = []
+            for character in part:
+                style = next(styles) if character != " " else line[-1][1] if line else ""
+                line.append((character, style))
+            styled.append(line)
     return styled
 
 
@@ -175,6 +137,7 @@ def _written(line: _Line, *, in_colour: bool) -> str:
 
 
 def _styled(text: str, style: str) -> str:
-    words = style.split()
-    colour = next((word for word in words if word not in ("bold", "dim")), None)
+    """`text` with escape codes for `"bold"`, `"dim"`, a colour, or several of them."""
+    words = set(style.split())
+    colour = "".join(words - {"bold", "dim"}) or None
     return click.style(text, fg=colour, bold="bold" in words or None, dim="dim" in words or None)

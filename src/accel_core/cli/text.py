@@ -6,11 +6,7 @@ from collections.abc import Iterable
 
 from accel_core._support.packages import brought_by
 from accel_core.detection import Status, Verdict
-from accel_core.errors import clean
-
-__all__ = [
-    "AUTOLOAD", "clean", "count", "described", "remark", "style", "uninstalled", "vendor_packages",
-]  # fmt: skip
+from accel_core.errors import clean as clean  # noqa: PLC0414 - the commands take it from here
 
 #: The heading above what torch's autoload spoils.
 AUTOLOAD = "Programs that import torch first"
@@ -28,13 +24,6 @@ def style(verdict: Verdict) -> str:
     return "dim" if verdict.status in _UNJUDGED else "yellow"
 
 
-def remark(verdict: Verdict) -> str:
-    """Text beside the status: the reason, else the devices, else a description of the backend."""
-    if verdict.reason or not verdict.usable:
-        return clean(verdict.reason)
-    return count(verdict.devices, "device") if verdict.devices else clean(verdict.description)
-
-
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
     """Installed packages that bring the device into torch, from their metadata."""
     found = ((module, *brought_by(module)) for module in verdict.vendor_import)
@@ -49,14 +38,11 @@ def described(verdict: Verdict) -> dict[str, object]:
 
 def uninstalled(verdicts: Iterable[Verdict]) -> str:
     """One line for backends of which only a package is missing; empty without any."""
-    of_torch: dict[bool, dict[str, None]] = {}
+    lacking: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
-        of_torch.setdefault(verdict.vendor_import == ("torch",), {})[clean(verdict.name)] = None
-    parts = (
-        f"{'need torch' if torch else 'vendor package not installed'}: {', '.join(names)}"
-        for torch, names in of_torch.items()
-    )
-    line = "; ".join(parts)
+        what = "need torch" if verdict.vendor_import == ("torch",) else "vendor package not installed"
+        lacking.setdefault(what, {})[clean(verdict.name)] = None
+    line = "; ".join(f"{what}: {', '.join(names)}" for what, names in lacking.items())
     return f"{line[:1].upper()}{line[1:]}"
 
 

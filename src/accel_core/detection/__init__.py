@@ -76,6 +76,12 @@ class Outcome(NamedTuple):
         """Whether all that is missing is a device, which a pinned backend can do without."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
+    @property
+    def told(self) -> Outcome:
+        """The same with its error's cause and place in words, as people read them."""
+        error = self.error
+        return self._replace(cause=root_cause(error), where=root_place(error)) if error else self
+
 
 def no_device(reason: str, hint: str = "") -> Outcome:
     """The outcome where a device is all that is missing."""
@@ -195,6 +201,45 @@ class Verdict(NamedTuple):
     #: The file and line that raised the cause; empty where it was accel_core, or is not known.
     where: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        candidate: Candidate | Unloaded,
+        outcome: Outcome,
+        evidence: Evidence | None = None,
+        ms: float = 0.0,
+    ) -> Verdict:
+        """The verdict that `outcome` means; `evidence` of the candidate's hardware, if that was sought."""
+        backend = candidate.backend if isinstance(candidate, Candidate) else None
+        told = outcome.told
+        known: dict[str, Any] = {n: getattr(backend, n, "") for n in _DECLARED}
+        known.update((n, getattr(candidate, n)) for n in ("name", "priority", "provenance", "builtin"))
+        return cls(
+            **known,
+            status=outcome.status,
+            reason=_clause(clean(outcome.reason)),
+            hint=_clause(sourced(clean(outcome.hint))),
+            cause=clean(told.cause),
+            devices=outcome.devices,
+            evidence=clean(str(evidence or "")),
+            ms=ms,
+            vendor_import=backend.vendor_imports if backend else (),
+            hardware=backend.hardware.name if backend else "",
+            error=outcome.error,
+            absent=(evidence is not None and not evidence)
+            or not (backend is None or platform_matches(backend.hardware.platforms)),
+            where=clean(told.where),
+        )
+
+    def besides(self, broken: Verdict) -> Verdict:
+        """The same, told what else does not work: no mended package brings a device."""
+        brought = (brought_by(module)[0] for module in self.vendor_import)
+        hint, package = broken.hint, next(filter(None, brought), "")
+        if self.absent and package and not hint.startswith("pip uninstall "):
+            hint = f"pip uninstall {package}." + (f" (On a machine that has one: {hint}.)" if hint else "")
+        reason = f"{self.reason}; besides, {broken.reason}"
+        return self._replace(reason=reason, hint=hint, cause=broken.cause, where=broken.where, broken=True)
+
     @property
     def usable(self) -> bool:
         """Whether this backend can be chosen."""
@@ -244,80 +289,29 @@ class Verdict(NamedTuple):
         return "".join(parts) + (f". {self.hint}" if self.hint else "")
 
 
-def verdict(
-    candidate: Candidate | Unloaded,
-    outcome: Outcome,
-    evidence: Evidence | None = None,
-    ms: float = 0.0,
-    broken: Verdict | None = None,
-) -> Verdict:
-    """The verdict that `outcome` means for `candidate`; `evidence` of its hardware, where that was sought.
-
-    `broken`: what else does not work, though the outcome remains: no mended package brings a device.
-    """
-    backend = candidate.backend if isinstance(candidate, Candidate) else None
-    known: dict[str, Any] = {n: getattr(backend, n, "") for n in _DECLARED}
-    known.update((n, getattr(candidate, n)) for n in ("name", "priority", "provenance", "builtin"))
-    found = Verdict(
-        **known,
-        status=outcome.status,
-        reason=_clause(clean(outcome.reason)),
-        hint=_clause(sourced(clean(outcome.hint))),
-        cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
-        devices=outcome.devices,
-        evidence=clean(str(evidence or "")),
-        ms=ms,
-        vendor_import=backend.vendor_imports if backend else (),
-        hardware=backend.hardware.name if backend else "",
-        error=outcome.error,
-        absent=(evidence is not None and not evidence)
-        or not (backend is None or platform_matches(backend.hardware.platforms)),
-        where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
-    )
-    if broken is None:
-        return found
-    brought = (brought_by(module)[0] for module in found.vendor_import)
-    hint, package = broken.hint, next(filter(None, brought), "")
-    if found.absent and package and not hint.startswith("pip uninstall "):
-        hint = f"pip uninstall {package}." + (f" (On a machine that has one: {hint}.)" if hint else "")
-    return found._replace(
-        reason=f"{found.reason}; besides, {broken.reason}",
-        hint=hint,
-        cause=broken.cause,
-        where=broken.where,
-        broken=True,
-    )
-
-
 def _clause(text: str) -> str:
     """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 class How(str, enum.Enum):
-    """How a backend came to be chosen."""
+    """How a backend came to be chosen, and the same as a clause."""
 
-    PINNED = "pinned"
-    PREFERRED = "preferred"
-    RANKED = "ranked"
-    FALLBACK = "fallback"
-    SET = "set"
+    words: str
+
+    PINNED = "pinned", "pinned by DS_ACCELERATOR"
+    PREFERRED = "preferred", "the first usable one of DS_ACCELERATOR's list"
+    RANKED = "ranked", "the highest-ranking usable one"
+    FALLBACK = "fallback", "the fall-back, as nothing that ranks higher is usable"
+    SET = "set", "set by the program"
+
+    def __new__(cls, value: str, words: str = "") -> How:
+        """Make a member of its value, which is what JSON holds, and its words."""
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
 
     __str__ = str.__str__
-
-    @property
-    def words(self) -> str:
-        """The same as a clause."""
-        return _HOW[self.value]
-
-
-_HOW = {
-    "pinned": "pinned by DS_ACCELERATOR",
-    "preferred": "the first usable one of DS_ACCELERATOR's list",
-    "ranked": "the highest-ranking usable one",
-    "fallback": "the fall-back, as nothing that ranks higher is usable",
-    "set": "set by the program",
-}
 
 
 class Selection(NamedTuple):
@@ -352,11 +346,10 @@ class Selection(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
-        same = {name: value for name, value in self._asdict().items() if name != "provenance"}
-        lists = {name: list(value) for name, value in same.items() if isinstance(value, tuple)}
+        same = {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
+        del same["provenance"]
         return {
             **same,
-            **lists,
             "how": self.how.value,
             "distribution": self.provenance.distribution if self.provenance else None,
             "version": self.provenance.version if self.provenance else None,

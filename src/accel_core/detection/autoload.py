@@ -10,30 +10,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import EntryPoint
-from accel_core.backend import Backend, ProbeResult
-from accel_core.detection.discovery import (
-    CPU,
-    GENERIC,
-    decode_backend,
-    encode_backend,
-)
+from accel_core.backend import Backend, ProbeResult, decode_backend, encode_backend
+from accel_core.detection import Verdict
+from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
-from accel_core.errors import (
-    CAUGHT,
-    BackendUnavailableError,
-    DeclinedError,
-    clean,
-    raise_if_users,
-    root_cause,
-)
+from accel_core.errors import clean
 from accel_core.settings import entry_points
-
-if TYPE_CHECKING:
-    from accel_core.detection import Verdict
 
 
 def announced() -> list[EntryPoint]:
@@ -117,10 +104,10 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
         _load_unclaimed(others)
     device = torch.accelerator.current_accelerator()
     if device is None:
-        raise DeclinedError(_NONE)
+        raise errors.DeclinedError(_NONE)
     owner = next((other for other in others if other.device_type == device.type), None)
     if owner is not None:
-        raise DeclinedError(
+        raise errors.DeclinedError(
             f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
         )
     from accel_core.accelerators.torch_device import GenericAccelerator
@@ -145,18 +132,17 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
     torch itself would fail at the first broken one; the last failure is raised when none worked. It names
     the distribution, which breaks every `import torch` of this environment.
     """
-    failure: BackendUnavailableError | None = None
+    failure: errors.BackendUnavailableError | None = None
     for package in unclaimed(others):
         announce(f"importing {package.value} ({package.distribution} {package.version})")
         try:
             package.load()()
-        except CAUGHT as error:  # one vendor's failure leaves the next one its turn
-            raise_if_users(error)
-            spoiler = _failing(package, error)
-            failure = BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
-            failure.__cause__ = error
-        else:
             return
+        except errors.CAUGHT as error:  # one vendor's failure leaves the next one its turn
+            errors.raise_if_users(error)
+            spoiler = _failing(package, error)
+            failure = errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
+            failure.__cause__ = error
     if failure is not None:
         raise failure
 
@@ -190,7 +176,9 @@ def _failing(package: EntryPoint, error: BaseException | None, ending: str = "")
     how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
     at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
-    return Spoiler(clean(reason), _remedy(package, "fails with"), clean(root_cause(error)) if error else "")
+    return Spoiler(
+        clean(reason), _remedy(package, "fails with"), clean(errors.root_cause(error)) if error else ""
+    )
 
 
 def _taking(package: EntryPoint, what: str) -> Spoiler:
@@ -262,7 +250,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
         stage(_step(package))
         try:
             package.load()()  # as torch calls it, whatever it is
-        except CAUGHT as error:
+        except errors.CAUGHT as error:
             wrong[index] = _failing(package, error)
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:

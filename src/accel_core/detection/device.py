@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import errors
@@ -38,26 +37,19 @@ class Group(NamedTuple):
     def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
         """The other backends.
 
-        To what is built in, which takes what nobody claims, also those that the policy refused unread.
+        To what is built in, which takes what nobody claims, also stand-ins for the plugins that the policy
+        blocks, and nobody loads: nobody knows which vendor's package is theirs. So they claim every package
+        that announces itself to torch and that no other backend claims, and the device that is named as they
+        are: what a user blocks must not come in by another door.
         """
         others = tuple(c.backend for c in self.candidates if isinstance(c, Candidate) and c is not candidate)
-        return (*others, *self._claimed(others)) if candidate.builtin else others
-
-    def refused(self) -> list[Unloaded]:
-        """The plugins that the policy blocks, and nobody loads."""
-        return [c for c in self.candidates if isinstance(c, Unloaded) and c.outcome.status is Status.BLOCKED]
-
-    def _claimed(self, others: tuple[Backend, ...]) -> Iterator[Backend]:
-        """Stand-ins for plugins that are not to be loaded: nobody knows which vendor's package is theirs.
-
-        So they claim every package that announces itself to torch and that no other backend claims, and the
-        device that is named as they are: what a user blocks must not come in by another door.
-        """
-        for name in (candidate.name for candidate in self.refused()):
+        unread = [c for c in self.candidates if isinstance(c, Unloaded) and candidate.builtin]
+        for name in (c.name for c in unread if c.outcome.status is Status.BLOCKED):
             packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
             with contextlib.suppress(errors.InvalidBackendError):  # entry points may be called anything
                 kind = name.partition(".")[0]
-                yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
+                others += (Backend(name=name, priority=0, device_type=kind, vendor_import=packages),)
+        return others
 
 
 # --- The accelerator -----------------------------------------------------------------------------------
@@ -81,20 +73,18 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
         announce("importing torch")
         torch = torch_import.import_torch()
         _require_private_use1(backend, others)
-        failure: BaseException | None = None
         with torch_import.autoload_restored():
+            failures: list[BaseException] = []
             for name in installed_imports(backend) or backend.vendor_imports[:1]:
                 announce(f"importing {name} ({source})")
                 try:
                     importlib.import_module(name)
+                    break
                 except errors.CAUGHT as error:
                     errors.raise_if_users(error)
-                    failure = failure or error
-                else:
-                    failure = None
-                    break
-        if failure is not None:  # none of the vendor's imports works
-            raise failure
+                    failures.append(error)
+            else:
+                raise failures[0]
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
@@ -103,8 +93,7 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
             built = autoload.create(backend, others)
         else:
             announce(f"accel_create() of {source}")
-            answers = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
-            built = answers[0] if answers else None
+            built = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
         if built is None:
             if backend.accelerator and not candidate.builtin:
                 announce(f"accelerator={backend.accelerator!r} of {source}")
@@ -121,18 +110,15 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     return built
 
 
-def _instance(backend: Backend) -> object:
-    """Return an instance of the declared class, else of the one over any device module of torch.
+#: Serves any device module of torch.
+_ANY = "accel_core.accelerators.torch_device:TorchAccelerator"
 
-    An adapter wraps a class of another framework.
-    """
+
+def _instance(backend: Backend) -> object:
+    """Return an instance of the declared class; an adapter wraps a class of another framework."""
     from accel_core.accelerators import Accelerator
 
-    if not backend.accelerator:
-        from accel_core.accelerators.torch_device import TorchAccelerator  # not for a process on the CPU
-
-        return TorchAccelerator(backend)
-    module, _, name = backend.accelerator.partition(":")
+    module, _, name = (backend.accelerator or _ANY).partition(":")
     if module.startswith("accel_core."):
         return getattr(importlib.import_module(module), name)(backend)
     from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
@@ -146,8 +132,7 @@ def _instance(backend: Backend) -> object:
     if issubclass(kind, Accelerator):
         return kind._of(backend)
     foreign: Any = kind
-    made = adapted(foreign, backend)
-    return foreign(backend) if made is None else made
+    return adapted(foreign, backend) or foreign(backend)
 
 
 def installed_imports(backend: Backend) -> list[str]:
@@ -168,22 +153,16 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
     holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
     if holder in (torch_import.FREE_SLOT, backend.device_type):
         return
+    tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
+    loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
+    before = f"before Python starts, and import nothing of {holder}'s"
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+        off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
+        before = f"{off}: `import torch` loads {' and '.join(loaded)}"
     raise errors.BackendUnavailableError(
         f"torch's one PrivateUse1 slot is held by {holder} in this process",
-        hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
+        hint=f"set DS_ACCELERATOR={backend.name} {before}",
     )
-
-
-def _before(holder: str, others: tuple[Backend, ...]) -> str:
-    """Return the step, beside the pin, that keeps `holder` from taking the slot first."""
-    holders = [b for b in others if b.device_type == holder]
-    tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
-    loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
-    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
-        return (
-            f"and {torch_import.AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
-        )
-    return f"before Python starts, and import nothing of {holder}'s"
 
 
 # --- The device ----------------------------------------------------------------------------------------
@@ -199,15 +178,14 @@ def ask_device(
     process found, where counting here would start the device's runtime.
     """
     answer = plugin_answer(candidate, group)
-    forgiven = answer is not None and pinned and answer.is_absence
-    if answer is not None and answer.status is not Status.USABLE and not forgiven:
+    if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
         return answer
     try:
         announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
             accelerator = create(candidate, group.beside(candidate))
-            if (known := answer or counted) is not None:
+            if known := answer or counted:
                 kept.stays = True
                 return known
             announce(f"device_count() of {candidate.provenance}")
@@ -229,20 +207,14 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     if candidate.builtin:
         answer = autoload.probe(candidate.backend, others)
     else:
-        if isinstance(plugin, Unimported) and not plugin.is_imported:
-            announce(discovery.import_step(plugin.entry_point))
-            try:
-                with restoring(candidate.provenance):
-                    _ = plugin.imported
-            except errors.CAUGHT as error:
-                return discovery.failure(plugin.entry_point, error)
-        announce(f"accel_probe() of {candidate.provenance}")
         try:
             with quiet(), restoring(candidate.provenance):
-                answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
+                if isinstance(plugin, Unimported):
+                    _ = plugin.imported
+                announce(f"accel_probe() of {candidate.provenance}")
+                answer = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
         except errors.CAUGHT as error:
             return _failed(candidate, error, group)
-        answer = answers[0] if answers else None
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
@@ -279,6 +251,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
     What a signal handler of the program's raised is raised anew.
     """
     errors.raise_if_users(error)
+    if isinstance(candidate.plugin, Unimported) and not candidate.plugin.is_imported:
+        return discovery.failure(candidate.plugin.entry_point, error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
     at = last_step.get()
@@ -295,17 +269,17 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
     if isinstance(error, errors.BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
     cause, step = torch_import.cause_and_step(error)
-    hint = hint or step or report_to(candidate, at)
+    hint = hint or step or report_to(candidate.distribution, at)
     if isinstance(error, errors.InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
     failed = at if own else " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
 
 
-def report_to(candidate: Candidate, at: str) -> str:
+def report_to(distribution: str, at: str) -> str:
     """Return the advice to report a failure in the step `at`; empty unless it is the plugin's own."""
     own = at.startswith(_OF_THE_PLUGIN) or ", the plugin of " in at
-    return f"report this to the maintainers of {candidate.distribution}" if own else ""
+    return f"report this to the maintainers of {distribution}" if own else ""
 
 
 def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeResult:
@@ -313,32 +287,27 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    others = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate)}
-    others.pop(id(candidate.plugin), None)
-    at_hand = (
-        p for p in others.values() if group.importing or not isinstance(p, Unimported) or p.is_imported
-    )
-    if own := _explained([candidate.plugin], candidate.backend, error):
-        return own
-    if hint := errors.hint_for(error, candidate.backend.hints):
-        return ProbeResult(False, hint=hint)
-    return _explained(at_hand, candidate.backend, error) or ProbeResult(False)
+    own, backend = candidate.plugin, candidate.backend
+    plugins = {id(c.plugin): c.plugin for c in (candidate, *group.candidates) if isinstance(c, Candidate)}
+    for plugin in plugins.values():
+        at_hand = group.importing or not isinstance(plugin, Unimported) or plugin.is_imported
+        if plugin is not None and at_hand and (answer := _explained(plugin, backend, error)):
+            return answer
+        if plugin is own and (hint := errors.hint_for(error, backend.hints)):
+            return ProbeResult(False, hint=hint)
+    return ProbeResult(False)
 
 
-def _explained(plugins: Iterable[object], backend: Backend, error: BaseException) -> ProbeResult | None:
-    """The first answer of the plugins' `accel_explain`; one that fails is passed over."""
-    for plugin in filter(None, plugins):
-        try:
-            with quiet(), restoring(getattr(plugin, "__name__", plugin)):
-                answers = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
-        except errors.CAUGHT as another:
-            errors.raise_if_users(another)
-            continue
-        for answer in filter(None, answers):
-            given = ProbeResult(False, hint=answer) if isinstance(answer, str) else answer
-            if isinstance(given, ProbeResult) and _is_well_formed(given):
-                return given
-    return None
+def _explained(plugin: object, backend: Backend, error: BaseException) -> ProbeResult | None:
+    """The answer of the plugin's `accel_explain`; one that fails has none."""
+    try:
+        with quiet(), restoring(getattr(plugin, "__name__", plugin)):
+            answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
+    except errors.CAUGHT as another:
+        errors.raise_if_users(another)
+        return None
+    given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
+    return given if isinstance(given, ProbeResult) and _is_well_formed(given) else None
 
 
 # --- A count of none -----------------------------------------------------------------------------------

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from accel_core import __version__
 from accel_core._support.packages import EntryPoint, entry_points
-from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, RECORDS, Backend, Provenance, is_unknown_field
+from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
 from accel_core.detection import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
 from accel_core.settings import Pin, Settings, normalize_distribution
-
-if TYPE_CHECKING:
-    import pluggy
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
 Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
@@ -43,7 +39,6 @@ GENERIC = Backend(
     accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
     description="an accelerator that torch reports and no installed plugin knows",
     install_hint="accel setup",
-    communication_backend="",
 )
 
 
@@ -56,6 +51,7 @@ class Unimported:
     @functools.cached_property
     def imported(self) -> object:
         """The module; raises whatever its import raises. What it prints goes to stderr."""
+        announce(import_step(self.entry_point))
         with quiet():
             return self.entry_point.load()
 
@@ -107,12 +103,10 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
     A name with a distribution in `ACCEL_ALLOW` allows that distribution to be imported, whatever its entry
     points are called; what it declares is judged by the policy again.
     """
-    name, distribution = name_of(entry_point), entry_point.distribution
-    if settings.permits(name, distribution):
-        return True
+    name, distribution = name_of(entry_point), normalize_distribution(entry_point.distribution)
     blocked = any(pin.matches(name, distribution) for pin in settings.block)
-    normalized = normalize_distribution(distribution)
-    return not blocked and any(pin.distribution == normalized for pin in settings.allow)
+    named = any(pin.matches(name, distribution) or pin.distribution == distribution for pin in settings.allow)
+    return not blocked and (named or not settings.allow)
 
 
 def installed_names() -> list[str]:
@@ -174,8 +168,6 @@ def read_plugin(entry_point: EntryPoint) -> tuple[Candidate, ...]:
     """Import one plugin's module and read its declarations; raises what goes wrong."""
     source = provenance(entry_point)
     announce(import_step(entry_point))
-    if not entry_point.name:
-        raise InvalidBackendError("the entry point has no name, expected that of its backend")
     if not entry_point.module:
         raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
     plugin = entry_point.load()
@@ -209,51 +201,29 @@ def declarations(plugin: object) -> list[Backend]:
     reader = pluggy.PluginManager(PROJECT)
     options = {name: reader.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
     declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
-    if not declaring:
+    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    if not declared:
         raise InvalidBackendError(
-            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
+            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
+            "that returns one, or several"
         )
-    return [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    return declared
 
 
 def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
-    items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
-    if not items:
-        raise InvalidBackendError(
-            "accel_backends() returned an empty sequence, expected at least one Backend"
-        )
-    for item in items:
-        kind = type(item)
-        if kind is not Backend and (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+    items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
+    for kind, item in ((type(item), item) for item in items if not isinstance(item, Backend)):
+        if (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
             raise InvalidBackendError(
                 "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
                 hint="start Python again, or import the plugin's modules anew as well",
             )
-        if not isinstance(item, Backend):
-            raise InvalidBackendError(
-                f"accel_backends() returned {shown(item)} ({kind.__name__}), "
-                "expected accel_core.Backend or a sequence of them"
-            )
-    return [item for item in items if isinstance(item, Backend)]
-
-
-def encode_backend(backend: Backend) -> dict[str, object]:
-    """A declaration as JSON: without its provenance, and without fields that have their default."""
-    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
-    return {field.name: value for field, value in said if value != field.default}
-
-
-def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
-    values = {name: _tuples(value) for name, value in given.items()}
-    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
-    return Backend(**{**values, **records})
-
-
-def _tuples(value: object) -> Any:
-    """Lists, as which tuples come through JSON, as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        raise InvalidBackendError(
+            f"accel_backends() returned {shown(item)} ({kind.__name__}), "
+            "expected accel_core.Backend or a sequence of them"
+        )
+    return items
 
 
 # --- Failures ------------------------------------------------------------------------------------------
@@ -287,10 +257,10 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
     It asks accel_core for a name, or has a hook or an argument of one, that this accel_core lacks.
     """
-    first = root(error)
-    asked = first.name or "" if isinstance(first, ImportError) else ""
-    lacking = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
-    if lacking or is_unknown_field(first) or asked.partition(".")[0] == "accel_core":
+    first: Any = root(error)
+    module = str(first.name).partition(".")[0] if isinstance(first, ImportError) else ""
+    attribute = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
+    if module == "accel_core" or attribute or is_unknown_field(first):
         reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
         return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
     from pluggy import PluginValidationError
@@ -305,7 +275,7 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
 
 @functools.cache
-def _hooks(plugin: object) -> pluggy.HookRelay:
+def _hooks(plugin: object) -> Any:
     """The hooks of one plugin: a manager each, so that a plugin that raises does not end the others' turn.
 
     Raises pluggy's `PluginValidationError` for a plugin that does not fit our hooks.
@@ -321,20 +291,14 @@ def _hooks(plugin: object) -> pluggy.HookRelay:
     return manager.hook
 
 
-def caller(plugin: object, hook: str) -> pluggy.HookCaller:
+def caller(plugin: object, hook: str) -> Any:
     """The caller of `hook` for this plugin alone; imports an `Unimported` one, which may raise anything."""
-    module = plugin.imported if isinstance(plugin, Unimported) else plugin
-    found: pluggy.HookCaller = getattr(_hooks(module), hook)
-    return found
+    return getattr(_hooks(plugin.imported if isinstance(plugin, Unimported) else plugin), hook)
 
 
-def ask(plugin: object, hook: str, **arguments: object) -> list[Any]:
-    """Return what one plugin answers but `None`; at most one answer of a `firstresult` hook.
+def ask(plugin: object, hook: str, **arguments: object) -> Any:
+    """Return what one plugin answers: of a `firstresult` hook its answer or `None`, else a list.
 
     Raises what the import of an `Unimported` plugin and its hook raise.
     """
-    calling = caller(plugin, hook)
-    answer: Any = calling(**arguments)
-    if calling.spec is not None and calling.spec.opts["firstresult"]:
-        return [] if answer is None else [answer]
-    return list(answer)
+    return caller(plugin, hook)(**arguments)

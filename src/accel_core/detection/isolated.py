@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
-from accel_core._support.packages import EntryPoint, entry_points
-from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+from accel_core._support.packages import EntryPoint
+from accel_core.backend import Provenance, decode_backend, encode_backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.discovery import (
-    Unimported,
-    decode_backend,
-    encode_backend,
-    provenance,
-    unloaded,
-)
+from accel_core.detection.discovery import Unimported, unloaded
 from accel_core.detection.guard import announcing_to
-from accel_core.errors import InvalidBackendError, clean, root_cause, root_place
+from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read
 
 if TYPE_CHECKING:
@@ -68,22 +61,14 @@ class IsolatedLoader:
 
     def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
         """Return what each declares; nothing if the child died with several, as any may be to blame."""
-        from accel_core._support import child
-
+        first = entry_points[0]
         job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
-        try:
-            report = child.run(_declare_in_child, job, self._timeout)
-        except OSError as error:
-            return {e: (unloaded(e, _no_child("load its plugin", error)),) for e in entry_points}
-        if report.answer is not None:
-            declared: Any = report.answer["plugins"]
-            report.pass_on()
-            return {e: _decode_plugin(e, rows) for e, rows in zip(entry_points, declared, strict=True)}
-        if len(entry_points) > 1:
-            return {}
-        (e,) = entry_points
-        step = f"report this to the maintainers of {clean(e.distribution)}"
-        return {e: (unloaded(e, _ended(report, "loaded its plugin", step, discovery.name_of(e))),)}
+        report = _run(_declare_in_child, job, self._timeout, unloaded(first, Outcome(Status.NOT_PROBED)))
+        if isinstance(report, Outcome):
+            return {first: (unloaded(first, report),)} if len(entry_points) == 1 else {}
+        report.pass_on()
+        declared: Any = report.answer
+        return {e: _decoded(e, rows) for e, rows in zip(entry_points, declared["plugins"], strict=True)}
 
 
 def _fails(rows: tuple[Candidate | Unloaded, ...]) -> bool:
@@ -92,11 +77,10 @@ def _fails(rows: tuple[Candidate | Unloaded, ...]) -> bool:
 
 def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
     """The plugin that fails beside the others, as in a process that loads them all, and alone does not."""
-    if isinstance(failed, Candidate):
-        return failed
+    assert isinstance(failed, Unloaded)
     reason = f"{failed.outcome.reason}; it loads alone, so another plugin is to blame"
     hint = "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
-    return replace(failed, outcome=failed.outcome._replace(reason=reason, hint=hint))
+    return Unloaded(failed.name, failed.provenance, failed.outcome._replace(reason=reason, hint=hint))
 
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
@@ -106,17 +90,11 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
-def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
+def _decoded(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
     """Decode what a child read from one plugin; its declarations are checked like all others."""
-    source, plugin = provenance(entry_point), Unimported(entry_point)
     try:
-        return tuple(
-            Candidate(decode_backend(row["backend"])._declared_by(source), plugin)
-            if "backend" in row
-            else unloaded(entry_point, _decode_outcome(row["outcome"]))
-            for row in rows
-        )
-    except (InvalidBackendError, KeyError, TypeError, ValueError) as error:
+        return tuple(map(_decode, rows))
+    except (KeyError, TypeError, ValueError) as error:
         wrong = error if isinstance(error, InvalidBackendError) else InvalidBackendError(root_cause(error))
         return (unloaded(entry_point, discovery.failure(entry_point, wrong)),)
 
@@ -125,84 +103,61 @@ def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple
 
 
 def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned: bool) -> Outcome:
-    """Ask the plugin and the device in a child process, whose end is an ordinary outcome."""
-    from accel_core._support import child
-
-    others = [c for c in group.candidates if isinstance(c, Candidate) and c is not candidate]
+    """Ask the plugin and the device in a child process, which imports no other plugin but for a hint."""
+    others = [c for c in group.candidates if c is not candidate]
     job: dict[str, object] = {
-        "candidate": encode_candidate(candidate),
-        "others": list(map(encode_candidate, others)),
-        "refused": [c.name for c in group.refused()],
+        "candidates": list(map(encode_candidate, [candidate, *others])),
         "pinned": pinned,
     }
     _log.info("try %s in a child process", candidate)
-    try:
-        report = child.run(_probe_in_child, job, timeout)
-    except OSError as error:
-        return _no_child("probe it", error)
-    if report.answer is not None:
-        return _decode_outcome(report.answer)
-    step = report_to(candidate, report.stage) or "reinstall the vendor's package"
-    return _ended(report, "probed it", step, candidate.name)
+    report = _run(_probe_in_child, job, timeout, candidate)
+    if isinstance(report, Outcome):
+        return report
+    told: Any = report.answer
+    return _decode_outcome(told)
 
 
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: import the candidate's plugin, and no other, and ask it and its device."""
+    candidate, *others = map(_decode, job["candidates"])
+    assert isinstance(candidate, Candidate)
     with announcing_to(stage):
-        candidate = decode_candidate(job["candidate"])
-        loaded = candidate if candidate.builtin else _loaded_again(candidate)
-        return _encode_outcome(loaded if isinstance(loaded, Outcome) else _ask(loaded, job))
+        group = Group((candidate, *others), importing=True)
+        return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"]))
 
 
-def _ask(candidate: Candidate, job: dict[str, Any]) -> Outcome:
-    others = [
-        replace(other, plugin=candidate.plugin) if other.provenance == candidate.provenance else other
-        for other in map(decode_candidate, job["others"])
-    ]
-    blocked = Outcome(Status.BLOCKED)
-    refused = [Unloaded(name, Provenance("", ""), blocked) for name in job["refused"]]
-    group = Group((candidate, *others, *refused), importing=True)
-    return ask_device(candidate, group, pinned=bool(job["pinned"]))
+def _run(
+    function: Callable[..., object], job: dict[str, object], timeout: float, about: Candidate | Unloaded
+) -> ChildReport | Outcome:
+    """Run the child that asks a backend; where it gives no answer, what its end means for the backend."""
+    from accel_core._support import child
 
-
-def _loaded_again(candidate: Candidate) -> Candidate | Outcome:
-    """The same candidate with its plugin loaded; or why it is missing here."""
-    installed = entry_points(ENTRY_POINT_GROUP)
-    entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
-    for found in discovery.load(entry_point) if entry_point is not None else ():
-        if isinstance(found, Unloaded):
-            return found.outcome
-        if (found.name, found.priority) == (candidate.name, candidate.priority):
-            return found
-    return Outcome(Status.BROKEN, "the probing process did not find the plugin")
-
-
-# --- How a child ends ----------------------------------------------------------------------------------
-
-
-def _no_child(purpose: str, error: OSError) -> Outcome:
-    """The outcome where no child can be started."""
-    hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
-    return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
-
-
-def _ended(report: ChildReport, did: str, step: str, name: str) -> Outcome:
-    """The outcome of a child that `did` something and gave no answer; `step`: what helps against a crash."""
+    try:
+        report = child.run(function, job, timeout)
+    except OSError as error:
+        hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
+        reason = f"no process could be started to ask it: {error}"
+        return Outcome(Status.CRASHED, reason, hint, error=error)
+    if report.answer is not None:
+        return report
     if report.timed_out:  # which says nothing of the package
         reason = f"no answer within {report.waited:g} s; it was at: {report.stage}"
-        return Outcome(Status.TIMED_OUT, reason, f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={name}")
+        step = "raise ACCEL_PROBE_TIMEOUT"
+        return Outcome(Status.TIMED_OUT, reason, f"{step}, or set ACCEL_BLOCK={about.name}")
+    did = "loaded its plugin" if isinstance(about, Unloaded) else "probed it"
     reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
-    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={name}")
+    step = report_to(about.distribution, report.stage) or "reinstall the vendor's package"
+    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={about.name}")
 
 
 # --- Records as JSON -----------------------------------------------------------------------------------
 
 
 def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
-    """A candidate without its plugin, which each process imports for itself; of one without, its outcome."""
+    """A candidate without its plugin, which each process imports for itself."""
+    known = {"name": candidate.name, "provenance": list(candidate.provenance)}
     if isinstance(candidate, Unloaded):
-        return {"outcome": _encode_outcome(candidate.outcome)}
-    return {"backend": encode_backend(candidate.backend), "provenance": list(candidate.provenance)}
+        return {**known, "outcome": _encode_outcome(candidate.outcome)}
+    return {**known, "backend": encode_backend(candidate.backend)}
 
 
 def decode_candidate(given: Mapping[str, Any]) -> Candidate:
@@ -213,14 +168,17 @@ def decode_candidate(given: Mapping[str, Any]) -> Candidate:
     source = Provenance(*given["provenance"])
     origin = EntryPoint(source.entry_point, source.value, source.distribution, source.version)
     candidate = Candidate(decode_backend(given["backend"])._declared_by(source), Unimported(origin))
-    return replace(candidate, plugin=None) if candidate.builtin else candidate
+    return Candidate(candidate.backend, None) if candidate.builtin else candidate
+
+
+def _decode(given: Mapping[str, Any]) -> Candidate | Unloaded:
+    if "outcome" not in given:
+        return decode_candidate(given)
+    return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))
 
 
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:
-    """Encode an outcome; of its error, the texts that people read."""
-    error = outcome.error
-    raised = {"cause": root_cause(error), "where": root_place(error)} if error else {}
-    return {**outcome._asdict(), "status": outcome.status.value, "error": None, **raised}
+    return {**outcome.told._asdict(), "status": outcome.status.value, "error": None}
 
 
 def _decode_outcome(given: Mapping[str, Any]) -> Outcome:

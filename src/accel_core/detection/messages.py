@@ -175,6 +175,8 @@ _OTHER_KINDS = ("tpu", "ipu", "musa", "gcu", "vpu", "vulkan", "xla")
 
 def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
     """The message for a pin that names nothing that is installed; `usable` gives names that work here."""
+    from difflib import get_close_matches  # here, as few names are wrong
+
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
     if pin.name in ("gpu", "gpus"):
@@ -185,19 +187,14 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
         instead = _instead(asked, usable())
         return f"{message} No backend for a GPU is usable here: `accel why` says why. {instead}"
     if pin.distribution:
-        owners = sorted(declarers(pin.name))
-        if owners:
+        if owners := sorted(declarers(pin.name)):
             return f"{message} {pin.name} is declared by {', '.join(owners)}."
     # A name that we know is no slip of the finger: its plugin is missing.
-    elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (close := _close(pin.name, names)):
+    elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (
+        close := get_close_matches(pin.name, names, n=1)
+    ):
         return f"{message} Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
-
-
-def _close(name: str, names: list[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(name, names, n=1)
 
 
 def _install(pin: Pin) -> str:
@@ -249,8 +246,7 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a ranked choice in which not even the CPU can be had."""
     lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
     why = "torch is not installed: accel setup" if lacking else "The settings rule out what is usable"
-    why = vendors.sourced(why)
-    return f"{why}.\n{_lines(verdicts)}"
+    return f"{vendors.sourced(why)}.\n{_lines(verdicts)}"
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

@@ -16,26 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from accel_core import machine
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import (
-    Candidate,
-    Outcome,
-    Status,
-    Unloaded,
-    Verdict,
-    autoload,
-    device,
-    no_device,
-    verdict,
-)
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
-    from accel_core.detection.autoload import Spoiler
     from accel_core.machine.placement import Placement
 
 _log = logging.getLogger(__name__)
@@ -85,7 +72,6 @@ class Prober:
             return known
         case = _case(candidate, self._settings, pinned)
         outcome, doubt = examine(case)
-        broken: Verdict | None = None
         if outcome is None:
             outcome = self._ask(case, device.Group(among), doubt, isolated=isolated)
             if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
@@ -93,9 +79,12 @@ class Prober:
         if pinned and outcome.is_absence:
             why = doubt or outcome  # what was seen without the vendor says more than its count
             outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
-        elif (self.isolated or self._settings.strict) and not pinned:
-            broken = self._broken(candidate, outcome, among)
-        found = verdict(candidate, outcome, case.evidence, (time.perf_counter() - start) * 1e3, broken)
+        found = Verdict.of(candidate, outcome, case.evidence, (time.perf_counter() - start) * 1e3)
+        if (self.isolated or self._settings.strict) and not pinned and can_be_broken(candidate, outcome):
+            # A child tries it as if it were pinned. That no answer comes in time is no news of the package.
+            beyond = self.probe(candidate, among, pinned=True, isolated=True)
+            if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
+                found = found.besides(beyond)
         _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
@@ -103,9 +92,9 @@ class Prober:
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
         case = _case(candidate, self._settings)
-        return verdict(candidate, examine(case)[0] or otherwise, case.evidence)
+        return Verdict.of(candidate, examine(case)[0] or otherwise, case.evidence)
 
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[autoload.Spoiler, ...]:
         """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
         if not self._autoload or not (self.isolated or fallback):
             return ()
@@ -131,10 +120,9 @@ class Prober:
 
     def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
         """A child comes first if it is asked for, if no device is expected, or to spare this process."""
-        backend = case.backend
-        asked_for = self._settings.isolated or backend.in_torch.in_child
-        doubtful = not case.pinned and (doubt or self._takes_the_slot(backend, others))
-        child_first = asked_for or doubtful or autoload.loads_unclaimed(backend, others)
+        in_child = self._settings.isolated or case.backend.in_torch.in_child
+        doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
+        child_first = in_child or doubtful or autoload.loads_unclaimed(case.backend, others)
         return Way.CHILD_FIRST if child_first else Way.HERE
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
@@ -149,23 +137,12 @@ class Prober:
         rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
-    def _broken(
-        self, candidate: Candidate | Unloaded, outcome: Outcome, among: tuple[Candidate | Unloaded, ...]
-    ) -> Verdict | None:
-        """Return what is broken besides a missing device: a child tries the backend as if it were pinned."""
-        if outcome.status is not Status.NO_DEVICE or not can_be_broken(candidate):
-            return None
-        beyond = self.probe(candidate, among, pinned=True, isolated=True)
-        # That it gave no answer in time is no news of the package.
-        return beyond if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT else None
 
-
-def can_be_broken(candidate: Candidate | Unloaded) -> bool:
-    """Whether a vendor's package is installed, which need not work."""
-    return isinstance(candidate, Candidate) and device.installed_imports(candidate.backend) not in (
-        [],
-        ["torch"],
-    )
+def can_be_broken(candidate: Candidate | Unloaded, outcome: Outcome | Verdict) -> bool:
+    """Whether the device is missing, and the vendor's package is installed, which need not work."""
+    if outcome.status is not Status.NO_DEVICE or not isinstance(candidate, Candidate):
+        return False
+    return device.installed_imports(candidate.backend) not in ([], ["torch"])
 
 
 # --- Steps that import nothing, the cheapest first -----------------------------------------------------
@@ -221,18 +198,12 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
             doubt = doubt or outcome
             continue
         sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.hardware.pci_ids
-        missing = _on_the_machine(case) if sure else None
-        return (_both(missing, outcome) if missing else outcome), doubt
+        if sure and (missing := _on_the_machine(case)):  # the first step is a machine with the device
+            reason = f"{missing.reason.partition(' (none of')[0]}; and {outcome.reason}"
+            or_on = f"; for a login node or an image: {outcome.hint}" if outcome.hint else ""
+            outcome = outcome._replace(reason=reason, hint=f"run on a machine that has one{or_on}")
+        return outcome, doubt
     return None, doubt
-
-
-def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
-    """Join both reasons against a pin; the first step is a machine with the device, not an installation."""
-    return obstacle._replace(
-        reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
-        hint="run on a machine that has one"
-        + (f"; for a login node or an image: {obstacle.hint}" if obstacle.hint else ""),
-    )
 
 
 def _policy(case: Case) -> Outcome | None:
@@ -326,13 +297,10 @@ def _on_the_machine(case: Case) -> Outcome | None:
     else:
         reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
-    in_cluster = backend.hardware.name and any(name in os.environ for name in _SCHEDULERS)
+    scheduled = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
+    in_cluster = backend.hardware.name and scheduled
     step = _placement(root).schedulers_step(backend) if in_cluster else ""
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
-
-
-#: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
-_SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
 def _placement(root: str) -> Placement:
@@ -383,10 +351,8 @@ def _driver_loaded(case: Case) -> Outcome | None:
     if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
-    nodes, place = (
-        " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]]),
-        _placement(root),
-    )
+    nodes = " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]])
+    place = _placement(root)
     if nodes and place.container and (step := place.step(backend)):
         return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
     return None  # some drivers make their nodes at the first use
@@ -403,9 +369,9 @@ def _requirements(case: Case) -> Outcome | None:
 
     Last, for reading version ranges costs more than all the rest together.
     """
-    backend = case.backend
-    for text in backend.requires:
+    for text in case.backend.requires:
         from packaging.requirements import Requirement
+        from packaging.version import InvalidVersion, Version
 
         from accel_core._support.packages import version
 
@@ -418,26 +384,21 @@ def _requirements(case: Case) -> Outcome | None:
             return Outcome(Status.INVALID, reason, error=error)
         name, installed = requirement.name, version(requirement.name)
         if applies and installed is None:
-            hint = backend.install_hint or f"pip install '{text}'"
+            hint = case.backend.install_hint or f"pip install '{text}'"
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
-        if applies and not _lies_in(requirement.specifier, str(installed)):
+        try:
+            fits = requirement.specifier.contains(Version(str(installed)), prereleases=True)
+        except InvalidVersion:  # a private build's own scheme lies in no range
+            fits = not requirement.specifier
+        if applies and not fits:
             reason = f"it needs {text} and {name} {installed} is installed"
-            return Outcome(Status.INCOMPATIBLE, reason, _setup(backend) or f"pip install '{text}'")
+            return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
 
 
 def _setup(backend: Backend) -> str:
     """The command of accel-tools that installs everything; empty for a plugin with a hint of its own."""
     return backend.install_hint if backend.install_hint.startswith("accel setup") else ""
-
-
-def _lies_in(versions: SpecifierSet, installed: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return versions.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not versions
 
 
 #: In this order; each rules the candidate out, or passes with `None`.

@@ -16,32 +16,14 @@ from typing import NamedTuple
 
 from accel_core import machine
 from accel_core.backend import Provenance
-from accel_core.detection import (
-    Candidate,
-    Choice,
-    Found,
-    How,
-    Outcome,
-    Selection,
-    Status,
-    Unloaded,
-    Verdict,
-    discovery,
-    verdict,
-)
+from accel_core.detection import Candidate, Choice, Found, How, Outcome, Selection, Status, Unloaded, Verdict
 from accel_core.detection.discovery import Load
+from accel_core.detection.discovery import find as find_candidates
+from accel_core.detection.discovery import load as load_plugin
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import (
-    ACCEL_ALLOW,
-    ACCEL_BLOCK,
-    VARIABLES,
-    Pin,
-    Settings,
-    normalize_distribution,
-    read,
-)
+from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +41,7 @@ def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
     one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
     """
     settings = read()
-    return Found(discovery.find(None, settings, loader(settings, isolated=isolated)))
+    return Found(find_candidates(None, settings, loader(settings, isolated=isolated)))
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
@@ -68,23 +50,7 @@ def loader(settings: Settings, *, isolated: bool = False) -> Load:
         from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
 
         return IsolatedLoader(settings.probe_timeout)
-    return lambda plugins: [discovery.load(e) for e in plugins]
-
-
-class _Decision(NamedTuple):
-    """Outcome of a choice, before it is put on record."""
-
-    how: How
-    considered: Candidates
-    verdicts: Sequence[Verdict]
-    candidate: Candidate | None = None
-    missing: tuple[str, ...] = ()
-    autoload: tuple[str, ...] = ()
-    error: AccelError | None = None
-
-    def refused(self, error: AccelError) -> _Decision:
-        """The same without a candidate, for `error` is what it came to."""
-        return self._replace(candidate=None, error=error)
+    return lambda plugins: [load_plugin(e) for e in plugins]
 
 
 def select(
@@ -97,43 +63,40 @@ def select(
     start = time.perf_counter()
     if find is None:
         load = loader(settings, isolated=isolated)
-        find = functools.partial(discovery.find, settings=settings, load=load)
+        find = functools.partial(find_candidates, settings=settings, load=load)
     judge = judge or Prober(settings, isolated=isolated)
-    decided = (_pinned if settings.pins else _ranked)(settings, find, judge)
-    late = [v for v in decided.verdicts if v.status is Status.TIMED_OUT]
+    choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
+    late = [v for v in choice.selection.verdicts if v.status is Status.TIMED_OUT]
     # A program goes on without a backend that gave no answer in time, or waits for it: no command is to say
     # which.
     if late and judge.isolated and len(settings.pins) != 1:
         from accel_core.detection import messages  # here, as nearly every choice is known
 
-        decided = decided.refused(BackendUnavailableError(messages.not_known(late)))
-    candidate, error = decided.candidate, decided.error
-    selection = Selection(
+        unknown = BackendUnavailableError(messages.not_known(late))
+        choice = choice._replace(candidate=None, error=unknown)
+    candidate, error = choice.candidate, choice.error
+    selection = choice.selection._replace(
         chosen=candidate.name if candidate else None,
-        how=decided.how,
-        verdicts=tuple(decided.verdicts),
         provenance=candidate.provenance if candidate else None,
         pid=os.getpid(),
-        environ=_environ(decided.considered),
-        missing_plugins=decided.missing,
+        environ=_environ(choice.considered),
         ms=(time.perf_counter() - start) * 1e3,
         problem=str(error) if error else "",
-        notes=_notes(settings, decided),
-        autoload=decided.autoload,
+        notes=_notes(settings, choice),
     )
     what = f"choose {selection.chosen}" if candidate else "nothing can be chosen"
     _log.info("%s, after %.1f ms", what, selection.ms)
-    return Choice(selection, candidate, decided.considered, error)
+    return choice._replace(selection=selection)
 
 
-def _ranked(settings: Settings, find: Find, judge: Prober) -> _Decision:
+def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     candidates = find(None)
     clashes = _conflicts(candidates, settings)
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
     for candidate in candidates:
         if candidate in clashes:
-            verdicts.append(verdict(candidate, clashes[candidate]))
+            verdicts.append(Verdict.of(candidate, clashes[candidate]))
         elif chosen is not None:
             below = Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}")
             verdicts.append(judge.inspect(candidate, below))
@@ -141,19 +104,20 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> _Decision:
             verdicts.append(judge.probe(candidate, candidates))
             chosen = candidate if verdicts[-1].usable and isinstance(candidate, Candidate) else None
     fallback = chosen is not None and chosen.builtin and chosen.name == "cpu"
-    how = How.FALLBACK if fallback else How.RANKED
     missing = missing_plugins(c.name for c in candidates) if fallback else ()
     spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
-    decided = _Decision(how, candidates, verdicts, chosen, missing, spoiled)
     more = (*missing, *spoiled)
+    error: AccelError | None = None
     mending = more or any(v.needs_mending for v in verdicts)
     refused = settings.strict == "always" or (settings.strict and mending)
-    if chosen is not None and not (fallback and refused):
-        return decided
-    from accel_core.detection import messages  # here, as a choice that succeeds says nothing
+    if chosen is None or (fallback and refused):
+        from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
-    why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
-    return decided.refused(BackendUnavailableError(why))
+        why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
+        chosen, error = None, BackendUnavailableError(why)
+    how = How.FALLBACK if fallback else How.RANKED
+    record = Selection(None, how, tuple(verdicts), missing_plugins=missing, autoload=spoiled)
+    return Choice(record, chosen, candidates, error)
 
 
 def _spoiled(
@@ -164,37 +128,41 @@ def _spoiled(
     return tuple(s.beside(verdicts) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
 
 
-def _pinned(settings: Settings, find: Find, judge: Prober) -> _Decision:
+def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     """One pin must be honoured; of several the first usable one is taken."""
     from accel_core.detection import messages  # here, as most choices are ranked
 
     single = len(settings.pins) == 1
-    how = How.PINNED if single else How.PREFERRED
     considered: Candidates = ()
     verdicts: list[Verdict] = []
+    chosen: Candidate | None = None
+    error: AccelError | None = None
     for pin in settings.pins:
         meant = _unblocked(find(pin), settings, find)
         if len({normalize_distribution(c.distribution) for c in meant}) > 1:
-            conflict = BackendConflictError(messages.conflict(settings.asked, pin, meant))
-            return _Decision(how, meant, verdicts, error=conflict)
+            considered, error = meant, BackendConflictError(messages.conflict(settings.asked, pin, meant))
+            break
         if not meant:
             unknown = Unloaded(pin.name, Provenance(pin.distribution, ""), messages.unknown(pin))
-            verdicts.append(verdict(unknown, unknown.outcome))
+            verdicts.append(Verdict.of(unknown, unknown.outcome))
             if single:
                 others = functools.cache(lambda: _instead(settings, find, judge))
-                missing = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
-                return _Decision(how, (), verdicts, error=missing)
+                error = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
         for candidate in meant:
             considered += (candidate,)
             verdicts.append(judge.probe(candidate, meant, pinned=single))
-            if verdicts[-1].usable:
-                assert isinstance(candidate, Candidate)
-                spoiled = _spoiled(judge, candidate, verdicts)
-                return _Decision(how, considered, verdicts, candidate, (), spoiled)
-    message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
-    error = BackendUnavailableError(message)
-    error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
-    return _Decision(how, considered, verdicts, error=error)
+            if verdicts[-1].usable and isinstance(candidate, Candidate):
+                chosen = candidate
+                break
+        if chosen is not None:
+            break
+    if chosen is None and error is None:
+        message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
+        error = BackendUnavailableError(message)
+        error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
+    spoiled = _spoiled(judge, chosen, verdicts) if chosen else ()
+    how = How.PINNED if single else How.PREFERRED
+    return Choice(Selection(None, how, tuple(verdicts), autoload=spoiled), chosen, considered, error)
 
 
 def _unblocked(meant: Candidates, settings: Settings, find: Find) -> Candidates:
@@ -226,21 +194,16 @@ def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[Candidate 
 
     A built-in name stays built in.
     """
-    claims: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        if isinstance(candidate, Candidate) and settings.permits(candidate.name, candidate.distribution):
-            claims.setdefault(candidate.name, []).append(candidate)
+    claims = [c for c in candidates if isinstance(c, Candidate) and settings.permits(c.name, c.distribution)]
     clashes: dict[Candidate | Unloaded, Outcome] = {}
-    for claimants in claims.values():
-        if len({normalize_distribution(c.distribution) for c in claimants}) == 1:
-            continue
-        for candidate in claimants:
-            name, distribution = candidate.name, candidate.distribution
-            rivals = sorted({str(c.provenance) for c in claimants if c.distribution != distribution})
-            hint = f"set DS_ACCELERATOR={name}@{distribution}, or ACCEL_BLOCK the other one"
-            reason = f"{', '.join(rivals)} declares {name} too"
-            if not candidate.builtin:
-                clashes[candidate] = Outcome(Status.CONFLICT, reason, hint)
+    for claim in claims:
+        own = normalize_distribution(claim.distribution)
+        alike = [c for c in claims if c.name == claim.name]
+        rivals = {str(c.provenance) for c in alike if normalize_distribution(c.distribution) != own}
+        if rivals and not claim.builtin:
+            reason = f"{', '.join(sorted(rivals))} declares {claim.name} too"
+            hint = f"set DS_ACCELERATOR={claim.name}@{claim.distribution}, or ACCEL_BLOCK the other one"
+            clashes[claim] = Outcome(Status.CONFLICT, reason, hint)
     return clashes
 
 
@@ -257,38 +220,34 @@ def _environ(considered: Candidates) -> dict[str, str]:
 # --- What a user should know of the settings -----------------------------------------------------------
 
 
-def _notes(settings: Settings, decided: _Decision) -> tuple[str, ...]:
+def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
         f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
-        notes += _without_its_device(settings, decided)
-        return tuple(notes)
-    names = {candidate.name for candidate in decided.considered}
-    for variable, pins in ((ACCEL_ALLOW, settings.allow), (ACCEL_BLOCK, settings.block)):
+        return (*notes, *_without_its_device(settings, choice))
+    names = {candidate.name for candidate in choice.considered}
+    for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
         for name in (pin.name for pin in pins if pin.name and pin.name not in names):
             from difflib import get_close_matches  # for the few who have one
 
             close = get_close_matches(name, [each for each in names if each[0] == name[0]], n=1)
-            if close:
-                notes.append(
-                    f"{variable.name} names {name}, which is not installed. Did you mean {close[0]!r}?"
-                )
+            what = f"{variable} names {name}, which is not installed. Did you mean"
+            notes += [f"{what} {each!r}?" for each in close]
     return tuple(notes)
 
 
-def _without_its_device(settings: Settings, decided: _Decision) -> list[str]:
+def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
     """A pin that is honoured without a device though one is here, or hidden: what runs on it will fail.
 
     On a login node, where none is here, a pin without a device is what was meant.
     """
-    chosen = decided.verdicts[-1] if decided.candidate else None
-    if decided.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
+    if choice.candidate is None:
         return []
-    backend = decided.candidate.backend
-    names = backend.visibility.filters + backend.visibility.variables
-    if not (chosen.evidence or any(name in os.environ for name in names)):
+    chosen, visibility = choice.selection.verdicts[-1], choice.candidate.backend.visibility
+    may_be_here = chosen.evidence or any(n in os.environ for n in visibility.filters + visibility.variables)
+    if chosen.devices != 0 or chosen.absent or not may_be_here:
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""
     why = chosen.reason.removeprefix("pinned, though ")
@@ -326,15 +285,18 @@ def survey(
     """
     load = load or loader(settings, isolated=True)
     judge = Prober(settings, isolated=True, autoload=autoload)
-    candidates = discovery.find(None, settings, load)
+    candidates = find_candidates(None, settings, load)
     clashes = _conflicts(candidates, settings)
     unprobed = Outcome(Status.NOT_PROBED, "installed, and not probed")
-    verdicts = {c: verdict(c, clashes[c]) if c in clashes else judge.inspect(c, unprobed) for c in candidates}
+    verdicts = {
+        c: Verdict.of(c, clashes[c]) if c in clashes else judge.inspect(c, unprobed) for c in candidates
+    }
     missing = missing_plugins(c.name for c in candidates)
-    pinned = discovery.find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
+    pinned = find_candidates(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
         return Survey(tuple(verdicts.values()), None, missing, candidates, pinned)
-    unsettled = [candidate for candidate, first in verdicts.items() if _says_more(candidate, first)]
+    # Probing says more of these than the verdict that was had without.
+    unsettled = [c for c, v in verdicts.items() if v.status is Status.NOT_PROBED or can_be_broken(c, v)]
     if unsettled:
         from accel_core._support import child  # here, as on most machines nothing is left to probe
 
@@ -342,13 +304,7 @@ def survey(
         verdicts |= zip(unsettled, probed, strict=True)
 
     def find(pin: Pin | None) -> Candidates:
-        return candidates if pin is None else discovery.find(pin, settings, load)
+        return candidates if pin is None else find_candidates(pin, settings, load)
 
     choice = select(settings, find=find, judge=judge)
     return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)
-
-
-def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
-    """Whether probing says more of a candidate than the verdict that was had without."""
-    doubtful = first.status is Status.NO_DEVICE and can_be_broken(candidate)
-    return doubtful or first.status is Status.NOT_PROBED

@@ -192,27 +192,21 @@ def _mounted(version: int, controller: str, path: str, root: str) -> tuple[str, 
     """Give the mount point of the groups, and the folders from there down to the group `path`.
 
     In a container it is often not the root group that is mounted, and one that `path` is not below: then its
-    limits are the nearest that can be read. Of several mounts the one that shows most groups counts.
+    limits are the nearest that can be read. Of several mounts the one that shows most groups counts; where
+    none is listed, the usual one.
     """
-    mounts = list(_mounts(version, controller, root))
-    shown = [(mount, parts) for top, mount in mounts if (parts := _partsbelow(path, top)) is not None]
-    return max(shown, key=lambda candidate: len(candidate[1]), default=(mounts[0][1], []))
-
-
-def _mounts(version: int, controller: str, root: str) -> Iterator[tuple[str, str]]:
-    """`(group, folder)` of each mount of the controller; the usual ones where none is listed."""
-    listed = False
+    mounts = []
     for line in read_text("/proc/self/mountinfo", root).splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         # Version 1 has a mount for each controller, or for several, which the last field names.
-        wanted = kind[0] == ("cgroup2" if version == 2 else "cgroup")
-        wanted = wanted and (version == 2 or controller in kind[-1].split(","))
-        if wanted and len(fields) > 4:
-            listed = True
-            yield _unescape(fields[3]), _unescape(fields[4])
-    if not listed:
-        yield "/", "/sys/fs/cgroup" if version == 2 else f"/sys/fs/cgroup/{controller}"
+        its_own = version == 2 or controller in kind[-1].split(",")
+        if kind[0] == ("cgroup2" if version == 2 else "cgroup") and its_own and len(fields) > 4:
+            mounts.append((_unescape(fields[3]), _unescape(fields[4])))
+    if not mounts:
+        mounts = [("/", "/sys/fs/cgroup" if version == 2 else f"/sys/fs/cgroup/{controller}")]
+    shown = [(mount, parts) for top, mount in mounts if (parts := _partsbelow(path, top)) is not None]
+    return max(shown, key=lambda candidate: len(candidate[1]), default=(mounts[0][1], []))
 
 
 def _unescape(text: str) -> str:

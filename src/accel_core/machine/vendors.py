@@ -19,34 +19,30 @@ from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import read
 
 
-class KnownHardware(NamedTuple):
-    """An accelerator found on this machine, and the plugin that drives it."""
+class Vendor(NamedTuple):
+    """One kind of device, and what on a machine belongs to it alone."""
 
     #: For people: `"NVIDIA GPU"`.
     label: str
     #: Name of the backend: `"cuda"`.
     backend: str
-    #: The first-party distribution that brings it: `"accel-cuda"`.
-    distribution: str
-    evidence: Evidence
-    #: A part of the processor. Most machines with one were not bought to train on it.
-    integrated: bool = False
-
-
-class Vendor(NamedTuple):
-    """One kind of device, and what on a machine belongs to it alone."""
-
-    label: str
-    backend: str
     nodes: tuple[str, ...] = ()
     pci: tuple[str, ...] = ()
     platform: str = ""
+    #: A part of the processor. Most machines with one were not bought to train on it.
     integrated: bool = False
     #: Variables that name the folders of the vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
     #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py.
     toolkit: tuple[str, ...] = ()
     #: Which of the PCI functions that fit `pci` count.
     counts: Callable[[PciDevice], bool] = lambda _: True
+    #: What of it was found on this machine.
+    evidence: Evidence = Evidence()
+
+    @property
+    def distribution(self) -> str:
+        """Our distribution that brings the backend: `"accel-cuda"`."""
+        return f"accel-{self.backend}"
 
 
 def _is_integrated_intel(device: PciDevice) -> bool:
@@ -123,7 +119,7 @@ VENDORS = (
 )  # fmt: skip
 
 #: Which distribution of ours brings a backend: `"cuda"` is in `"accel-cuda"`.
-FIRST_PARTY: Mapping[str, str] = {vendor.backend: f"accel-{vendor.backend}" for vendor in VENDORS}
+FIRST_PARTY: Mapping[str, str] = {vendor.backend: vendor.distribution for vendor in VENDORS}
 
 #: Where our distributions lie in the repository.
 FOLDERS: Mapping[str, str] = {
@@ -177,8 +173,8 @@ def _place(name: str) -> str:
     return f"{path}/{folder}".rstrip("/") if here else name
 
 
-def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
-    """The accelerators on this machine for which a first-party plugin exists or is planned."""
+def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
+    """The accelerators on this machine for which a first-party plugin exists, each with its evidence."""
     linux = machine.on_linux()
     bus = devices.pci_devices(root) if linux else ()
     nodes = devices.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()
@@ -190,10 +186,7 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
             "Apple silicon" if vendor.platform and machine.platform_matches((vendor.platform,)) else "",
         )
         if evidence:
-            distribution = FIRST_PARTY[vendor.backend]
-            present.append(
-                KnownHardware(vendor.label, vendor.backend, distribution, evidence, vendor.integrated)
-            )
+            present.append(vendor._replace(evidence=evidence))
     return tuple(present)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ SIMULATED = {name: "generic" if name in ("acme", "plain") else name for name in 
 _KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "level", "reached", "score")
 
 
-def run_card(backend: str, environ: Mapping[str, str], expected: Path | None = None) -> dict[str, Any]:
+def run_card(
+    backend: str, environ: Mapping[str, str], expected: Path | None = None, only: Iterable[str] = ()
+) -> dict[str, Any]:
     """What `accel verify BACKEND` says, as a record keeps it. Raises `AssertionError` where it cannot run."""
     command = [
         sys.executable, "-m", "accel_core", "verify", backend, "--level", str(LEVEL), "--json",
-        *(["--expected", str(expected)] if expected else []),
+        *(["--expected", str(expected)] if expected else []), *(f"--check={name}" for name in only),
     ]  # fmt: skip
     done = subprocess.run(
         command, env=dict(environ), capture_output=True, text=True, timeout=600, check=False

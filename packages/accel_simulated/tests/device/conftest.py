@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ from accel_tests.on_simulated import run_on
 from accel_tests.tools import TREE
 
 from accel_simulated import DEVICES, CannotBuildError, build
+
+sys.path.append(str(Path(__file__).parent))  # simulated_checks
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +37,7 @@ def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[s
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
     return lambda vendor: once(
-        f"life-{vendor}",
-        lambda: simulated(vendor, function, vendor, timeout=300).answer,
+        f"life-{vendor}", lambda: simulated(vendor, function, vendor, timeout=300).answer
     )
 
 
@@ -64,11 +66,7 @@ def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]
     def train(vendor: str, name: str, path: Sequence[Path] = ()) -> dict[str, Any]:
         # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
         # One thread: several trainings at once are on the cores.
-        variables = {
-            "DS_ACCELERATOR": name,
-            "ACCEL_SIMULATE_RANDOM": "host",
-            "OMP_NUM_THREADS": "1",
-        }
+        variables = {"DS_ACCELERATOR": name, "ACCEL_SIMULATE_RANDOM": "host", "OMP_NUM_THREADS": "1"}
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
         run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
         report: dict[str, Any] = run.answer

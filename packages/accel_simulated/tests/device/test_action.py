@@ -34,20 +34,8 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
             continue
         asks = {name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value) for name, value in step["env"].items()}
         own = {name: given[found[1]] for name, found in asks.items() if found}
-        variables = {
-            **without("ACCEL_"),
-            **{name: str(file) for name, file in written.items()},
-            **own,
-        }
-        command = [
-            "bash",
-            "--noprofile",
-            "--norc",
-            "-eo",
-            "pipefail",
-            "-c",
-            step["run"],
-        ]
+        variables = {**without("ACCEL_"), **{name: str(file) for name, file in written.items()}, **own}
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         said.append(done.stdout + done.stderr)
         if done.returncode:
@@ -55,9 +43,7 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
     return said, dict(line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines())
 
 
-def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(
-    tmp_path: Path,
-) -> None:
+def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_path: Path) -> None:
     said, variables = _run(tmp_path, sys.executable, "acme:3")
     assert len(said) == 2, said
     assert "simdev_privateuse1-" in said[1]

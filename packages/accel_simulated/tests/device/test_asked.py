@@ -26,10 +26,7 @@ print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_p
 
 @pytest.mark.parametrize(
     ("device", "name", "kind", "product"),
-    [
-        ("acme", "generic", "PrivateUse1", "Simulated ACME"),
-        ("cuda", "cuda", "CUDA", "Simulated CUDA"),
-    ],
+    [("acme", "generic", "PrivateUse1", "Simulated ACME"), ("cuda", "cuda", "CUDA", "Simulated CUDA")],
 )
 def test_the_command_gives_the_device_to_all_that_it_starts(
     device: str, name: str, kind: str, product: str

@@ -45,9 +45,7 @@ def measured(simulated: Callable[..., Any], tmp_path: Path) -> Callable[..., dic
     return run
 
 
-def test_everything_is_measured_and_three_ranks_share_two_devices(
-    measured: Callable[..., Any],
-) -> None:
+def test_everything_is_measured_and_three_ranks_share_two_devices(measured: Callable[..., Any]) -> None:
     rows = measured("acme", "--ranks", "3")
     assert {name: row["reason"] for name, row in rows.items() if row["value"] is None} == {}
     assert rows["copy.both_ways"]["work"] == 2 * 65536
@@ -57,9 +55,7 @@ def test_everything_is_measured_and_three_ranks_share_two_devices(
     assert rows["collective.all_reduce"]["work"] == pytest.approx(4 / 3 * 4096)
 
 
-def test_what_a_device_lacks_is_a_row_with_the_reason(
-    measured: Callable[..., Any],
-) -> None:
+def test_what_a_device_lacks_is_a_row_with_the_reason(measured: Callable[..., Any]) -> None:
     rows = measured("plain", "--ranks", "1")
     locked = "simulated_plain gives no page-locked memory"
     assert {name: row["reason"] for name, row in rows.items() if row["value"] is None} == {

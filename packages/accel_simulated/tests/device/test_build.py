@@ -48,10 +48,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(
-        CannotBuildError,
-        match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH",
-    ):
+    with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
         build("HPU")
 
 
@@ -91,10 +88,7 @@ def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", str(tmp_path))
     assert building.compiler() == [script]  # which is called c++
     Path(script).unlink()
-    with pytest.raises(
-        CannotBuildError,
-        match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one",
-    ):
+    with pytest.raises(CannotBuildError, match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one"):
         building.compiler()
 
 
@@ -164,8 +158,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     made.parent.rename(folder / "for-another-torch")
     for kind in ("HPU", "XPU"):
         with pytest.raises(
-            CannotBuildError,
-            match=rf"compiler.* has no library for {kind}, torch .* would be /",
+            CannotBuildError, match=rf"compiler.* has no library for {kind}, torch .* expected /"
         ):
             build(kind)
     assert not (tmp_path / "empty").exists()
@@ -187,10 +180,7 @@ def test_built_ahead_and_damaged(
         made.unlink,
     ):
         damage()
-        with pytest.raises(
-            accel_core.OpCacheError,
-            match=r"is not what was built: .* again, with a comp",
-        ):
+        with pytest.raises(accel_core.OpCacheError, match=r"is not what was built: .* again, with a comp"):
             build("HPU")
         assert ahead("HPU", tmp_path / "ahead") == made  # as the error says
         assert build("HPU") == made
@@ -220,25 +210,10 @@ def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     tools.mkdir()
     (tools / "python").symlink_to(sys.executable)
     variables = clean_environment() | {"ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")}
-    variables |= {
-        "PATH": str(tools),
-        "HOME": str(tmp_path / "home"),
-        "ACCEL_CACHE": str(tmp_path / "cache"),
-    }
+    variables |= {"PATH": str(tools), "HOME": str(tmp_path / "home"), "ACCEL_CACHE": str(tmp_path / "cache")}
     variables.pop("CXX", None)
     report = tmp_path / "report.json"
-    words = [
-        "-m",
-        "accel_core",
-        "simulate",
-        "--report",
-        str(report),
-        "acme:2",
-        "--",
-        "python",
-        "-c",
-        RUNS,
-    ]
+    words = ["-m", "accel_core", "simulate", "--report", str(report), "acme:2", "--", "python", "-c", RUNS]
     ended = run_python(words, variables)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(report.read_text())["notes"] == []

@@ -43,28 +43,11 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     except CannotBuildError as error:
         pytest.skip(str(error))
     (tmp_path / "test_it.py").write_text(TESTS)
-    words = [
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "--accel=acme:3,plain",
-        str(tmp_path),
-    ]
+    words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--accel=acme:3,plain", str(tmp_path)]
     ended = run_python(words, clean_environment())
     assert ended.returncode == 1, ended.stdout + ended.stderr
     table = [line.split() for line in ended.stdout.splitlines()[-3:]]
-    assert table[0] == [
-        "simulated",
-        "passed",
-        "failed",
-        "error",
-        "skipped",
-        "seconds",
-        "status",
-    ]
+    assert table[0] == ["simulated", "passed", "failed", "error", "skipped", "seconds", "status"]
     assert [(row[:5], row[6]) for row in table[1:]] == [
         (["acme:3", "2", "0", "0", "2"], "0"), (["plain", "1", "1", "0", "2"], "1"),
     ]  # fmt: skip
@@ -85,15 +68,9 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     [
         ("acmee", "the device 'acmee': 'acmee' is not simulated; .* mean acme\\?"),
         # Before any of them runs.
-        (
-            "plain,acme:0",
-            "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\.",
-        ),
+        ("plain,acme:0", "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\."),
         (", ", "the device ', ': ',' is not simulated"),
-        (
-            "cuda",
-            "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it",
-        ),
+        ("cuda", "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it"),
     ],
 )
 def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Path) -> None:
@@ -104,9 +81,7 @@ def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Pat
 
 
 @pytest.mark.nightly(reason="starts pytest for an option beside a variable")
-def test_an_option_without_a_count_takes_what_is_simulated_already(
-    tmp_path: Path,
-) -> None:
+def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path: Path) -> None:
     """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
     variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}
     ended = run_python(["-m", "pytest", "--accel", "acme", str(tmp_path)], variables)

@@ -18,5 +18,5 @@ pytestmark = pytest.mark.slow
 def test_what_is_known_and_torchs_names(simulated: Callable[..., Any]) -> None:
     """Exact answers, also beside torch.accelerator's; what every device promises is in `test_cards.py`."""
     answers = simulated("acme", "simulated_checks.known:of_torch_accelerator", "acme", timeout=300).answer
-    assert len(answers) > 45
+    assert len(answers) > 30
     assert {member: problem for member, problem in answers.items() if problem} == {}

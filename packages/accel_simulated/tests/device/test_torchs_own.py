@@ -44,13 +44,7 @@ def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None
 def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(
     vendor: str, simulated: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run = simulated(
-        vendor,
-        "simulated_checks.sharded:everything",
-        vendor,
-        str(tmp_path),
-        processes=2,
-    )
+    run = simulated(vendor, "simulated_checks.sharded:everything", vendor, str(tmp_path), processes=2)
     for rank, told in enumerate(run.answers):
         assert told.pop("backend") == {"acme": "acme:accl", "cuda": "cuda:nccl"}[vendor]
         assert told.pop("device") == f"{vendor}:{rank}"
@@ -89,10 +83,6 @@ def test_data_parallel_copies_among_devices(simulated: Callable[..., Any]) -> No
         "gradient": [[20.0, 25.0]],
         "scattered": [["cuda:1", [0.0]], ["cuda:0", [1.0, 2.0]]],
         "into": [["cuda:1", [0.0, 1.0]], ["cuda:0", [2.0]]],
-        "broadcast": [
-            ["cuda:0", [0.0, 1.0, 2.0]],
-            ["cuda:1", [0.0, 1.0, 2.0]],
-            ["cuda:1", [0.0, 1.0, 2.0]],
-        ],
+        "broadcast": [["cuda:0", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]]],
         "gathered": [["cpu", [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]], ["cpu", [0.0, 1.0, 2.0]]],
     }

@@ -8,8 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -29,7 +29,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-WILD = """
+#: A backend whose members hang, end the process and lie, and one whose count starts its runtime: that sets a
+#: variable, and refuses processes that are forked later.
+DEVICES = """
 import ctypes, os, time
 import torch
 from accel_core.accelerators.cpu import CPUAccelerator
@@ -46,72 +48,8 @@ class Wild(CPUAccelerator):
         time.sleep(600)
     def export_envs(self):
         return ["A"]
-"""
-
-
-def verify(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environ = clean_environment(PYTHONPATH=str(folder), **variables)
-    command = [sys.executable, "-m", "accel_core", "verify", *words]
-    return subprocess.run(
-        command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
-    document: dict[str, Any] = json.loads(done.stdout)
-    return {row["name"]: (row["outcome"], row["message"]) for row in document["checks"]}
-
-
-@pytest.fixture
-def wild(tmp_path: Path) -> Path:
-    """A folder with an installed backend whose members hang, end the process and lie."""
-    source = declaring(arguments("wild", device_type="cpu", accelerator="accel_wild_device:Wild"))
-    modules = {"accel_wild": source, "accel_wild_device": WILD}
-    return dist_info(tmp_path, "accel-wild", "1.0", {GROUP: {"wild": "accel_wild"}}, modules)
-
-
-@pytest.mark.slow
-def test_what_hangs_and_what_dies_leaves_the_rest(wild: Path) -> None:
-    pytest.importorskip("torch")
-    kinds = (
-        "identity", "identifiers", "forwarded_variables", "host_memory", "random_module", "compile_backend",
-    )  # fmt: skip
-    named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
-    done = verify("wild", "--json", "--check-timeout", "8", *named, folder=wild)
-    assert done.returncode == 1, done.stderr
-    told = outcomes(done)
-    assert told["interface.answers.identity"] == ("passed", "")
-    assert told["interface.answers.random_module"] == ("passed", "")
-    assert told["interface.answers.identifiers"][0] == "died"
-    assert "exited with status 7" in told["interface.answers.identifiers"][1]
-    assert told["interface.answers.host_memory"][0] == "hung"
-    died = told["interface.answers.compile_backend"]
-    assert died[0] == "died"
-    assert re.search(r"killed by SIGSEGV|died of SIGSEGV", died[1]), died
-    assert re.search(r" in string_at \(.*ctypes.__init__\.py, line \d+\)$", died[1]), died
-    assert told["interface.answers.forwarded_variables"] == (
-        "failed",
-        "export_envs() has ['A']; expected prefixes of three letters or more",
-    )
-
-
-@pytest.mark.slow
-def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    source = declaring(arguments("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x"))
-    modules = {"accel_crash": source, "crash_sdk": "import ctypes; ctypes.string_at(0)"}
-    folder = dist_info(tmp_path, "accel-crash", "1.0", {GROUP: {"crash": "accel_crash"}}, modules)
-    done = verify("crash", "--json", "--level", "1", folder=folder)
-    outcome, why = outcomes(done)["interface.answers.identity"]
-    assert (done.returncode, outcome) == (2, "not run"), done.stderr
-    assert "importing crash_sdk (accel-crash 1.0)" in why
-    assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
-
-
-#: A device whose count starts its runtime: that sets a variable, and refuses processes that are forked later.
-STARTING = """
-import os
-from accel_core.accelerators.cpu import CPUAccelerator
+    def random(self):
+        return torch.get_device_module("cpu").Graph()
 
 def start():
     if os.environ.setdefault("SIM_RUNTIME", str(os.getpid())) != str(os.getpid()):
@@ -127,47 +65,85 @@ class Starting(CPUAccelerator):
 """
 
 
+def verify(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "accel_core", "verify", *words]
+    environ = clean_environment(PYTHONPATH=str(folder), **variables)
+    return subprocess.run(
+        command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def told(
+    folder: Path, *names: str, words: Sequence[str] = (), backend: str = "wild", status: int = 1
+) -> dict[str, tuple[str, str]]:
+    """Outcome and message of those checks of `interface`, by name."""
+    named = [word for name in names for word in ("--check", f"interface.{name}")]
+    done = verify(backend, "--json", *words, *named, folder=folder)
+    assert done.returncode == status, done.stderr
+    rows = json.loads(done.stdout)["checks"]
+    return {row["name"].removeprefix("interface."): (row["outcome"], row["message"]) for row in rows}
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[..., Path]:
+    """`install(name, **fields)`: a folder with that backend, whose class may be one of `DEVICES`."""
+    pytest.importorskip("torch")
+
+    def made(name: str, **fields: object) -> Path:
+        source = declaring(arguments(name, **{"device_type": "cpu", **fields}))
+        modules = {
+            f"accel_{name}": source,
+            "wild_devices": DEVICES,
+            "crash_sdk": "import ctypes; ctypes.string_at(0)",
+        }
+        return dist_info(tmp_path, f"accel-{name}", "1.0", {GROUP: {name: f"accel_{name}"}}, modules)
+
+    return made
+
+
+@pytest.mark.slow
+def test_what_hangs_and_what_dies_leaves_the_rest(install: Callable[..., Path]) -> None:
+    kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "vendor_defaults",
+             "random_module", "compile_backend")  # fmt: skip
+    names = [f"answers.{kind}" for kind in kinds]
+    found = told(install("wild", accelerator="wild_devices:Wild"), *names, words=("--check-timeout", "20"))
+    assert found["answers.identity"] == found["answers.vendor_defaults"] == ("passed", "")
+    assert found["answers.identifiers"][0] == "died"
+    assert "exited with status 7" in found["answers.identifiers"][1]
+    assert found["answers.host_memory"][0] == "hung"
+    outcome, why = found["answers.compile_backend"]
+    assert outcome == "died"
+    assert re.search(r"(killed by|died of) SIGSEGV", why), why
+    assert re.search(r" in string_at \(.*ctypes.__init__\.py, line \d+\)$", why), why
+    assert found["answers.forwarded_variables"] == (
+        "failed", "export_envs() has ['A']; expected prefixes of three letters or more",
+    )  # fmt: skip
+    # As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked.
+    asked = "torch asks the device's module for it: give torch.cpu a Graph"
+    why = f"AttributeError: module 'torch.cpu' has no attribute 'Graph'. {asked}"
+    assert found["answers.random_module"] == ("failed", why)
+
+
+@pytest.mark.slow
+def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install: Callable[..., Path]) -> None:
+    folder = install("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x")
+    found = told(folder, "answers.identity", backend="crash")
+    outcome, why = found["answers.identity"]
+    assert outcome == "not run"
+    assert "importing crash_sdk (accel-crash 1.0)" in why
+    assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("declared", [False, True])
-def test_what_the_declaration_cures_names_its_field(tmp_path: Path, *, declared: bool) -> None:
-    pytest.importorskip("torch")
+def test_what_the_declaration_cures_names_its_field(install: Callable[..., Path], *, declared: bool) -> None:
     field = {"in_torch": InTorch(in_child="count")} if declared else {}
-    source = declaring(arguments("sim", device_type="cpu", accelerator="sim_device:Starting", **field))
-    modules = {"accel_sim": source, "sim_device": STARTING}
-    folder = dist_info(tmp_path, "accel-sim", "1.0", {GROUP: {"sim": "accel_sim"}}, modules)
-    kinds = ("making_starts_no_device", "making_keeps_the_environment")
-    named = [word for kind in kinds for word in ("--check", f"interface.traces.{kind}")]
-    for outcome, why in outcomes(verify("sim", "--json", *named, folder=folder)).values():
+    folder = install("sim", accelerator="wild_devices:Starting", **field)
+    names = ("traces.making_starts_no_device", "traces.making_keeps_the_environment")
+    for outcome, why in told(folder, *names, backend="sim", status=not declared).values():
         assert outcome == ("passed" if declared else "failed"), why
-        assert declared or why.endswith(
-            "; if device_count() starts the device, declare InTorch(in_child='count')"
-        ), why
-
-
-@pytest.mark.slow
-def test_what_torch_asks_the_devices_module_for_is_named(tmp_path: Path) -> None:
-    """As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked."""
-    pytest.importorskip("torch")
-    source = declaring(arguments("sim", device_type="cpu", accelerator="sim_device:Bare"))
-    device = (
-        "import torch\nfrom accel_core.accelerators.cpu import CPUAccelerator\n"
-        "class Bare(CPUAccelerator):\n"
-        "    def export_envs(self):\n        return torch.get_device_module('cpu').Graph()\n"
-    )
-    folder = dist_info(
-        tmp_path,
-        "accel-sim",
-        "1.0",
-        {GROUP: {"sim": "accel_sim"}},
-        {"accel_sim": source, "sim_device": device},
-    )
-    done = verify("sim", "--json", "--check", "interface.answers.forwarded_variables", folder=folder)
-    outcome, why = outcomes(done)["interface.answers.forwarded_variables"]
-    assert outcome == "failed"
-    assert why == (
-        "AttributeError: module 'torch.cpu' has no attribute 'Graph'. torch asks the device's module for it: "
-        "give torch.cpu a Graph"
-    )
+        cure = "; if device_count() starts the device, declare InTorch(in_child='count')"
+        assert declared or why.endswith(cure), why
 
 
 @pytest.mark.parametrize(
@@ -181,34 +157,30 @@ def test_what_torch_asks_the_devices_module_for_is_named(tmp_path: Path) -> None
 )
 def test_only_a_devices_module_is_to_be_given_something(words: str, more: str) -> None:
     pytest.importorskip("torch")
-    told = _asked_for(words)
-    assert told.rpartition(": ")[2] == more
+    assert _asked_for(words).rpartition(": ")[2] == more
 
 
 @pytest.mark.slow
-def test_what_the_vendors_file_says(wild: Path) -> None:
-    pytest.importorskip("torch")
-    file = wild / "verify.toml"
+def test_what_the_vendors_file_says(install: Callable[..., Path]) -> None:
+    folder = install("wild", accelerator="wild_devices:Wild")
+    file = folder / "verify.toml"
     file.write_text(
         '[skip]\n"interface.answers.identifiers" = "it ends the process"\n'
         '[fails]\n"interface.answers.forwarded_variables" = "one letter is enough"\n'
         '"interface.answers.identity" = "it does not"\n'
     )
-    kinds = ("identity", "identifiers", "forwarded_variables")
-    named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
-    named += ["--check", "interface.traces.making_keeps_torchs_settings"]
-    done = verify("wild", "--json", "--expected", str(file), *named, folder=wild)
-    assert outcomes(done) == {
-        "interface.answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
-        "interface.answers.identifiers": ("skipped", "it ends the process"),
-        "interface.answers.forwarded_variables": ("expected failure", "one letter is enough"),
-        "interface.traces.making_keeps_torchs_settings": (
+    names = [f"answers.{kind}" for kind in ("identity", "identifiers", "forwarded_variables")]
+    names.append("traces.making_keeps_torchs_settings")
+    assert told(folder, *names, words=("--expected", str(file))) == {
+        "answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
+        "answers.identifiers": ("skipped", "it ends the process"),
+        "answers.forwarded_variables": ("expected failure", "one letter is enough"),
+        "traces.making_keeps_torchs_settings": (
             "failed",
             "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
         ),
     }
-    assert done.returncode == 1
-    refused = verify("wild", "--certify", "--expected", str(file), folder=wild)
+    refused = verify("wild", "--certify", "--expected", str(file), folder=folder)
     assert refused.returncode == 2
     assert "[skip]" in refused.stderr
 
@@ -269,26 +241,25 @@ def test_a_level_of_which_nothing_passed_is_not_reached() -> None:
     assert card(Outcome.FAILED).reached == 3
 
 
-def test_single_checks_are_not_certified(tmp_path: Path) -> None:
-    done = verify("cpu", "--certify", "--check", "declaration.hooks_fit", folder=tmp_path)
-    assert done.returncode == 2
-    assert "leave --check out" in done.stderr
-
-
-def test_what_is_not_installed_could_not_run(tmp_path: Path) -> None:
-    done = verify("nobody", folder=tmp_path)
-    assert done.returncode == 2
-    assert "accel verify nobody: no installed distribution declares nobody" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
+        (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
+        pytest.param(  # without the device a simulated one is named
+            ("mlu", "--check", "interface.answers.identity"), 1, "accel simulate mlu -- accel verify mlu",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_says_why(tmp_path: Path, words: tuple[str, ...], status: int, said: str) -> None:
+    if "mlu" in words:
+        pytest.importorskip("torch")
+        pytest.importorskip("accel_simulated")
+    done = verify(*words, folder=tmp_path)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_without_the_device_a_simulated_one_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("accel_simulated")
-    done = verify("mlu", "--check", "interface.answers.identity", folder=tmp_path)
-    assert done.returncode == 1
-    assert "accel simulate mlu -- accel verify mlu" in done.stdout
 
 
 @pytest.mark.parametrize(

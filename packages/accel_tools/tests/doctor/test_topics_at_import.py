@@ -66,21 +66,10 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
     """One that raises when it is called, one that ends the process, one that is well after that one."""
     world.module("vllm", "")
     world.module("triton", "")
-    acts(
-        world,
-        "aurora-vllm",
-        "vllm.platform_plugins",
-        "def register(): raise OSError('libaurora.so')",
-        "register",
-    )
+    fails = "def register(): raise OSError({!r})"
+    acts(world, "aurora-vllm", "vllm.platform_plugins", fails.format("libaurora.so"), "register")
     acts(world, "borealis-triton", "triton.backends", "import os; os._exit(3)")
-    acts(
-        world,
-        "calima-vllm",
-        "vllm.general_plugins",
-        "def register(): raise OSError('not called')",
-        "register",
-    )
+    acts(world, "calima-vllm", "vllm.general_plugins", fails.format("not called"), "register")
     acts(world, "derecho-verl", "verl.plugins", "raise OSError('nobody reads it')")
     found = said(ACCEL_PROBE_TIMEOUT="10")
     named = {f.what: f for f in found if f.code == "at-import.group"}

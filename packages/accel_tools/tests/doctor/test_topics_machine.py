@@ -128,7 +128,7 @@ def test_code_for_a_gpu(capability, has, missing):
 def test_a_device_without_its_plugin(said, world, monkeypatch):
     """As the choice says it, from metadata alone."""
     evidence = devices.Evidence(("/dev/davinci0",))
-    known = vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", evidence)
+    known = vendors.Vendor("Ascend NPU", "npu", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     finding = said(CPU_BUILD)["machine.no-plugin"]
     step = vendors.sourced("pip install accel-npu")
@@ -166,7 +166,7 @@ def test_what_the_control_group_leaves(said, computer):
 
 def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, monkeypatch):
     evidence = devices.Evidence((), ("10de:2335 at 0000:17:00.0",))
-    known = vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", evidence)
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     monkeypatch.setattr(topic, "torch_build", lambda: CPU_BUILD)
 

@@ -29,33 +29,34 @@ def said(**variables: str):
     return list(TOPIC.examine(Visit(read(variables), variables)))
 
 
+def only(level: Level, code: str, **variables: str):
+    """The one finding, which is of that level and code."""
+    [finding] = said(**variables)
+    assert (finding.level, finding.code) == (level, f"privateuse1.{code}")
+    return finding
+
+
 def test_nobody_and_one(torch_world):
-    [nobody] = said()
-    assert (nobody.level, nobody.code) == (Level.OK, "privateuse1.unwanted")
+    only(Level.OK, "unwanted")
     wants(torch_world, "aurora", 600)
-    [one] = said()
-    assert (one.level, one.code, one.about) == (Level.OK, "privateuse1.one", "aurora")
+    one = only(Level.OK, "one")
+    assert one.about == "aurora"
     assert "aurora (accel-aurora 1.0), which is chosen, gets it" in one.what
-    [free] = said(DS_ACCELERATOR="cpu")
-    assert (free.level, free.code) == (Level.OK, "privateuse1.one")
-    assert "cpu is chosen, which leaves it free" in free.what
+    assert "cpu is chosen, which leaves it free" in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
 
 
 def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "aurora", 600)
     wants(torch_world, "borealis", 300)
-    [finding] = said()
-    assert (finding.level, finding.code) == (Level.WARNING, "privateuse1.several")
-    assert finding.what.startswith(
-        "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
-    )
+    finding = only(Level.WARNING, "several")
+    gets = "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
+    assert finding.what.startswith(gets)
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
     assert list(finding.facts) == ["aurora (accel-aurora 1.0)", "borealis (accel-borealis 1.0)"]
-    [pinned] = said(DS_ACCELERATOR="borealis")
+    pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
     assert "borealis (accel-borealis 1.0), which is chosen" in pinned.what
-    [blocked] = said(ACCEL_BLOCK="aurora")
-    assert (blocked.level, blocked.about) == (Level.OK, "borealis")
+    assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 
 def test_torchs_autoload_may_give_it_to_another_one(torch_world):
@@ -68,8 +69,7 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     )  # fmt: skip
     assert "gives the slot to torch-aurora 2.13" in autoload.what
     assert autoload.step == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
-    [only] = said(DS_ACCELERATOR="aurora")
-    assert only.code == "privateuse1.several"
+    only(Level.WARNING, "several", DS_ACCELERATOR="aurora")
 
 
 def registers(world, name: str, source: str, *, requires: str = "torch>=2.4") -> None:
@@ -77,13 +77,8 @@ def registers(world, name: str, source: str, *, requires: str = "torch>=2.4") ->
     world.distribution(f"torch-{name}", "0.2")
     world.module(f"torch_{name}.__init__", source)
     info = next(world.site.glob(f"torch*{name}-0.2.dist-info"))
-    headers = {
-        "Metadata-Version": "2.1",
-        "Name": f"torch-{name}",
-        "Version": "0.2",
-        "Requires-Dist": requires,
-    }
-    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in headers.items()))
+    headers = f"Metadata-Version: 2.1\nName: torch-{name}\nVersion: 0.2\nRequires-Dist: {requires}\n"
+    (info / "METADATA").write_text(headers)
     (info / "RECORD").write_text(f"torch_{name}/__init__.py,,\n{info.name}/METADATA,,\n")
 
 
@@ -105,7 +100,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         "its plugin: accel new"
     )
     torch_world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))
-    assert [finding.code for finding in said()] == ["privateuse1.one"]
+    only(Level.OK, "one")
 
 
 def test_list_and_why_name_it_too_once(accel):

@@ -39,89 +39,54 @@ def said(torch_world, monkeypatch):
     return examined
 
 
-def test_nothing_is_set(said, torch_world):
-    torch_world.backend("npu", **NPU)
-    [finding] = said(2)
-    assert (finding.level, finding.code) == (Level.OK, "visible-devices.unset")
-    assert finding.facts == {"npu": "NPU_VISIBLE_DEVICES"}
+OK, WARNING, ERROR = Level.OK, Level.WARNING, Level.ERROR
+NONE = "this machine has 2: name 0 or 1, or unset NPU_VISIBLE_DEVICES"
+BOTH = Visibility(("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending")
+#: More fields of the declaration, nodes of the machine, NPU_VISIBLE_DEVICES, and what is found: level, code,
+#: words of the finding, next step.
+FOUND = [
+    ({}, 2, None, OK, "unset", "", ""),
+    ({}, 4, "1,3", OK, "mapped", "NPU_VISIBLE_DEVICES='1,3' shows 2 of 4 devices", ""),
+    # Ids that the vendor drops without a word.
+    ({}, 1, "0,99", WARNING, "dropped", "there is no device 99", "export NPU_VISIBLE_DEVICES=0"),
+    ({}, 4, "0, 1", WARNING, "dropped", "='0, 1': ' 1' ends the list", "export NPU_VISIBLE_DEVICES=0,1"),
+    # The nodes tell nothing, and the vendor counts two.
+    ({"visibility": Visibility(("NPU_VISIBLE_DEVICES",))}, 0, "0,1,2", WARNING, "fewer",
+     "='0,1,2' names 3 devices, but the vendor sees 2", None),
+    ({}, 2, "", WARNING, "none", "='' hides every device", NONE),
+    ({}, 2, "1,1", WARNING, "none", "='1,1' hides every device: the ids must ascend", NONE),
+    ({}, 2, "7", WARNING, "none", "='7' hides every device: there is no device 7, ", NONE),
+    # Devices that the runtime alone knows, of which none is left: no empty list is to be written.
+    ({"hardware": Hardware(), "accelerator": "none_device:Simulated"}, 0, "99", WARNING, "fewer",
+     "='99' names 1 device, but the vendor sees none", "unset NPU_VISIBLE_DEVICES"),
+    ({"visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="modules"), "extra": NO_DEVICE}, 2, "0,x,1",
+     ERROR, "malformed", "", "export NPU_VISIBLE_DEVICES=0,1"),
+    ({"hardware": Hardware(pci_ids=("19e5:d802",))}, 0, "", OK, "no-effect", "", ""),
+    ({"visibility": BOTH}, 2, "1", WARNING, "overruled", "", "unset CUDA_VISIBLE_DEVICES"),
+]  # fmt: skip
+FACTS = {
+    "unset": {"npu": "NPU_VISIBLE_DEVICES"},
+    "no-effect": {"NPU_VISIBLE_DEVICES": "''"},
+    "mapped": {
+        "NPU_VISIBLE_DEVICES": "'1,3'", "physical 0": "not seen", "physical 1": "npu:0",
+        "physical 2": "not seen", "physical 3": "npu:1", "devices that the vendor counts": "2",
+    },
+}  # fmt: skip
 
 
-def test_the_table_of_physical_and_logical_numbers(said, torch_world):
-    torch_world.backend("npu", **NPU)
-    [finding] = said(4, NPU_VISIBLE_DEVICES="1,3")
-    assert (finding.level, finding.code, finding.about) == (Level.OK, "visible-devices.mapped", "npu")
-    assert finding.what == "NPU_VISIBLE_DEVICES='1,3' shows 2 of 4 devices"
-    assert list(finding.facts.items()) == [
-        ("NPU_VISIBLE_DEVICES", "'1,3'"), ("physical 0", "not seen"), ("physical 1", "npu:0"),
-        ("physical 2", "not seen"), ("physical 3", "npu:1"), ("devices that the vendor counts", "2"),
-    ]  # fmt: skip
-
-
-def test_ids_that_the_vendor_drops_without_a_word(said, torch_world):
-    torch_world.backend("npu", **NPU)
-    [finding] = said(1, NPU_VISIBLE_DEVICES="0,99")
-    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.dropped")
-    assert "there is no device 99" in finding.what
-    assert finding.step == "export NPU_VISIBLE_DEVICES=0"
-    [finding] = said(4, NPU_VISIBLE_DEVICES="0, 1")
-    assert finding.what == "NPU_VISIBLE_DEVICES='0, 1': ' 1' ends the list"
-    assert finding.step == "export NPU_VISIBLE_DEVICES=0,1"
-
-
-def test_fewer_devices_than_were_asked_for(said, torch_world):
-    """The nodes tell nothing, and the vendor counts two."""
-    torch_world.backend("npu", **{**NPU, "visibility": Visibility(("NPU_VISIBLE_DEVICES",))})
-    [finding] = said(0, NPU_VISIBLE_DEVICES="0,1,2")
-    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.fewer")
-    assert finding.what == "NPU_VISIBLE_DEVICES='0,1,2' names 3 devices, but the vendor sees 2"
-
-
-def test_everything_is_hidden(said, torch_world):
-    torch_world.backend("npu", **NPU)
-    for value, why in (("", ""), ("1,1", ": the ids must ascend"), ("7", ": there is no device 7, ")):
-        [finding] = said(2, NPU_VISIBLE_DEVICES=value)
-        assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.none")
-        assert finding.what.startswith(f"NPU_VISIBLE_DEVICES={value!r} hides every device{why}")
-        assert finding.step == "this machine has 2: name 0 or 1, or unset NPU_VISIBLE_DEVICES"
-
-
-def test_of_devices_that_the_runtime_alone_knows_none_is_left(said, torch_world):
+@pytest.mark.parametrize(("fields", "nodes", "value", "level", "code", "what", "step"), FOUND)
+def test_what_is_found(said, torch_world, fields, nodes, value, level, code, what, step):
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend("npu", accelerator="none_device:Simulated", **{**NPU, "hardware": Hardware()})
-    [finding] = said(0, NPU_VISIBLE_DEVICES="99")
-    assert finding.what == "NPU_VISIBLE_DEVICES='99' names 1 device, but the vendor sees none"
-    assert finding.step == "unset NPU_VISIBLE_DEVICES"  # and not an empty list
-
-
-def test_a_value_that_the_vendor_refuses(said, torch_world):
-    torch_world.backend(
-        "npu",
-        **{**NPU, "visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="modules")},
-        extra=NO_DEVICE,
-    )
-    [finding] = said(2, NPU_VISIBLE_DEVICES="0,x,1")
-    assert (finding.level, finding.code) == (Level.ERROR, "visible-devices.malformed")
-    assert finding.step == "export NPU_VISIBLE_DEVICES=0,1"
-
-
-def test_variables_of_devices_that_are_not_here_change_nothing(said, torch_world):
-    torch_world.backend("npu", **{**NPU, "hardware": Hardware(pci_ids=("19e5:d802",))})
-    [finding] = said(0, NPU_VISIBLE_DEVICES="")
-    assert (finding.level, finding.code) == (Level.OK, "visible-devices.no-effect")
-    assert finding.facts == {"NPU_VISIBLE_DEVICES": "''"}
-
-
-def test_a_variable_that_another_one_overrules(said, torch_world):
-    torch_world.backend(
-        "npu",
-        **{
-            **NPU,
-            "visibility": Visibility(("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending"),
-        },
-    )
-    [finding] = said(2, NPU_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0")
-    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.overruled")
-    assert finding.step == "unset CUDA_VISIBLE_DEVICES"
+    torch_world.backend("npu", **{**NPU, **fields})
+    given = {} if value is None else {"NPU_VISIBLE_DEVICES": value}
+    if fields.get("visibility") is BOTH:
+        given["CUDA_VISIBLE_DEVICES"] = "0"
+    [finding] = said(nodes, **given)
+    assert (finding.level, finding.code) == (level, f"visible-devices.{code}")
+    assert what in finding.what
+    assert finding.step == step or step is None
+    if code in FACTS:
+        assert list(finding.facts.items()) == list(FACTS[code].items())
 
 
 def test_the_uuids_of_nvidias_driver(tmp_path):

@@ -12,12 +12,7 @@ from accel_tests.libraries import COMPILER, Libraries
 from accel_core._support.torch_import import TorchBuild
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
-from accel_tools.doctor.vendor_package import (
-    extensions,
-    misfits,
-    missing_libraries,
-    unmet_libraries,
-)
+from accel_tools.doctor.vendor_package import extensions, misfits, missing_libraries, unmet_libraries
 
 
 def install(world, name, version, module, *lines, tags=(), record=None):

@@ -147,10 +147,7 @@ def test_names_that_lead_out_of_the_folder_write_nothing(tmp_path):
 )
 def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
     monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
-    for system, folder in (
-        ("linux", machines.WSL_DRIVERS),
-        ("win32", machines.WINDOWS_DRIVERS),
-    ):
+    for system, folder in (("linux", machines.WSL_DRIVERS), ("win32", machines.WINDOWS_DRIVERS)):
         computer = Computer(tmp_path / system)
         computer.write(f"{folder}/{name}/x")
         found = seen(machines.Machine(computer.path, system, "x86_64", "3.12", "file"))

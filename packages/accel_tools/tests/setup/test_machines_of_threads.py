@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_tools.setup import builds
+from accel_tools.setup import builds, formats
 
 MACHINES = [
     json.loads(line) | {"maker": file.stem}
@@ -22,6 +22,19 @@ MACHINES = [
 ]
 PAGE = Path(__file__).parents[4] / "docs/howto/setup.md"
 _KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "nvidia_smi", "pci", "python", "system"}
+
+
+#: Where more is said, by words of the reason; each is some machine's.
+ADDRESSES = {
+    "NVIDIA's driver is not loaded": "nvidia.com", "only for 450.80.02 and newer": "nvidia.com",
+    "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
+    "are older than Arc": "get_start_xpu", "of a model that no file names": "get_start_xpu",
+    "Intel discrete GPU are for x86_64 alone": "pytorch.org", "AMD GPU are for x86_64 alone": "pytorch.org",
+    "no wheels for gfx1103": "rocm.docs.amd.com", "NVIDIA's wheels for its JetPack fit": "jetson",
+    "which packages the Intel Gaudi needs": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
+    "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
+    "no file in WSL2 has the version": "nvidia.com", "AMD has its own for WSL2": "rocm.docs.amd.com",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +52,8 @@ def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
     if wanted := answer.get("unknown"):
         assert wanted in found.unknown
         assert found.url
+        assert (found.torch, formats.command(found, "pip")) == ("", "")
+        assert all(place in found.url for words, place in ADDRESSES.items() if words in found.unknown)
     else:
         assert {key: getattr(found, key) for key in answer} == answer
         assert not found.unknown

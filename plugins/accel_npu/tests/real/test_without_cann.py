@@ -88,31 +88,6 @@ def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
     assert json.loads(ended.stdout)["chosen"] == "cpu"
 
 
-def test_why_with_a_card(without_cann):
-    ended = without_cann(accel("why", "npu", card=True), COLUMNS="200")
-    assert ended.returncode == 1
-    assert "npu (accel-npu 0.1.0): broken" in ended.stdout
-    assert LIBRARY in ended.stdout
-    assert "source" in ended.stdout
-    assert "cpu would be chosen" in ended.stdout
-
-
-def test_why_when_pinned_needs_no_card(without_cann):
-    ended = without_cann(accel("why", "npu", card=False), DS_ACCELERATOR="npu", COLUMNS="200")
-    assert ended.returncode == 1
-    assert LIBRARY in ended.stdout
-    assert "set_env.sh" in ended.stdout
-
-
-def test_the_script_that_is_there_is_named(without_cann, tmp_path):
-    script = tmp_path / "ascend-toolkit" / "set_env.sh"
-    (script.parent / "latest").mkdir(parents=True)
-    script.write_text("")
-    home = str(script.parent / "latest")
-    ended = without_cann(accel("list", "--json", card=True), ASCEND_HOME_PATH=home)
-    assert f"`source {script}`" in verdict(ended)["hint"]
-
-
 GET = """
 import json, os, warnings
 with warnings.catch_warnings(record=True) as caught:

@@ -16,22 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel_simulated import DEVICES, device
 
-__all__ = ["ROWS", "SLOW", "of", "of_life", "slow"]
+__all__ = ["SLOW", "of", "of_life", "slow"]
 
-Probe = Callable[[str], Any]
 acc = torch.accelerator
-ROWS: dict[str, Probe] = {}
-#: What takes seconds in each process: asked when the page is written alone.
-SLOW: dict[str, Probe] = {}
 #: How devices refuse: by torch, by its dispatcher, and where a name is absent.
-REFUSALS = (
-    RuntimeError,
-    AttributeError,
-    AssertionError,
-    ImportError,
-    TypeError,
-    ValueError,
-)
+REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)
 
 
 def of(vendor: str) -> dict[str, str]:
@@ -48,16 +37,11 @@ def of_life(vendor: str) -> dict[str, Any]:
     """What is offered, what `life` finds wrong, the rows, and the page's other rows: of one process."""
     from simulated_checks import life, offered
 
-    told = {} if vendor == "acme" else offered.tell(vendor)  # nobody makes it
-    return {
-        "offered": told,
-        "problems": life.run_all(vendor),
-        "rows": of(vendor),
-        "more": list(SLOW),
-    }
+    told = [] if vendor == "acme" else offered.tell(vendor)  # nobody makes it
+    return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
 
 
-def _answers(rows: dict[str, Probe], vendor: str) -> dict[str, str]:
+def _answers(rows: dict[str, Callable[[str], Any]], vendor: str) -> dict[str, str]:
     importlib.import_module(DEVICES[vendor].package)
     found = {}
     for row, probe in rows.items():
@@ -69,20 +53,6 @@ def _answers(rows: dict[str, Probe], vendor: str) -> dict[str, str]:
     return found
 
 
-def _row(name: str, into: dict[str, Probe] = ROWS) -> Callable[[Probe], Probe]:
-    def add(probe: Probe) -> Probe:
-        into[name] = probe
-        return probe
-
-    return add
-
-
-@_row("several devices, and copies between them")
-def _several(kind: str) -> bool:
-    return bool(torch.ones(2, device=f"{kind}:0").to(f"{kind}:1").sum().item() == 2)
-
-
-@_row("streams that run beside one another")
 def _streams(kind: str) -> bool:
     side = torch.Stream(device=kind)
     with device.held():
@@ -94,7 +64,6 @@ def _streams(kind: str) -> bool:
     return False
 
 
-@_row("copies that are late, from page-locked memory")
 def _late(kind: str) -> bool:
     target, source = torch.zeros(2, device=kind), torch.ones(2).pin_memory()
     side = torch.Stream(device=kind)
@@ -105,13 +74,6 @@ def _late(kind: str) -> bool:
     return waits and target.sum().item() == 2
 
 
-@_row("`record_stream`")
-def _recorded(kind: str) -> bool:
-    torch.ones(2, device=kind).record_stream(torch.Stream(device=kind))
-    return True
-
-
-@_row("events that measure")
 def _events(kind: str) -> bool:
     # torch's own class where the vendor's module has none.
     event = getattr(getattr(torch, kind), "Event", None) or (lambda **how: torch.Event(kind, **how))
@@ -123,13 +85,11 @@ def _events(kind: str) -> bool:
     return bool(start.elapsed_time(end) > 1)
 
 
-@_row("memory statistics")
 def _statistics(kind: str) -> bool:
     tensor = torch.ones(1 << 10, device=kind)
     return acc.max_memory_allocated() >= acc.memory_allocated() >= tensor.nbytes
 
 
-@_row("a limit, and `torch.OutOfMemoryError`")
 def _limit(kind: str) -> bool:
     try:
         torch.empty(device.memory + 1, dtype=torch.uint8, device=kind)
@@ -138,32 +98,17 @@ def _limit(kind: str) -> bool:
     return False
 
 
-@_row("a fraction of the memory for this process")
-def _fraction(kind: str) -> bool:
-    getattr(torch, kind).set_per_process_memory_fraction(1.0)
-    return True
-
-
-@_row("generators")
 def _generators(kind: str) -> bool:
     generator = torch.Generator(device=kind)
     one, two = (torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2))
     return torch.equal(one.cpu(), two.cpu())
 
 
-@_row("a state of random numbers for each device")
-def _states(kind: str) -> bool:
-    last = device.count - 1
-    return bool(getattr(torch, kind).get_rng_state(last).numel())
-
-
-@_row("page-locked memory, and DataLoader's")
 def _pinned(kind: str) -> bool:
     (batch,) = next(iter(DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)))
     return torch.ones(2).pin_memory().is_pinned() and batch.is_pinned()
 
 
-@_row("autocast to bfloat16, and to float16")
 def _autocast(kind: str) -> bool:
     here, found = torch.ones(2, 2, device=kind), []
     for dtype in (torch.bfloat16, torch.float16):
@@ -172,29 +117,12 @@ def _autocast(kind: str) -> bool:
     return all(found)
 
 
-@_row("float64")
-def _float64(kind: str) -> bool:
-    return torch.ones(2, dtype=torch.float64, device=kind).sum().item() == 2
-
-
-@_row("LSTM")
 def _lstm(kind: str) -> bool:
     output, _ = nn.LSTM(2, 3).to(kind)(torch.ones(1, 1, 2, device=kind))
     output.sum().backward()
     return tuple(output.shape) == (1, 1, 3)
 
 
-@_row("sparse tensors")
-def _sparse(kind: str) -> bool:
-    return bool(torch.eye(2, device=kind).to_sparse().to_dense().sum().item() == 2)
-
-
-@_row("storages made on the device")
-def _storages(kind: str) -> bool:
-    return torch.UntypedStorage(8, device=kind).device.type == kind
-
-
-@_row("graphs: `torch.accelerator.Graph`")
 def _graphs(kind: str) -> bool:
     here = torch.zeros(2, device=kind)
     side, graph = torch.Stream(device=kind), acc.Graph()
@@ -209,26 +137,16 @@ def _graphs(kind: str) -> bool:
     return here.tolist() == [2, 2]
 
 
-@_row("graphs: the vendor's class")
 def _vendors_graphs(kind: str) -> str:
     module, name = getattr(torch, kind), f"{kind.upper()}Graph"
-    if not (hasattr(module, name) and getattr(module, name)()):
-        return "no"
-    return f"`{name}`"
+    return f"`{name}`" if hasattr(module, name) and getattr(module, name)() else "no"
 
 
-@_row("streams and events: the vendor's classes")
 def _vendors_streams(kind: str) -> bool:
     module = getattr(torch, kind)
     return issubclass(module.Stream, torch.Stream) and issubclass(module.Event, torch.Event)
 
 
-@_row("properties")
-def _properties(kind: str) -> bool:
-    return getattr(torch, kind).get_device_properties(0).total_memory == device.memory
-
-
-@_row("ranges of the vendor's profiler")
 def _ranges(kind: str) -> str:
     module = getattr(torch, kind)
     for name in ("nvtx", "mstx", "cnpx", "brtx"):
@@ -239,7 +157,6 @@ def _ranges(kind: str) -> str:
     return "no"
 
 
-@_row("collectives")
 def _collectives(kind: str) -> str:
     import torch.distributed as dist
 
@@ -262,11 +179,40 @@ def _compiled(kind: str, backend: str) -> bool:
     return weight.grad is not None and weight.grad.tolist() == [2, 2, 2]
 
 
-@_row("`torch.compile`: `aot_eager`", SLOW)
-def _aot_eager(kind: str) -> bool:
-    return _compiled(kind, "aot_eager")
-
-
-@_row("`torch.compile`: inductor", SLOW)
-def _inductor(kind: str) -> bool:
-    return _compiled(kind, "inductor")
+ROWS: dict[str, Callable[[str], Any]] = {
+    "several devices, and copies between them": lambda kind: (
+        torch.ones(2, device=f"{kind}:0").to(f"{kind}:1").sum().item() == 2
+    ),
+    "streams that run beside one another": _streams,
+    "copies that are late, from page-locked memory": _late,
+    "`record_stream`": lambda kind: (
+        torch.ones(2, device=kind).record_stream(torch.Stream(device=kind)) is None
+    ),
+    "events that measure": _events,
+    "memory statistics": _statistics,
+    "a limit, and `torch.OutOfMemoryError`": _limit,
+    "a fraction of the memory for this process": lambda kind: (
+        getattr(torch, kind).set_per_process_memory_fraction(1.0) is None
+    ),
+    "generators": _generators,
+    "a state of random numbers for each device": lambda kind: (
+        getattr(torch, kind).get_rng_state(device.count - 1).numel()
+    ),
+    "page-locked memory, and DataLoader's": _pinned,
+    "autocast to bfloat16, and to float16": _autocast,
+    "float64": lambda kind: torch.ones(2, dtype=torch.float64, device=kind).sum().item() == 2,
+    "LSTM": _lstm,
+    "sparse tensors": lambda kind: torch.eye(2, device=kind).to_sparse().to_dense().sum().item() == 2,
+    "storages made on the device": lambda kind: torch.UntypedStorage(8, device=kind).device.type == kind,
+    "graphs: `torch.accelerator.Graph`": _graphs,
+    "graphs: the vendor's class": _vendors_graphs,
+    "streams and events: the vendor's classes": _vendors_streams,
+    "properties": lambda kind: getattr(torch, kind).get_device_properties(0).total_memory == device.memory,
+    "ranges of the vendor's profiler": _ranges,
+    "collectives": _collectives,
+}
+#: What takes seconds in each process: asked when the page is written alone.
+SLOW: dict[str, Callable[[str], Any]] = {
+    "`torch.compile`: `aot_eager`": lambda kind: _compiled(kind, "aot_eager"),
+    "`torch.compile`: inductor": lambda kind: _compiled(kind, "inductor"),
+}

@@ -54,10 +54,7 @@ def _step(vendor: str, backend: str | None) -> list[torch.Tensor]:
     run: Callable[..., Any] = network if backend is None else torch.compile(network, backend=backend)
     loss = run(tokens)
     loss.backward()
-    return [
-        loss.detach(),
-        *(each.grad for each in network.parameters() if each.grad is not None),
-    ]
+    return [loss.detach(), *(each.grad for each in network.parameters() if each.grad is not None)]
 
 
 def _kernels(vendor: str) -> dict[str, Any]:

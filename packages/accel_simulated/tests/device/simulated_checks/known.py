@@ -15,7 +15,6 @@ import torch
 from accel_core import Backend, InTorch, TorchAccelerator, Visibility
 from accel_simulated import VENDORS, device
 from simulated_checks import Checks, torchs_names
-from simulated_checks.torchs_names import block
 
 __all__ = ["KNOWN", "of_torch_accelerator"]
 
@@ -73,13 +72,10 @@ for _name in ("is_bf16_supported", "is_fp64_supported", "supports_graphs"):
 KNOWN.update(
     {
         "supports_nvtx_domain": lambda a: a.supports_nvtx_domain is False,
-        "device_type": lambda a: a.device_type == a.backend.device_type,
         "device_count": _is("device_count", lambda a: device.count),
         "current_device": _is("current_device", lambda a: 0),
         "total_memory": _is("total_memory", lambda a: device.memory),
         "visible_device_ids": _is("visible_device_ids", lambda a: None),
-        "visible_devices_envs": _is("visible_devices_envs", lambda a: list(a.backend.visibility.variables)),
-        "export_envs": _is("export_envs", lambda a: list(a.backend.environment.forward)),
         "communication_backend_name": _is(
             "communication_backend_name",
             lambda a: a.backend.communication_backend or device.vendor.collective or "staged",
@@ -87,21 +83,10 @@ KNOWN.update(
         "get_compile_backend": _is("get_compile_backend", _compiler),
         "supported_dtypes": _is("supported_dtypes", lambda a: [torch.float32, torch.float16, torch.bfloat16]),
         "training_dtype": _is(
-            "training_dtype",
-            lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16,
+            "training_dtype", lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16
         ),
-        "memory_summary": lambda a: f"Memory of {a.device_name(0)}" in a.memory_summary(0),
     }
 )
-
-
-@KNOWN.add
-def memory_allocated(a: Any) -> bool:
-    a.reset_peak_memory_stats()
-    before, kept = a.memory_allocated(), block(a)
-    grown, peak = a.memory_allocated(0) - before, a.max_memory_allocated(0) - before
-    del kept
-    return grown == peak == 1 << 20 and a.memory_allocated() == before
 
 
 @KNOWN.add

@@ -39,9 +39,7 @@ def run_all(vendor: str) -> dict[str, str]:
 
 
 def fails(
-    kind: type[BaseException] | tuple[type[BaseException], ...],
-    call: Callable[[], Any],
-    words: str = "",
+    kind: type[BaseException] | tuple[type[BaseException], ...], call: Callable[[], Any], words: str = ""
 ) -> None:
     try:
         call()
@@ -60,15 +58,10 @@ def devices(vendor: str) -> None:
         tensor = torch.arange(6.0, device=f"{vendor}:{index}").reshape(2, 3)
         assert tensor.device == torch.device(vendor, index)
         assert torch.equal(
-            (tensor.t() @ tensor).cpu(),
-            torch.arange(6.0).view(2, 3).t() @ torch.arange(6.0).view(2, 3),
+            (tensor.t() @ tensor).cpu(), torch.arange(6.0).view(2, 3).t() @ torch.arange(6.0).view(2, 3)
         )
     fails(RuntimeError, lambda: torch.empty(1, device=f"{vendor}:{count}"), "ordinal")
-    fails(
-        RuntimeError,
-        lambda: torch.ones(2, device=vendor) + torch.ones(2),
-        "same device",
-    )
+    fails(RuntimeError, lambda: torch.ones(2, device=vendor) + torch.ones(2), "same device")
     if count == 1:
         return
     fails(
@@ -130,29 +123,6 @@ def streams_free_what_was_recorded_on_them(vendor: str) -> None:
 
 
 @CHECKS.add
-def vendor_streams(vendor: str) -> None:
-    module = getattr(torch, vendor)
-    if not hasattr(module, "Stream"):
-        return
-    before = module.current_stream()
-    side = module.Stream()
-    with device.held(side):
-        with module.stream(side):
-            assert module.current_stream() == side
-            event = module.Event()
-            event.record()
-        assert module.current_stream() == before
-        assert not event.query()
-        before.wait_event(event)
-        before.wait_stream(side)
-        assert not before.query()
-    before.synchronize()
-    assert event.query()
-    with module.stream(None):
-        assert module.current_stream() == before
-
-
-@CHECKS.add
 def threads(vendor: str) -> None:
     """Two threads at work do not disturb one another, and nothing hangs."""
     results: list[float] = []
@@ -182,20 +152,9 @@ def one_queue(vendor: str) -> None:
     event.synchronize()
     fails(RuntimeError, side.query, "querying streams")
     fails(RuntimeError, side.synchronize, "synchronizing streams")
-    fails(
-        NotImplementedError,
-        lambda: torch.ones(1, device=vendor).record_stream(side),
-        "record_stream",
-    )
+    fails(NotImplementedError, lambda: torch.ones(1, device=vendor).record_stream(side), "record_stream")
     fails(RuntimeError, acc.Graph, "not supported")
-    lacking = (
-        "Stream",
-        "stream",
-        "current_device",
-        "is_initialized",
-        "max_memory_allocated",
-        "memory_stats",
-    )
+    lacking = ("Stream", "stream", "current_device", "is_initialized", "max_memory_allocated", "memory_stats")
     assert not [name for name in lacking if hasattr(torch.mps, name)]
 
 

@@ -41,11 +41,7 @@ def graphs(vendor: str) -> None:
 @CHECKS.add
 def graph_joins_streams(vendor: str) -> None:
     x = torch.zeros(4, device=vendor)
-    graph, main, side = (
-        torch.accelerator.Graph(),
-        torch.Stream(device=vendor),
-        torch.Stream(device=vendor),
-    )
+    graph, main, side = (torch.accelerator.Graph(), torch.Stream(device=vendor), torch.Stream(device=vendor))
     with main, graph:
         x.add_(1)
         side.wait_event(main.record_event())
@@ -93,24 +89,6 @@ def graph_of_training(vendor: str) -> None:
         acc.synchronize()
     for (name, ours), theirs in zip(captured.state_dict().items(), eager.state_dict().values(), strict=True):
         assert torch.equal(ours.cpu(), theirs.cpu()), name
-
-
-@CHECKS.add
-def vendor_graphs(vendor: str) -> None:
-    module = getattr(torch, vendor)
-    kinds = [name for name in dir(module) if name.endswith("Graph") and name != "_CUDAGraph"]
-    if not hasattr(module, "graph") or not kinds:
-        return
-    graph = getattr(module, kinds[0])()
-    x = torch.zeros(3, device=vendor)
-    assert not module.is_current_stream_capturing()
-    with module.graph(graph):
-        x.add_(1)
-        assert module.is_current_stream_capturing()
-    assert not module.is_current_stream_capturing()
-    graph.replay()
-    module.synchronize()
-    assert x.tolist() == [1] * 3
 
 
 @CHECKS.add

@@ -1,27 +1,34 @@
-"""What the simulated modules offer, told to the test that compares it with the surface files."""
+"""What simulated modules offer beside the vendors' surface files: each name and parameter that differs."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from accel_tests import surfaces
+from accel_tests.surfaces import Entry
 
 from accel_simulated import VENDORS
 
+__all__ = ["beyond", "tell"]
 
-def tell(vendor: str) -> dict[str, dict[str, Any]]:
-    """By module, by name: the parameters of functions and classes, and of the classes' methods."""
+#: What torch itself asks of every device module, whether or not a surface file has it.
+ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
+
+
+def tell(vendor: str) -> list[str]:
+    """What differs, a line each: stand-ins lie below torch's own modules, of which nothing may be lost."""
     importlib.import_module(VENDORS[vendor].package)
-    told = {}
+    offered = {}
     for exposed_as in surfaces.users_names(vendor):
         module = _resolve(exposed_as)
         if module is not None:
             names = (name for name in vars(module) if not name.startswith(("__", "_sim_")))
-            told[exposed_as] = {name: _describe(getattr(module, name)) for name in names}
-    return told
+            offered[exposed_as] = {name: getattr(module, name) for name in names}
+    return list((_lost if VENDORS[vendor].package == "torch" else beyond)(vendor, offered))
 
 
 def _resolve(dotted: str) -> Any:
@@ -33,39 +40,60 @@ def _resolve(dotted: str) -> Any:
     return found
 
 
-def _describe(value: Any) -> dict[str, Any]:
-    if inspect.isclass(value):
-        return {
-            "kind": "class",
-            "params": _parameters(value),
-            "methods": _methods(value),
-        }
-    if inspect.isroutine(value) or callable(value):
-        return {"kind": "function", "params": _parameters(value)}
-    return {"kind": "module" if inspect.ismodule(value) else "attribute"}
+def _lost(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for name, entry in surfaces.users_names(vendor)[f"torch.{vendor}"].items():
+        if entry.kind == "function" and not entry.condition:
+            if name in offered[f"torch.{vendor}"]:
+                yield from _differences(name, offered[f"torch.{vendor}"][name], entry)
+            else:
+                yield f"{name}: not there"
 
 
-def _methods(kind: type) -> dict[str, Any]:
-    """The methods that we wrote: torch's base classes have more, as the vendors' have."""
-    ours = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in ("torch", "builtins")]
-    return {
-        name: (_parameters(value) or [])[1:]
-        for base in reversed(ours)
-        for name, value in vars(base).items()
-        if inspect.isfunction(value) and not name.startswith("_")
-    }
+def beyond(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """What modules offer, by module and name, that the surface file has not, or has otherwise."""
+    modules = surfaces.users_names(vendor)
+    for exposed_as, values in offered.items():
+        for name, value in values.items():
+            where, entry = f"{exposed_as}.{name}", modules[exposed_as].get(name)
+            if entry is not None:
+                yield from _differences(where, value, entry)
+                yield from _method_differences(where, value, entry)
+            elif name not in ASKED_BY_TORCH and where not in modules:
+                yield f"{where}: not in the surface file"
 
 
-def _parameters(value: Any) -> list[dict[str, Any]] | None:
+def _method_differences(where: str, value: Any, entry: Entry) -> Iterator[str]:
+    """Of the methods that we wrote: torch's base classes have more, as the vendors' have."""
+    if not inspect.isclass(value) or not entry.members:
+        return  # or the surface file does not tell this class's methods
+    ours = [base for base in value.__mro__ if base.__module__.partition(".")[0] not in ("torch", "builtins")]
+    methods = {name: method for base in reversed(ours) for name, method in vars(base).items()}
+    for name, method in methods.items():
+        if not inspect.isfunction(method) or name.startswith("_"):
+            continue
+        if name in entry.members:
+            yield from _differences(f"{where}.{name}", method, entry.members[name], skipped=1)
+        else:
+            yield f"{where}.{name}: not in the surface file"
+
+
+def _differences(name: str, value: Any, entry: Entry, skipped: int = 0) -> Iterator[str]:
     try:
-        parameters = inspect.signature(value).parameters.values()
+        parameters = list(inspect.signature(value).parameters.values())[skipped:]
     except (TypeError, ValueError):
-        return None
-    return [
-        {
-            "name": parameter.name,
-            "kind": str(parameter.kind.description),
-            "default": None if parameter.default is parameter.empty else repr(parameter.default),
-        }
-        for parameter in parameters
-    ]
+        return
+    for places, keywords in entry.calls:
+        try:
+            inspect.Signature(parameters).bind(*[None] * places, **dict.fromkeys(keywords - {"**"}))
+        except TypeError as error:
+            yield f"{name}: does not take the call with {places} arguments and {sorted(keywords)}: {error}"
+    if not entry.calls and entry.signature is not None:
+        theirs = entry.signature.parameters
+        # Of a default that is no literal a surface file tells only that it is there.
+        unknown = [each.name for each in theirs.values() if each.default is ...]
+        ours = [
+            (p.name, p.kind, ... if p.name in unknown and p.default is not p.empty else p.default)
+            for p in parameters
+        ]
+        if ours != [(p.name, p.kind, p.default) for p in theirs.values()]:
+            yield f"{name}: has {ours}, the vendor's {entry.signature}"

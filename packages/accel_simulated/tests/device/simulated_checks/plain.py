@@ -17,11 +17,7 @@ def stand_ins() -> dict[str, Any]:
     """Use each stand-in as a program would; raises where one does not serve."""
     a = TorchAccelerator(Backend(name="plain", priority=1, device_type="plain"))
     before = torch.plain._initialized
-    stream, event, end = (
-        a.Stream(),
-        a.Event(enable_timing=True),
-        a.Event(enable_timing=True),
-    )
+    stream, event, end = (a.Stream(), a.Event(enable_timing=True), a.Event(enable_timing=True))
     tensor = torch.ones(1 << 16, device="plain")
     event.record(a.current_stream())
     with a.stream(stream):
@@ -51,10 +47,7 @@ def stand_ins() -> dict[str, Any]:
             a.is_pinned(pinned),
             empty.shape == (2, 3),
         ],
-        "compile": [
-            a.get_compile_backend(),
-            small.grad.tolist() if small.grad is not None else None,
-        ],
+        "compile": [a.get_compile_backend(), small.grad.tolist() if small.grad is not None else None],
         "graphs": a.supports_graphs(),
         "communication": a.communication_backend_name(),
         "rows": capabilities.of("plain"),

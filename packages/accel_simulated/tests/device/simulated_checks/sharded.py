@@ -14,11 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, randn
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from accel_simulated import VENDORS
 
@@ -53,12 +49,7 @@ def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
 
 
-def _train(
-    network: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    data: torch.Tensor,
-    steps: int = 3,
-) -> None:
+def _train(network: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Tensor, steps: int = 3) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
         network(data).pow(2).mean().backward()
@@ -127,12 +118,7 @@ def _resumed(mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimi
         its = torch.optim.AdamW(fresh.parameters(), lr=0.5)
         state = dict(zip(names, get_state_dict(fresh, its), strict=True))
         dcp.load(state, checkpoint_id=f"{folder}/{name}")
-        set_state_dict(
-            fresh,
-            its,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
+        set_state_dict(fresh, its, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         _train(fresh, its, data, steps=1)
         pairs = zip(network.parameters(), fresh.parameters(), strict=True)
         same += [torch.equal(one.to_local(), other.to_local()) for one, other in pairs]

@@ -16,16 +16,7 @@ from accel_core import Backend, TorchAccelerator
 from accel_simulated import DEVICES
 from accel_train.staged import register
 
-__all__ = [
-    "MOVED",
-    "OF_GLOO",
-    "Ranks",
-    "every_collective",
-    "layouts",
-    "ranks",
-    "raw",
-    "same",
-]
+__all__ = ["MOVED", "OF_GLOO", "Ranks", "every_collective", "layouts", "ranks", "raw", "same"]
 
 #: What gloo reduces on CPU tensors; the others are compared with arithmetic done here.
 OF_GLOO = (
@@ -89,10 +80,7 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 # What is compared: each takes tensors on a device and a group, and gives the tensors that it wrote
 
-Case = Callable[
-    [Ranks, Callable[[torch.Tensor], torch.Tensor], torch.dtype, Any, tuple[int, ...]],
-    Any,
-]
+Case = Callable[[Ranks, Callable[[torch.Tensor], torch.Tensor], torch.dtype, Any, tuple[int, ...]], Any]
 
 
 def broadcast(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
@@ -158,11 +146,7 @@ def layouts(device: Any) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
         part.copy_(tensor.to(device))
         return part
 
-    return {
-        "contiguous": lambda t: t.to(device),
-        "transposed": transposed,
-        "gaps": gaps,
-    }
+    return {"contiguous": lambda t: t.to(device), "transposed": transposed, "gaps": gaps}
 
 
 def every_collective(vendor: str) -> dict[str, int]:
@@ -202,8 +186,7 @@ def _lists(here: Ranks) -> None:
     assert [p.tolist() for p in parts] == [[float(n)] * (n + 1) for n in range(size)]
     mine = torch.zeros(rank + 1, dtype=torch.int16, device=device)
     dist.reduce_scatter(
-        mine,
-        [torch.full((n + 1,), rank + n, dtype=torch.int16, device=device) for n in range(size)],
+        mine, [torch.full((n + 1,), rank + n, dtype=torch.int16, device=device) for n in range(size)]
     )
     assert mine.tolist() == [sum(range(size)) + size * rank] * (rank + 1)
     given = [torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)]
@@ -240,10 +223,7 @@ def _messages(here: Ranks) -> None:
     """Sends and receives: by turns, both ways at once, from anyone, with tags, and beside collectives."""
     rank, size, device = here.rank, here.size, here.device
     right, left = (rank + 1) % size, (rank - 1) % size
-    given, made = (
-        torch.full((5,), float(rank), device=device),
-        torch.zeros(5, device=device),
-    )
+    given, made = (torch.full((5,), float(rank), device=device), torch.zeros(5, device=device))
     works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, made, left), dist.P2POp(dist.isend, given, right)])
     for work in works:
         work.wait()

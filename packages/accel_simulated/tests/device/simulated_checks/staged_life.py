@@ -41,15 +41,9 @@ def in_order(vendor: str) -> dict[str, Any]:
         product.sum().backward()
         assert weight.grad is not None and weight.grad.tolist() == [2.0] * 3
         # Two groups of the same kind at once, and one of a single rank.
-        other, alone = (
-            dist.new_group(),
-            [dist.new_group([n]) for n in range(size)][here.rank],
-        )
+        other, alone = (dist.new_group(), [dist.new_group([n]) for n in range(size)][here.rank])
         both = [torch.full((1 << 14,), 1.0 + n, device=device) for n in range(2)]
-        pair = [
-            dist.all_reduce(both[0], async_op=True),
-            dist.all_reduce(both[1], group=other, async_op=True),
-        ]
+        pair = [dist.all_reduce(both[0], async_op=True), dist.all_reduce(both[1], group=other, async_op=True)]
         dist.all_reduce(small, group=alone)
         for work in reversed(pair):
             work.wait()
@@ -105,10 +99,7 @@ def refused(vendor: str) -> dict[str, str]:
                 torch.ones(3, device=device), torch.ones(1, device=device)
             ),
             "splits": lambda: dist.all_to_all_single(
-                torch.ones(2, device=device),
-                torch.ones(2, device=device),
-                [2] * here.size,
-                [1] * here.size,
+                torch.ones(2, device=device), torch.ones(2, device=device), [2] * here.size, [1] * here.size
             ),
             "sparse": lambda: dist.group.WORLD.allreduce([torch.ones(2, 2).to_sparse()]),
         }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,10 +50,7 @@ def reductions(vendor: str) -> dict[str, int]:
             tensor = given.to(device)
             dist.all_reduce(tensor, half)
             assert same(tensor, scaled)
-            assert same(
-                _scatter_whole(given.to(device), half),
-                scaled[here.rank : here.rank + 1],
-            )
+            assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
         refused = torch.ones(2, device=device)
         for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
             try:
@@ -92,25 +92,15 @@ def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
     return torch.tensor(made, dtype=dtype).view(given.shape)
 
 
+_OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
+    "SUM": operator.add, "AVG": operator.add, "PRODUCT": operator.mul, "MIN": min, "MAX": max,
+    "BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor,
+}  # fmt: skip
+
+
 def _of_integers(values: list[int], op: str, bits: int, dtype: torch.dtype) -> int:
-    total = values[0]
-    for value in values[1:]:
-        match op:
-            case "SUM" | "AVG":
-                total = max(total, value) if dtype is torch.bool else total + value
-            case "PRODUCT":
-                total *= value
-            case "MIN":
-                total = min(total, value)
-            case "MAX":
-                total = max(total, value)
-            case "BAND":
-                total &= value
-            case "BOR":
-                total |= value
-            case "BXOR":
-                total ^= value
-    total %= 1 << bits
+    is_or = dtype is torch.bool and op == "SUM"
+    total = functools.reduce(max if is_or else _OF_INTEGERS[op], values) % (1 << bits)
     if dtype is not torch.bool and dtype.is_signed and total >> (bits - 1):
         total -= 1 << bits
     if op == "AVG":

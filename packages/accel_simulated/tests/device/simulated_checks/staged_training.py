@@ -23,10 +23,7 @@ def data_parallel(vendor: str) -> dict[str, Any]:
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)).to(device)
         parallel = DistributedDataParallel(
-            model,
-            process_group=group,
-            bucket_cap_mb=0.005,
-            gradient_as_bucket_view=True,
+            model, process_group=group, bucket_cap_mb=0.005, gradient_as_bucket_view=True
         )
         optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.01)
         for step in range(3):

@@ -116,7 +116,7 @@ def _list(provider: Any) -> None:
             except AccelError as error:  # that it cannot be built here must not hide what there is
                 here, note = "-", page.paragraph((f"Not everything can be built here: {error}", "yellow"))
             rows.append([(name, "bold"), (here, "dim"), (what, "")])
-        output.write_page([page.Table(("DEVICE", "HERE", "WHAT IT IS"), rows), page.Paragraph(), note])
+        output.write_page([page.table(("DEVICE", "HERE", "WHAT IT IS"), rows), page.paragraph(), note])
 
 
 def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]) -> None:

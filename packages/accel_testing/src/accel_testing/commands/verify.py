@@ -116,7 +116,7 @@ def command(
                 output.write_json({"checks": rows})
             else:
                 cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
-                output.write_page([page.Table(("LEVEL", "CHECK", ""), cells)])
+                output.write_page([page.table(("LEVEL", "CHECK", ""), cells)])
             return
         settings = options.read_settings(timeout)
         _require_pytest()
@@ -193,26 +193,26 @@ def _page(card: Card, expected: Expected) -> list[page.Part]:
         parts.append(page.paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
     if card.simulated:
         parts.append(page.paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
-    parts.append(page.Paragraph())
+    parts.append(page.paragraph())
     parts.append(
-        page.Table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)])
+        page.table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)])
     )
     bad = [result for result in card.results if not result.outcome.is_good]
     if bad:
-        parts.append(page.Heading("What is not kept"))
+        parts.append(page.heading("What is not kept"))
         parts += [_marked(result) for result in _joined(bad)]
     left = [result for result in card.results if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)]
     if left:
-        parts.append(page.Heading("As the vendor's file says"))
+        parts.append(page.heading("As the vendor's file says"))
         parts += [_marked(result) for result in left]
     none = [result for result in card.results if result.outcome is Outcome.NOT_CLAIMED]
     if none:
-        parts.append(page.Heading("Not claimed"))
+        parts.append(page.heading("Not claimed"))
         by_reason: dict[str, list[str]] = {}
         for result in none:
             by_reason.setdefault(result.message, []).append(result.check.name)
         parts += [
-            page.Marked(("–", "dim"), page.paragraph((f"{reason}: ", ""), (", ".join(names), "dim")), 2)
+            page.marked(("–", "dim"), (f"{reason}: ", ""), (", ".join(names), "dim"), indent=2)
             for reason, names in by_reason.items()
         ]
     return parts
@@ -222,7 +222,7 @@ def _next(card: Card) -> list[page.Part]:
     """How to go on where there is no such device here."""
     if card.simulated or _has_run(card):
         return []
-    return [page.Paragraph(), page.paragraph((_simulated(card.backend), "yellow"))]
+    return [page.paragraph(), page.paragraph((_simulated(card.backend), "yellow"))]
 
 
 def _simulated(name: str) -> str:
@@ -255,11 +255,11 @@ def _row(card: Card, level: int) -> list[page.Cell]:
 _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 
 
-def _marked(result: Result) -> page.Marked:
+def _marked(result: Result) -> page.Part:
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
     words = text.clean(f"{how}{result.message}")
-    return page.Marked(mark, page.paragraph((result.check.name, "bold"), (f"  {words}", "")), 2)
+    return page.marked(mark, (result.check.name, "bold"), (f"  {words}", ""), indent=2)
 
 
 def _joined(results: list[Result]) -> list[Result]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from typing import Any
@@ -92,25 +91,6 @@ class TakesAnyTensor(TakesAnySize):
         return isinstance(tensor, torch.Tensor)
 
 
-def wraps_around(self: Any, device_index: Any) -> None:
-    if isinstance(device_index, int) and device_index >= self.device_count():
-        device_index %= self.device_count()
-    whole(self, "set_device", device_index)
-
-
-def takes_negative(self: Any, device_index: Any) -> None:
-    whole(self, "set_device", 0 if device_index == -1 else device_index)
-
-
-def takes_other_types(self: Any, device_index: Any) -> None:
-    if isinstance(device_index, str):
-        device_index = int(device_index.rpartition(":")[2])
-    whole(self, "set_device", device_index)
-
-
-_counter = itertools.count()
-
-
 class BusyStream(torch.Stream):
     """Has other work before each event: kernels of the simulated device have ended when they return."""
 
@@ -163,10 +143,6 @@ def writes_our_environment(self: Any, environ: Any, ids: Any) -> None:
     os.environ["ACME_VISIBLE"] = "0"
 
 
-def replaces_seed(self: Any, seed: int) -> None:
-    whole(self, "manual_seed", next(_counter))
-
-
 def seeds_host(self: Any, seed: int) -> None:
     torch.random.default_generator.manual_seed(seed)
     whole(self, "manual_seed", seed)
@@ -174,14 +150,6 @@ def seeds_host(self: Any, seed: int) -> None:
 
 def seeds_all(self: Any, seed: int) -> None:
     self.manual_seed_all(seed)
-
-
-def seeds_one(self: Any, seed: int) -> None:
-    self.default_generator(0).manual_seed(seed)
-
-
-def restores_nothing(self: Any, new_state: Any, device_index: Any = None) -> None:
-    pass
 
 
 def restores_by_index(self: Any, new_state: Any, device_index: Any = None) -> None:
@@ -192,21 +160,6 @@ def restores_by_index(self: Any, new_state: Any, device_index: Any = None) -> No
 def copies_the_current(self: Any, device_index: Any) -> Any:
     found = whole(self, "default_generator", device_index)
     return found.clone_state() if device_index is None else found
-
-
-@contextlib.contextmanager
-def forks_the_device(self: Any, devices: Any = None) -> Any:
-    states = [self.get_rng_state(index) for index in range(self.device_count())]
-    try:
-        yield
-    finally:
-        for index, state in enumerate(states):
-            self.set_rng_state(state, index)
-
-
-@contextlib.contextmanager
-def forks_nothing(self: Any, devices: Any = None) -> Any:
-    yield
 
 
 @contextlib.contextmanager
@@ -235,15 +188,6 @@ def locks_once(self: Any, address: int, num_bytes: int) -> bool:
     """True the first time, as where nothing is ever released."""
     locked, self._locked = getattr(self, "_locked", False), True
     return not locked
-
-
-@contextlib.contextmanager
-def captures_nothing(self: Any, graph: Any, pool: Any = None, stream: Any = None) -> Any:
-    yield
-
-
-def lies_about_compiler(self: Any, backend: str) -> None:
-    self._compile_backend = backend
 
 
 def never_called(self: Any, callback: Any) -> None:

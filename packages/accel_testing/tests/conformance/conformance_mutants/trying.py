@@ -99,17 +99,50 @@ def _prepare() -> None:
     gc.freeze()
 
 
+#: Of those that are made by rule: what these checks must catch, each by an assertion that no chosen one has.
+BY_RULE = {
+    "answers.compile_backend": ["set_compile_backend: does nothing"],
+    "answers.device_names": ["device_name: is the first device's"],
+    "answers.memory_amounts_are_bytes": [
+        "memory_cached: in other units", "max_memory_allocated: in other units",
+    ],
+    "selection.every_device_can_be_selected": [
+        "set_device: does nothing", "current_device_name: keeps its first answer",
+    ],
+    "selection.out_of_range_is_refused": ["set_device: does nothing"],
+    "selection.negative_is_refused": ["set_device: does nothing", "synchronize: does nothing"],
+    "selection.another_type_is_refused": ["set_device: does nothing"],
+    "selection.members_refuse_what_is_out_of_range": ["synchronize: does nothing"],
+    "arithmetic.autocast": ["autocast: does nothing"],
+    "randomness.same_seed_same_numbers": ["manual_seed: does nothing"],
+    "randomness.seed_is_told": ["initial_seed: in other units"],
+    "randomness.all_devices_are_seeded": ["manual_seed_all: does nothing"],
+    "randomness.state_restores": ["set_rng_state: does nothing"],
+    "randomness.fork_rng_restores": ["fork_rng: does nothing"],
+    "queues.set_stream_stays": ["set_stream: does nothing"],
+    "queues.graph_replays_with_new_inputs": ["replay_graph: does nothing"],
+    "queues.capturing_is_told": ["is_current_stream_capturing: keeps its first answer"],
+    "amounts.allocated_grows_and_returns": ["memory_allocated: in other units"],
+    "amounts.reserved_holds_what_is_allocated": ["memory_reserved: in other units"],
+    "amounts.peaks": ["reset_max_memory_allocated: does nothing"],
+    "amounts.totals_start_anew": ["reset_accumulated_memory_stats: is the current device's"],
+    "amounts.free_memory_shrinks": ["mem_get_info: keeps its first answer"],
+    "amounts.fraction_limits": ["set_per_process_memory_fraction: does nothing"],
+}  # fmt: skip
+
+
 def meant_to() -> dict[str, dict[str, str]]:
     """By mutant what the check says that is meant for it; and what those say of the whole accelerator."""
     _prepare()
     meant = {name: mutant.meant for name, mutant in MUTANTS.items()}
+    tried = [(name, mutant, mutant.meant) for name, mutant in MUTANTS.items()]
+    made = generated()
+    for check, names in BY_RULE.items():
+        tried += [(f"{name} ({check})", Mutant(check, made[name].members), check) for name in names]
     return {
         "meant": meant,
-        "mutants": {
-            name: failing(broken(mutant), [mutant.meant]).get(mutant.meant, "")
-            for name, mutant in MUTANTS.items()
-        },
-        "whole": failing(accel_core.get_accelerator(), set(meant.values())),
+        "mutants": {name: failing(broken(mutant), [check]).get(check, "") for name, mutant, check in tried},
+        "whole": failing(accel_core.get_accelerator(), {check for *_, check in tried}),
     }
 
 

@@ -99,13 +99,13 @@ def _html(parts: list[page.Part], columns: int = _HTML_COLUMNS) -> str:
 
 def _besides(made: Outgoing) -> list[page.Part]:
     """Return what the page of `--html` has beside the report."""
-    ranking = page.Table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
-    parts: list[page.Part] = [page.Heading("Ranking"), ranking] if made.ranking else []
-    parts += [page.Heading("Versions"), page.Facts(made.versions.items())]
+    ranking = page.table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
+    parts: list[page.Part] = [page.heading("Ranking"), ranking] if made.ranking else []
+    parts += [page.heading("Versions"), page.facts(made.versions.items())]
     if made.variables:
-        parts += [page.Heading("Environment variables"), page.Facts(made.variables.items())]
+        parts += [page.heading("Environment variables"), page.facts(made.variables.items())]
     foot = "Names of people, hosts and folders, and the values of other variables, were removed."
-    return [*parts, page.Paragraph(), page.Paragraph([(foot, "dim")])]
+    return [*parts, page.paragraph(), page.paragraph((foot, "dim"))]
 
 
 def _row(ranked: Ranked) -> list[tuple[str, str]]:

@@ -93,7 +93,7 @@ def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json
         output.write_json({"topics": named, "checks": listed})
         return
     rows = [[(topic.name, "bold"), ("accel-core", "dim"), (topic.title, "")] for topic in topics]
-    parts: list[Any] = [page.Heading("Topics"), page.Table(("name", "from", "what"), rows)]
+    parts: list[Any] = [page.heading("Topics"), page.table(("name", "from", "what"), rows)]
     if found:
         lines = [
             [
@@ -104,5 +104,5 @@ def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json
             ]
             for c in found
         ]
-        parts += [page.Heading("Checks"), page.Table(("name", "from", "what"), lines)]
+        parts += [page.heading("Checks"), page.table(("name", "from", "what"), lines)]
     output.write_page(parts)

@@ -167,7 +167,7 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
 
 
 def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
-    parts = [*_identity(run), page.Paragraph(), page.Table(_TITLES, [_row(m) for m in run.measurements])]
+    parts = [*_identity(run), page.paragraph(), page.table(_TITLES, [_row(m) for m in run.measurements])]
     return parts if comparison is None else [*parts, *_compared(run, comparison)]
 
 
@@ -177,7 +177,7 @@ def _identity(run: Run) -> list[page.Part]:
     threads = text.count(machine["torch_threads"], "thread")
     return [
         page.paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
-        page.Facts(
+        page.facts(
             (
                 ("device", f"{device['device']}, {text.count(device['devices'], 'device')} in all"),
                 ("driver", text.clean(device["driver"] or "")),
@@ -215,7 +215,7 @@ def _row(m: Measurement) -> list[page.Cell]:
 
 def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     taken = f" ({text.clean(comparison['time'])})"
-    parts: list[page.Part] = [page.Heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
+    parts: list[page.Part] = [page.heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
     parts += [
         page.paragraph(("Warning: ", "bold yellow"), (f"{text.clean(warning)}.", ""))
         for warning in comparison["warnings"]
@@ -223,7 +223,7 @@ def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     now = {m.name: m for m in run.measurements}
     rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
     return (
-        [*parts, page.Table(_CHANGES, rows)]
+        [*parts, page.table(_CHANGES, rows)]
         if rows
         else [*parts, page.paragraph(("The two runs have no measurement in common.", ""))]
     )

@@ -81,14 +81,14 @@ def command(
 def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:
     parts: list[page.Part] = [
         page.paragraph((text.clean(report.verdict), _STYLES[report.level])),
-        page.Paragraph(),
+        page.paragraph(),
     ]
     told: dict[str, str] = {}
     for topic in report.topics:
         shown = [_once(f, told) for f in topic.findings if everything or f.level is not Level.OK]
         parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
     if not everything:
-        parts += [page.Paragraph(), page.paragraph(("All observations: `accel doctor --all`.", "dim"))]
+        parts += [page.paragraph(), page.paragraph(("All observations: `accel doctor --all`.", "dim"))]
     return parts
 
 
@@ -114,14 +114,12 @@ def _topic(
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
-    parts: list[page.Part] = [
-        page.Marked(mark(topic.level), page.paragraph((topic.title, "bold"), (took, "dim")))
-    ]
+    parts: list[page.Part] = [page.marked(mark(topic.level), (topic.title, "bold"), (took, "dim"))]
     if topic.failed:
         failed = f"this could not be examined: {text.clean(topic.failed)}"
-        parts.append(page.Marked(mark(Level.WARNING), page.paragraph((failed, "")), indent=2))
+        parts.append(page.marked(mark(Level.WARNING), (failed, ""), indent=2))
     for finding in findings:
-        parts.append(page.Marked(mark(finding.level), page.Paragraph(_in_words(finding)), indent=2))
+        parts.append(page.marked(mark(finding.level), *_in_words(finding), indent=2))
         if everything and finding.facts:
             parts += _facts(finding)
     return parts
@@ -131,11 +129,8 @@ def _facts(finding: Finding) -> list[page.Part]:
     """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
     facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
-        return [page.Facts(facts, indent=5)]
-    return [
-        page.Marked(("", ""), page.paragraph((name, "dim"), (f"  {value}", "")), indent=3)
-        for name, value in facts
-    ]
+        return [page.facts(facts, indent=5)]
+    return [page.marked(("", ""), (name, "dim"), (f"  {value}", ""), indent=3) for name, value in facts]
 
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:

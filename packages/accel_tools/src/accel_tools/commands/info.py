@@ -200,8 +200,8 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _autoload(doc: dict[str, Any]) -> list[page.Part]:
-    lines = [page.paragraph((text.clean(line), "")) for line in doc["autoload"]]
-    return [page.Heading(text.AUTOLOAD), page.Bullets(lines)] if lines else []
+    lines = [[(text.clean(line), "")] for line in doc["autoload"]]
+    return [page.heading(text.AUTOLOAD), page.bullets(lines)] if lines else []
 
 
 def _identity(doc: dict[str, Any]) -> list[page.Part]:
@@ -209,7 +209,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
     what = f": {text.clean(doc['description'])}" if doc["description"] else ""
     return [
         page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
-        page.Facts(
+        page.facts(
             (
                 ("chosen as", How(doc["how"]).words if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
@@ -224,7 +224,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
 
 def _devices(doc: dict[str, Any]) -> list[page.Part]:
     devices = doc["devices"]
-    parts: list[page.Part] = [page.Heading(text.count(doc["device_count"], "device"))]
+    parts: list[page.Part] = [page.heading(text.count(doc["device_count"], "device"))]
     rows = [
         [
             (str(device["index"]), ""),
@@ -237,7 +237,7 @@ def _devices(doc: dict[str, Any]) -> list[page.Part]:
     ]
     more = doc["device_count"] - len(devices)
     rest = [page.paragraph((f"{more} more, not examined.", ""))] if more else []
-    return [*parts, page.Table(_TITLES, rows), *rest] if rows else parts
+    return [*parts, page.table(_TITLES, rows), *rest] if rows else parts
 
 
 def _product(device: dict[str, Any]) -> str:
@@ -260,8 +260,8 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
     visible = ", ".join(doc["visible_devices_envs"] or ())
     others = {words: can[name] for name, words in _IN_WORDS.items() if name in can}
     return [
-        page.Heading("What it can do"),
-        page.Facts(
+        page.heading("What it can do"),
+        page.facts(
             (
                 ("train in", ", ".join(doc["dtypes"] or ())),
                 ("fp8", _yes(can.get("is_fp8_supported"))),
@@ -288,7 +288,7 @@ def _problems(doc: dict[str, Any]) -> list[page.Part]:
     if not doc["problems"]:
         return []
     failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
-    return [page.Heading("What failed"), page.Facts(failed)]
+    return [page.heading("What failed"), page.facts(failed)]
 
 
 def _communication_of(accelerator: Accelerator) -> str:

@@ -213,16 +213,16 @@ def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[s
         page.paragraph(("Seen: ", "bold"), (text.clean(_seen(plan, machine)), "")),
         *([page.paragraph(("As given, not found here: ", "bold"), (given, ""))] if given else []),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
-        page.Paragraph(),
+        page.paragraph(),
     ]
     if plan.unknown:
         parts.append(page.paragraph(("Unknown: ", "bold"), (f"{plan.unknown}. See {plan.url}", "")))
     else:
         rows = [[(part.what, "bold"), (part.why, ""), (part.source, "dim")] for part in plan.parts]
-        parts.append(page.Table(("PART", "WHY", "SOURCE"), rows))
+        parts.append(page.table(("PART", "WHY", "SOURCE"), rows))
     parts += [page.paragraph((f"Note: {note}", "dim")) for note in plan.notes]
     parts += [page.paragraph(("First: ", "bold yellow"), (problem, "")) for problem in blocked]
-    return [*parts, page.Paragraph()]
+    return [*parts, page.paragraph()]
 
 
 def _document(

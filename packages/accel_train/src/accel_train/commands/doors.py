@@ -194,5 +194,5 @@ def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.
         ]
         for row in rows
     ]
-    table: list[page.Part] = [page.Table(_TITLES, cells), page.Paragraph()] if cells else []
+    table: list[page.Part] = [page.table(_TITLES, cells), page.paragraph()] if cells else []
     return [*table, *notes]

@@ -218,7 +218,7 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
     """The table of all operators."""
     rows = [_row(op) for op in doc["ops"]]
     note = page.paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
-    return [page.Table(_TITLES, rows), page.Paragraph(), note]
+    return [page.table(_TITLES, rows), page.paragraph(), note]
 
 
 def _more(doc: dict[str, Any]) -> page.Cell:
@@ -255,9 +255,9 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
     ]
     for candidate in op["candidates"]:
         mark = "* " if candidate["used"] else ""
-        parts.append(page.Heading(f"{mark}{text.clean(candidate['provider'])}"))
+        parts.append(page.heading(f"{mark}{text.clean(candidate['provider'])}"))
         parts.append(
-            page.Facts(
+            page.facts(
                 (
                     ("verdict", _verdict(candidate)),
                     ("reason", text.clean(candidate["reason"])),
@@ -270,9 +270,9 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
     if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
         name = text.clean(op["op"].removesuffix("Builder"))
         build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
-        parts += [page.Paragraph(), page.paragraph((build, ""))]
+        parts += [page.paragraph(), page.paragraph((build, ""))]
     if not used["compatible"]:
-        parts += [page.Heading("What to do"), page.paragraph((_advice(doc), ""))]
+        parts += [page.heading("What to do"), page.paragraph((_advice(doc), ""))]
     return parts
 
 

@@ -7,42 +7,24 @@ import torch
 
 def check_members_are_the_vendors_own_functions(acc):
     assert acc.device_module is torch.npu
-    for name in (
-        "current_device",
-        "device_count",
-        "empty_cache",
-        "initial_seed",
-        "is_initialized",
-        "manual_seed",
-    ):
-        if name != "manual_seed":
-            getattr(acc, name)()  # the first call decides
+    acc.manual_seed(7)
+    for name in ("current_device", "device_count", "empty_cache", "initial_seed", "is_initialized"):
+        getattr(acc, name)()  # the first call decides
         assert getattr(acc, name) is getattr(torch.npu, name), name
     assert acc.Stream is torch.npu.Stream
     assert acc.Event is torch.npu.Event
     assert acc.stream is torch.npu.stream
 
 
-def check_nature(acc):
-    for member in ("is_synchronized_device", "use_host_timers", "resolves_data_dependency"):
-        assert getattr(acc, member)() is False
-    assert acc.handles_memory_backpressure() is False
-
-
 def check_the_capabilities(acc):
     assert [name for name, flag in acc.capabilities().to_dict().items() if flag] == [
-        "is_available",
-        "is_bf16_supported",
-        "is_bf16_native",
-        "is_fp16_supported",
-        "supports_graphs",
+        "is_available", "is_bf16_supported", "is_bf16_native", "is_fp16_supported", "supports_graphs",
         "supports_nvtx_domain",
-    ]
+    ]  # fmt: skip
 
 
 def check_the_toolkit(acc):
     assert acc.toolkit() == {"CANN": "8.3.0", "ASCEND_HOME_PATH": None}
-    assert acc.communication_backend_version() == (8, 3, 0)
 
 
 def check_torchs_own_seed_reaches_the_devices(acc):

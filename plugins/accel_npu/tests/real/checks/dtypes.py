@@ -20,18 +20,3 @@ def check_float64_becomes_float32(acc):
     """Why the plugin says that there is none: to be said otherwise once torch_npu has learnt better."""
     assert torch.ones(2, device="npu").double().dtype is torch.float32
     assert torch.ones(2, device="npu").to(torch.float64).dtype is torch.float32
-
-
-def check_autocasts_own_type(acc):
-    ones = torch.ones(4, 4, device="npu")
-    with acc.autocast():
-        assert (ones @ ones).dtype == torch.float16
-
-
-def check_a_file_is_loaded_where_it_was_saved(acc):
-    import io
-
-    file = io.BytesIO()
-    torch.save({"x": torch.ones(3, device="npu:1")}, file)
-    file.seek(0)
-    assert torch.load(file)["x"].device == torch.device("npu", 1)

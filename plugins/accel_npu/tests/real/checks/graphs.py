@@ -10,29 +10,6 @@ import pytest
 import torch
 
 
-def check_there_are_graphs(acc):
-    assert acc.supports_graphs() is True
-    assert isinstance(acc.create_graph(), torch.npu.NPUGraph)
-
-
-def check_capture_and_replay(acc):
-    source, target = torch.ones(8, device="npu"), torch.zeros(8, device="npu")
-    between = torch.empty_like(source)
-    graph = acc.create_graph()
-    acc.synchronize()
-    assert acc.is_current_stream_capturing() is False
-    with acc.capture_to_graph(graph):
-        assert acc.is_current_stream_capturing() is True
-        between.copy_(source)
-        target.copy_(between)
-    assert target.tolist() == [0.0] * 8, "captured work must not have run"
-    for value in (3.0, 7.0):
-        source.fill_(value)
-        acc.replay_graph(graph)
-        acc.synchronize()
-        assert target.tolist() == [value] * 8
-
-
 def check_a_pool_and_a_stream_of_ones_own(acc):
     first, second, stream = acc.create_graph(), acc.create_graph(), acc.Stream()
     source = torch.full((4,), 2.0, device="npu")

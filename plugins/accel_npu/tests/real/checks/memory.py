@@ -1,4 +1,4 @@
-"""Memory: torch_npu's own allocator over the stand-in's, which has 1 GiB a device."""
+"""Memory: names that torch_npu deprecates, and pages of the user's own."""
 
 from __future__ import annotations
 
@@ -6,40 +6,6 @@ import ctypes
 import mmap
 
 import pytest
-import torch
-
-MIB = 1 << 20
-
-
-def block(mib, index=0):
-    return torch.empty(mib * MIB, dtype=torch.uint8, device=f"npu:{index}")
-
-
-def check_devices_are_counted_apart(acc):
-    acc.empty_cache()
-    x = block(16, 1)
-    assert acc.memory_allocated(1) >= 16 * MIB
-    assert acc.memory_allocated(0) < 16 * MIB
-    free = [acc.mem_get_info(index)[0] for index in (0, 1)]
-    assert free[1] <= (1 << 30) - 16 * MIB
-    assert free[0] > free[1]
-    assert acc.available_memory(1) == free[1]
-    assert acc.total_memory(1) == acc.total_memory() == 1 << 30
-    del x
-
-
-def check_reserved_and_the_cache(acc):
-    x = block(32)
-    held = acc.memory_reserved()
-    assert held >= acc.memory_allocated()
-    del x
-    assert acc.memory_reserved() == held
-    assert acc.max_memory_reserved() >= held
-    # The allocator may give the device back what nobody uses: that is free, and counted so.
-    free = acc.available_memory()
-    acc.empty_cache()
-    assert acc.memory_reserved() < held
-    assert acc.available_memory() > free
 
 
 def check_the_old_names_warn_of_nothing(acc):

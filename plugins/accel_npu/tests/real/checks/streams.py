@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 import pytest
 import torch
@@ -27,35 +26,6 @@ def pinned(value):
     return torch.full((4,), float(value)).pin_memory()
 
 
-def check_a_copy_returns_before_it_is_done(acc):
-    target, source = torch.zeros(4, device="npu"), pinned(3)
-    acc.synchronize()
-    with slow_device():
-        start = time.perf_counter()
-        target.copy_(source, non_blocking=True)
-        assert time.perf_counter() - start < DELAY / 2
-        event = acc.Event()
-        event.record()
-        assert event.query() is False
-        event.synchronize()
-        assert time.perf_counter() - start >= DELAY * 0.9
-        assert event.query() is True
-    assert target.tolist() == [3.0] * 4
-
-
-def check_a_kernel_returns_before_it_is_done(acc):
-    x = torch.ones(4, device="npu")
-    acc.synchronize()
-    with slow_device():
-        start = time.perf_counter()
-        y = x + x
-        assert time.perf_counter() - start < DELAY / 2
-        assert acc.current_stream().query() is False
-        acc.synchronize()
-        assert time.perf_counter() - start >= DELAY * 0.9
-    assert y.tolist() == [2.0] * 4
-
-
 def check_without_a_wait_the_old_value_is_read(acc):
     source, target, late = pinned(9), torch.zeros(4, device="npu"), acc.Stream()
     seen = torch.empty(4).pin_memory()
@@ -69,31 +39,6 @@ def check_without_a_wait_the_old_value_is_read(acc):
         acc.current_stream().synchronize()
         assert seen.tolist() != [18.0] * 4
     assert target.tolist() == [18.0] * 4
-
-
-def check_waiting_for_an_event_of_another_stream(acc):
-    source, target, late = pinned(5), torch.zeros(4, device="npu"), acc.Stream()
-    seen = torch.empty(4).pin_memory()
-    acc.synchronize()
-    with slow_device():
-        with acc.stream(late):
-            target.copy_(source, non_blocking=True)
-            done = late.record_event()
-        acc.current_stream().wait_event(done)
-        seen.copy_(target, non_blocking=True)
-        acc.current_stream().synchronize()
-        assert seen.tolist() == [5.0] * 4
-
-
-def check_waiting_for_another_stream(acc):
-    source, late = pinned(6), acc.Stream()
-    acc.synchronize()
-    with slow_device():
-        with acc.stream(late):
-            target = source.to("npu", non_blocking=True)
-        acc.current_stream().wait_stream(late)
-        target.record_stream(acc.current_stream())
-        assert (target * 2).tolist() == [12.0] * 4
 
 
 def check_torchs_own_streams_are_the_same(acc):

@@ -6,13 +6,6 @@ import pytest
 import torch
 
 
-def check_choosing_and_counting_initialise_nothing(acc):
-    assert acc.device_count() == 2
-    assert acc.is_available() is True
-    assert acc.is_initialized() is False
-    assert torch.npu.is_initialized() is False
-
-
 def check_amounts_before_the_allocator_starts(acc):
     assert acc.memory_allocated(1) == 0
     assert set(acc.memory_stats(1).values()) == {0}

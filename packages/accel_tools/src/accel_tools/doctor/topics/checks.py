@@ -183,8 +183,8 @@ def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Chec
     """The checks of one backend."""
     try:
         with guard.restoring(whole.origin):
-            answers = discovery.ask(plugin, "accel_checks", backend=backend)
-        checks = list(answers[0])[:_MOST] if answers else []
+            answer = discovery.ask(plugin, "accel_checks", backend=backend)
+        checks = list(answer or ())[:_MOST]
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
         yield _faulty(whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"), None

@@ -62,7 +62,7 @@ def _releases() -> Iterator[Finding]:
 # --- What is here --------------------------------------------------------------------------------------
 
 
-def _seen(present: Sequence[vendors.KnownHardware], root: str, visit: Visit) -> Finding:
+def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding:
     """The hardware, and what this process may use of the computer."""
     facts = {
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
@@ -96,7 +96,7 @@ def _size(amount: int) -> str:
 
 
 def _torch(
-    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit, root: str
+    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit, root: str
 ) -> Iterator[Finding]:
     if build is None:  # the topic `candidates` says so
         return
@@ -125,7 +125,7 @@ def _severity(visit: Visit, backend: str) -> Level:
 
 
 def _driver(
-    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit, root: str
+    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit, root: str
 ) -> Iterator[Finding]:
     version = driver_version(root)
     if not version or not build or not build.cuda or not _has(present, "NVIDIA GPU"):
@@ -153,13 +153,11 @@ def _usable(visit: Visit, backend: str) -> bool:
     return any(verdict.usable and verdict.name == backend for verdict in visit.survey().verdicts)
 
 
-def _has(present: Iterable[vendors.KnownHardware], label: str) -> bool:
+def _has(present: Iterable[vendors.Vendor], label: str) -> bool:
     return any(known.label == label for known in present)
 
 
-def _code(
-    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit
-) -> Iterator[Finding]:
+def _code(build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit) -> Iterator[Finding]:
     """Whether torch has code for the GPUs; only a driver tells what they are."""
     nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
     if not build or not build.cuda or not nodes:
@@ -219,7 +217,7 @@ def _plugins() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.no-plugin", what, f"pip install {command}", about)
 
 
-def _container(present: Sequence[vendors.KnownHardware], visit: Visit, root: str) -> Iterator[Finding]:
+def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> Iterator[Finding]:
     """Hardware of the host's that the container has no device node of."""
     place = placement(root, visit.environ)
     if not place.container:
@@ -235,7 +233,7 @@ def _container(present: Sequence[vendors.KnownHardware], visit: Visit, root: str
             )  # fmt: skip
 
 
-def _memory(present: Sequence[vendors.KnownHardware], root: str) -> Iterator[Finding]:
+def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
     left = host.cgroup_memory_available(root)
     if left is not None and left < _LITTLE_MEMORY:
         limit = host.cgroup_memory_limit(root) or 0
