@@ -61,7 +61,7 @@ def test_options_that_mean_nothing_are_refused():
     for given, said in (
         ({"yes": True}, "--yes says how to fix"),
         ({"dry_run": True}, "--dry-run says how to fix"),
-        ({"fix": True, "yes": True, "as_json": True}, "leave out --json"),
+        ({"fix": True, "yes": True, "as_json": True}, "give it without --json"),
     ):
         flags = {"fix": False, "dry_run": False, "yes": False, "listing": False, "as_json": False, **given}
         as_json = flags.pop("as_json")

@@ -32,7 +32,7 @@ class Mending(NamedTuple):
             option = "--dry-run" if self.dry_run else "--yes"
             raise click.UsageError(f"{option} says how to fix: give it with --fix.")
         if self.fix and as_json:
-            raise click.UsageError("--fix asks questions on the terminal: leave out --json.")
+            raise click.UsageError("--fix asks questions on the terminal: give it without --json.")
         if self.fix and not (self.dry_run or self.yes or sys.stdin.isatty()):
             raise click.UsageError(
                 "--fix asks before each fix, but stdin is not a terminal: give --yes to run all fixes, or "
