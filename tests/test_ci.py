@@ -83,11 +83,7 @@ def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
 
 def test_no_second_index_stands_beside_pypi() -> None:
     """pip takes the higher version of two indexes, whatever the name: torch's index brings torch alone."""
-    texts = [
-        *ROOT.glob(".github/workflows/*.yml"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("p*/*/README.md"),
-    ]
+    texts = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("p*/*/README.md")]
     texts += [*ROOT.glob("p*/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]
     command = re.compile(r"(?i)PIP_EXTRA_INDEX_URL|UV_INDEX\b|--extra-index-url|--index=")
     assert [str(text) for text in texts if command.search(text.read_text(encoding="utf-8"))] == []

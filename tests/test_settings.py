@@ -50,21 +50,10 @@ def test_half_a_pin_is_refused(text):
     assert isinstance(caught.value, AccelError)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1", True),
-        ("true", True),
-        (" YES ", True),
-        ("on", True),
-        ("0", False),
-        ("False", False),
-        ("no", False),
-        ("OFF", False),
-        ("", False),
-        (" ", False),
-    ],
-)
+FLAGS = {True: ("1", "true", " YES ", "on"), False: ("0", "False", "no", "OFF", "", " ")}
+
+
+@pytest.mark.parametrize(("text", "expected"), [(text, flag) for flag in FLAGS for text in FLAGS[flag]])
 def test_flags(text, expected):
     assert Variable("FLAG", flag, False).read({"FLAG": text}) is expected
     assert read({"ACCEL_STRICT": text}).strict == ("1" if expected else "")

@@ -14,7 +14,7 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators.torch_device import ROWS, Needs
+from accel_core.accelerators.torch_device import ROWS
 from accel_core.detection.discovery import declarations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +52,8 @@ def serving(backend: Backend) -> dict[str, str]:
     surface = surfaces.for_backend(backend)
     vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
     # torch.accelerator's streams are no use beside a device without them.
-    lacking = () if "Stream" in vendors else (Needs.STREAMS,)
-    bound = ASKED | {row.name: "" if row.needs in lacking else row.in_torch for row in ROWS}
+    streams = "Stream" in vendors
+    bound = ASKED | {row.name: row.in_torch if streams or not row.streams else "" for row in ROWS}
 
     def who(member: str) -> str:
         if member in own:

@@ -43,7 +43,8 @@ _by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = fork_safe_lock()
-_choosing = False
+#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
+_choosing = 0
 _warned = False
 
 
@@ -215,17 +216,16 @@ def _choose() -> Accelerator:
 def _alone() -> Iterator[None]:
     """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
     global _choosing
-    if _choosing:
+    if _choosing == os.getpid():
         raise errors.RecursiveChoiceError(
             "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
-            "vendor package it imports. A plugin must not ask for the current accelerator at import or in a "
-            "hook."
+            "vendor package it imports. A plugin must not call it at import or in a hook."
         )
-    _choosing = True
+    _choosing = os.getpid()
     try:
         yield
     finally:
-        _choosing = False
+        _choosing = 0
 
 
 def _object_of(choice: Choice) -> Accelerator:
@@ -341,14 +341,7 @@ def _after_fork_in_parent() -> None:
         _lock.release()
 
 
-def _after_fork_in_child() -> None:
-    global _choosing
-    _choosing = False
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _lock.acquire(timeout=_FORK_WAIT),
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
+        before=lambda: _lock.acquire(timeout=_FORK_WAIT), after_in_parent=_after_fork_in_parent
     )

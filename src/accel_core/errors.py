@@ -300,12 +300,7 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
     next step for a user; upper and lower case are one. An invalid pattern is skipped.
     """
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and not any(link is known for known in chain):  # a chain may be a ring
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    text = "\n".join(map(message, chain))
+    text = "\n".join(map(message, _chain(error)))
     return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
 
 

@@ -21,8 +21,6 @@ from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops import OpProvider
 from accel_core.settings import entry_points
 
-__all__ = ["GROUP", "providers"]
-
 #: Entry points that name a module with the hook `accel_op_builders` and no backend.
 GROUP = "accel.op_builders"
 _HOOK = "accel_op_builders"
@@ -36,22 +34,20 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     the end those that say so (`OpProvider.last`). One
     that fails has no builders, and says why in `advice`.
     """
-    found = (*_plugins(backend), *_providers_without_backend(backend))
+    found = [provider for who in _all_who_may_have(backend) for provider in _ask(backend, *who)]
     return tuple(sorted(found, key=lambda provider: provider.last))
 
 
-def _plugins(backend: Backend) -> Iterator[OpProvider]:
+def _all_who_may_have(backend: Backend) -> Iterator[tuple[Callable[[], object], Provenance, str]]:
+    """How each is loaded, what it is from and its kind."""
     candidates = [c for c in discover() if isinstance(c, Candidate) and not c.builtin]
     of_plugin = {id(c.plugin): c for c in reversed(candidates)}  # the highest-ranking of each
     in_order = [c for c in candidates if of_plugin[id(c.plugin)] is c]
     for candidate in sorted(in_order, key=lambda c: c.distribution != backend.distribution):
-        yield from _ask(partial(getattr, candidate, "plugin"), backend, candidate.provenance, "plugin")
-
-
-def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
+        yield partial(getattr, candidate, "plugin"), candidate.provenance, "plugin"
     for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
         provenance = Provenance(entry_point.distribution, entry_point.version)
-        yield from _ask(partial(_loaded, entry_point), backend, provenance, entry_point.name)
+        yield partial(_loaded, entry_point), provenance, entry_point.name
 
 
 def _loaded(entry_point: EntryPoint) -> object:
@@ -63,7 +59,7 @@ def _loaded(entry_point: EntryPoint) -> object:
     return plugin
 
 
-def _ask(load: Callable[[], object], backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
+def _ask(backend: Backend, load: Callable[[], object], provenance: Provenance, kind: str) -> list[OpProvider]:
     """Give one distribution's answer, named after it; its output goes to stderr."""
     try:
         with quiet(), restoring(provenance):

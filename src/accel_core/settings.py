@@ -232,11 +232,8 @@ def entry_points(group: str) -> list[EntryPoint]:
             return True
         backends = packages.entry_points("accel.backends")
         names = [e.name.lower() for e in backends if e.distribution == distribution]
-        return any(
-            rule.matches(name, distribution)
-            for rule in allow
-            for name in (*names, *([rule.name] if rule.distribution else ()))
-        )
+        is_named = any(rule.distribution and rule.matches(rule.name, distribution) for rule in allow)
+        return is_named or any(rule.matches(name, distribution) for rule in allow for name in names)
 
     permitted = [entry_point for entry_point in found if is_permitted(entry_point.distribution)]
     return sorted(permitted, key=lambda e: normalize_distribution(e.distribution) not in OURS)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import pytest
 from accel_tests import plugins
+from accel_tests.asking import counting
 from accel_tests.plugins import NO_DEVICE
 
 import accel_core
@@ -46,30 +48,17 @@ def test_many_missing_vendor_packages_share_one_line_of_the_warning(torch_world)
     for name in ("mlu", "sdaa", "supa"):
         torch_world.backend(name, vendor_import=f"torch_{name}")
     torch_world.plugin("bad", "raise ImportError('libbad.so')")
-    with pytest.warns(AcceleratorFallbackWarning) as caught:
-        accel_core.get_accelerator()
-    text = str(caught[0].message)
+    (caught,) = warned()
+    text = str(caught.message)
     assert "  vendor's package not installed: mlu, sdaa, supa\n" in text
     assert "bad (accel-bad 1.0): broken" in text
     assert text.count("\n") == 3
 
 
-def test_what_the_user_blocked_is_no_reason_to_warn(torch_world, monkeypatch):
-    torch_world.backend("npu", extra=NO_DEVICE)
-    monkeypatch.setenv("ACCEL_BLOCK", "npu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert accel_core.get_accelerator().name == "cpu"
-
-
 def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
     torch_world.backend("npu", extra=NO_DEVICE)
     for call in (accel_core.get_accelerator, accel_core.selection):
-        accel_core.set_accelerator(None)
-        current._warned = False
-        with pytest.warns(AcceleratorFallbackWarning) as caught:
-            call()
-        assert [w.filename for w in caught] == [__file__]
+        assert [w.filename for w in warned(call)] == [__file__]
 
 
 def test_a_warning_that_is_an_error_leaves_a_choice_behind(torch_world):
@@ -84,20 +73,20 @@ def test_nothing_installed_and_nothing_there_is_no_news(torch_world):
     assert accel_core.selection().how is How.FALLBACK
 
 
-def test_a_pinned_cpu_is_no_news(several, monkeypatch):
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+@pytest.mark.parametrize(("name", "value"), [("DS_ACCELERATOR", "cpu"), ("ACCEL_BLOCK", "npu")])
+def test_a_pinned_cpu_and_what_the_user_blocked_are_no_news(torch_world, monkeypatch, name, value):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    monkeypatch.setenv(name, value)
+    assert not warned()
     assert accel_core.get_accelerator().name == "cpu"
 
 
 def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
     """USERS 19: CUDA_VISIBLE_DEVICES='' in every Ray actor."""
-    torch_world.module("npu_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend(
-        "npu", accelerator="npu_device:Simulated", visibility=Visibility(variables=("NPU_VISIBLE",))
-    )
+    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
     monkeypatch.setenv("NPU_VISIBLE", "")
-    with pytest.warns(AcceleratorFallbackWarning, match="NPU_VISIBLE"):
-        accel_core.get_accelerator()
+    (caught,) = warned()
+    assert "NPU_VISIBLE" in str(caught.message)
     assert accel_core.selection().environ["NPU_VISIBLE"] == ""
 
 
@@ -119,18 +108,14 @@ def two_ways(world, first: str, second: str, **fields: object) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
-    [
-        ("no A", "no B", "no A; no B"),
-        ("torch has neither", "torch has neither", "torch has neither"),
-    ],
+    [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
 )
 def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
     caplog.set_level("INFO", "accel_core")  # in full
     two_ways(torch_world, first, second)
-    with pytest.warns(AcceleratorFallbackWarning) as caught:
-        accel_core.get_accelerator()
-    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught[0].message)
-    assert str(caught[0].message).count("acme") == 2  # its name and its distribution
+    (caught,) = warned()
+    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught.message)
+    assert str(caught.message).count("acme") == 2  # its name and its distribution
     accel_core.set_accelerator(None)
     monkeypatch.setenv("DS_ACCELERATOR", "acme")
     with pytest.raises(accel_core.BackendUnavailableError) as refused:
@@ -142,9 +127,8 @@ def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, mon
     two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
     seen = {2: devices.Evidence(pci=("fade:0001",)), 1: None}
     monkeypatch.setattr(devices, "evidence", lambda backend: seen.get(backend.priority))
-    with pytest.warns(AcceleratorFallbackWarning) as caught:
-        accel_core.get_accelerator()
-    text = str(caught[0].message)
+    (caught,) = warned()
+    text = str(caught.message)
     assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
     assert "no B" not in text
     assert "no B" in str(accel_core.selection())
@@ -161,12 +145,12 @@ def cards(world, *names: str, nodes: tuple[str, ...] = GONE) -> None:
         world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
 
 
-def warned() -> list[warnings.WarningMessage]:
+def warned(call: Callable[[], object] = accel_core.get_accelerator) -> list[warnings.WarningMessage]:
     accel_core.set_accelerator(None)
     current._warned = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        accel_core.get_accelerator()
+        call()
     return caught
 
 

@@ -38,38 +38,28 @@ def test_groups_are_kept_apart(only, tmp_path):
     assert [e.name for e in find_entry_points("torch.backends")] == ["b"]
 
 
-def not_utf_8(info: Path) -> None:
-    (info / "entry_points.txt").write_bytes(b"[accel.backends]\nx = \xff\n")
+#: What becomes of the file. On the second the standard library's reader fails, in some releases.
+DAMAGE = {
+    "not UTF-8": lambda file: file.write_bytes(b"[accel.backends]\nx = \xff\n"),
+    "a line without a module": lambda file: file.write_text("[accel.backends]\njunk\n"),
+    "a link to itself": lambda file: file.symlink_to(file.name),
+    "a folder": Path.mkdir,
+}
 
 
-def a_link_to_itself(info: Path) -> None:
-    (info / "entry_points.txt").unlink(missing_ok=True)
-    (info / "entry_points.txt").symlink_to("entry_points.txt")
-
-
-def a_line_without_a_module(info: Path) -> None:
-    """The standard library's reader fails on it, in some releases; in others it is a name without a value."""
-    (info / "entry_points.txt").write_text("[accel.backends]\njunk\n")
-
-
-def a_folder_in_place_of_the_file(info: Path) -> None:
-    (info / "entry_points.txt").unlink(missing_ok=True)
-    (info / "entry_points.txt").mkdir()
-
-
-@pytest.mark.parametrize(
-    "damage", [not_utf_8, a_link_to_itself, a_line_without_a_module, a_folder_in_place_of_the_file]
-)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_neighbour_whose_metadata_is_broken_hides_nobody(only, tmp_path, caplog, damage):
     """USERS 8."""
     root = site(tmp_path)
     for name in ("aaa", "zzz"):
         layouts.dist_info(root, name, "1.0", {"console_scripts": {"x": "y"}})
-        damage(root / f"{name}-1.0.dist-info")
+        file = root / f"{name}-1.0.dist-info/entry_points.txt"
+        file.unlink()
+        DAMAGE[damage](file)
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     only([root])
     assert NPU in ours()
-    if damage is not_utf_8:
+    if damage == "not UTF-8":
         assert "aaa-1.0.dist-info is passed over, as its metadata cannot be read" in caplog.text
 
 

@@ -6,9 +6,11 @@ The backend is nobody's, its machine is a tree of files on disk.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,10 +40,27 @@ ACME = Backend(
     ),
     provenance=Provenance("accel-acme", "1.0", "acme", "accel_acme"),
 )
-#: What comes with torch itself.
-TORCH_OWN = replace(ACME, vendor_import="torch", in_torch=ACME.in_torch._replace(builds=("xpu",)))
-CARD = "PCI fade:0001 at 0000:00:04.0"
 
+
+def acme(**changes: Any) -> Backend:
+    """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
+    return replace(
+        ACME, **{k: getattr(ACME, k)._replace(**v) if isinstance(v, dict) else v for k, v in changes.items()}
+    )
+
+
+#: What comes with torch itself.
+TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
+#: No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing.
+UNKNOWN: dict[str, Any] = {"hardware": {"pci_ids": ()}}
+SILENT = {"hardware": {"driver_file": ""}, "granted": {"docker": ""}}
+SLURM = acme(granted={"slurm": "gpu"})
+INDICES = acme(visibility={"grammar": "indices"})
+
+NODE, SHARED = "/dev/acme0", "/dev/accel/accel0"
+BUS, DRIVER = "/sys/bus/pci/devices/0000:00:04.0/modalias", "/sys/module/acme/refcnt"
+DOCKER, PODMAN = "/.dockerenv", "/run/.containerenv"
+CARD = "PCI fade:0001 at 0000:00:04.0"
 #: What rules a backend out, and what speaks against its device alone.
 Ruling = tuple[Outcome | None, Outcome | None]
 
@@ -52,46 +71,25 @@ class Machine:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self._monkeypatch = root, monkeypatch
 
-    def file(self, path: str, text: str = "") -> None:
-        file = self.root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def card(self) -> None:
-        """A card on the bus."""
-        self.file(
-            "/sys/bus/pci/devices/0000:00:04.0/modalias",
-            "pci:v0000FADEd00000001sv0000FADEsd00000001bc12sc00i00\n",
-        )
+    def files(self, *paths: str, text: str = "") -> None:
+        for path in paths:
+            file = self.root / path.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(
+                "pci:v0000FADEd00000001sv0000FADEsd00000001bc12sc00i00\n" if path == BUS else text
+            )
 
     def torch(self, version: str, **builds: str) -> None:
         """An installed torch, which must not be imported."""
         kinds = "".join(f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu"))
-        self.file("/site/torch/__init__.py", "raise SystemExit('torch was imported')")
-        self.file("/site/torch/version.py", f"__version__ = {version!r}\n{kinds}")
+        self.files("/site/torch/__init__.py", text="raise SystemExit('torch was imported')")
+        self.files("/site/torch/version.py", text=f"__version__ = {version!r}\n{kinds}")
         self._monkeypatch.syspath_prepend(str(self.root / "site"))
 
-    def examine(
-        self, backend: Backend = ACME, *, pinned: bool = False
-    ) -> tuple[Outcome | None, Outcome | None]:
+    def examine(self, backend: Backend = ACME, *, pinned: bool = False) -> Ruling:
         root = str(self.root)
         found = evidence(backend, root)
         return examine(Case(Candidate(backend, ModuleType("p")), Settings(), found, pinned, root))
-
-    def doubts(self, backend: Backend) -> tuple[str, str, int | None]:
-        """Reason, hint and count of what speaks against the device, while nothing rules the backend out."""
-        ruled_out, absence = self.examine(backend)
-        assert ruled_out is None
-        assert absence is not None
-        assert absence.status is Status.NO_DEVICE
-        return absence.reason, absence.hint, absence.devices
-
-    def said(self, backend: Backend = ACME) -> tuple[str, str, int | None]:
-        """Reason, hint and count of what rules the backend out."""
-        outcome, _ = self.examine(backend)
-        assert outcome is not None
-        assert outcome.status is Status.NO_DEVICE
-        return outcome.reason, outcome.hint, outcome.devices
 
 
 @pytest.fixture
@@ -103,127 +101,215 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_nothing_stands_against_a_device_with_its_node(machine):
-    machine.file("/dev/acme0")
-    assert machine.examine() == (None, None)
+class Row(NamedTuple):
+    """A machine, a backend, and what is said: reason, next step, devices; a text may end in an ellipsis."""
+
+    said: tuple[str, str, int | None] | None
+    files: tuple[str, ...] = ()
+    environ: Mapping[str, str] = {}
+    backend: Backend = ACME
+    #: The release of torch, and what it was built for.
+    torch: tuple[str, Mapping[str, str]] | None = None
+    #: Whether it only speaks against the device, and rules nothing out.
+    doubt: bool = False
 
 
-class TestHardware:
-    def test_none(self, machine):
-        reason = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
-        assert machine.said() == (reason, "", 0)
-
-    def test_without_a_name_for_people(self, machine):
-        reason = "this machine has none of /dev/acme[0-9]*, PCI fade:0001"
-        assert machine.said(replace(ACME, hardware=ACME.hardware._replace(name=""))) == (reason, "", 0)
-
-    def test_none_on_this_node_of_a_cluster(self, machine, monkeypatch):
-        """The scheduler put the job where there is none, for nobody asked it for one."""
-        monkeypatch.setenv("SLURM_JOB_ID", "4711")
-        reason, hint, _ = machine.said(replace(ACME, granted=ACME.granted._replace(slurm="card")))
-        assert reason.startswith("this machine has no Acme XLA card")
-        assert hint == (
-            "if the cluster has an Acme XLA card, "
-            "ask Slurm for it: #SBATCH --gres=card:1, or srun --gres=card:1"
-        )
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-        monkeypatch.delenv("SLURM_JOB_ID")
-        assert machine.said()[1] == (
-            "if the cluster has an Acme XLA card, ask for it under the container's resources.limits in the "
-            "pod's spec; `kubectl describe node` lists the names"
-        )
-
-    def test_none_for_the_torch_that_is_here(self, machine):
-        machine.torch("2.13.0+xpu", xpu="20250301")
-        reason = "torch 2.13.0+xpu is an XPU build, and this machine has no Acme XLA card"
-        assert machine.said(TORCH_OWN) == (reason, "", 0)
-
-    def test_another_torch_is_no_help_where_there_is_none(self, machine):
-        machine.torch("2.13.0+cpu")
-        assert machine.said(TORCH_OWN)[0].startswith("this machine has no Acme XLA card (none of ")
-
-    def test_a_pin_forgives_it_and_asks_on(self, machine):
-        outcome, absence = machine.examine(pinned=True)
-        assert outcome is None
-        assert absence is not None
-        assert absence.reason.startswith("this machine has no Acme XLA card")
-        machine.torch("2.13.0+cpu")
-        outcome, absence = machine.examine(TORCH_OWN, pinned=True)
-        assert outcome is not None
-        assert outcome.reason == (
-            "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
-        )
-        assert outcome.hint.startswith("run on a machine that has one; for a login node or an image: ")
-        assert absence is not None
+NONE = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
+NO_NODE = "this machine has none of /dev/acme[0-9]*"
+ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
+UNSET = "unset {0}, or name in it the devices to use"
+SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
+LIMITS = "ask for it under the container's resources.limits in the pod's spec"
+ASK_POD = f"{LIMITS}; `kubectl describe node` lists the names"
+NOT_GIVEN = "…; Slurm gave the job 4711 none"
+IN_POD = "resources: {limits: {acme.com/card: 1}}"
 
 
-class TestWhereTheBusDoesNotTell:
-    """No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing."""
+def hidden(name: str) -> tuple[str, str, int]:
+    """What is said where this variable, set to nothing, hides all devices."""
+    return f"{name}='' hides every device", UNSET.format(name), 0
 
-    UNKNOWN = replace(ACME, hardware=ACME.hardware._replace(pci_ids=()))
 
-    def test_in_a_container(self, machine):
-        machine.file("/.dockerenv")
-        machine.file("/sys/module/acme/refcnt")
-        assert machine.doubts(self.UNKNOWN) == (
+def withheld(place: str, step: str, mark: str = "", variable: str = "") -> Row:
+    """A container that lacks the devices of its host."""
+    lacks = f"{place} has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
+    reason = f"the host has an Acme XLA card ({CARD}), but {lacks}"
+    files = (BUS, DRIVER, *filter(None, [mark]))
+    backend = acme(granted={"kubernetes": "acme.com/card"})
+    return Row((reason, step, 0), files, {variable: "there"} if variable else {}, backend)
+
+
+def built(version: str, torch: Mapping[str, str], needed: str, device_type: str, reason: str) -> Row:
+    """A torch of another build. No count: with such a torch a pin cannot be honoured."""
+    backend = acme(vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type)
+    said = (f"torch {version} is a {reason}", "pip install torch-acme", None)
+    return Row(said, (NODE,), backend=backend, torch=(version, torch))
+
+
+def suits(**torch: str) -> Row:
+    """A torch of which one build will do."""
+    backend = acme(vendor_import="torch", in_torch={"builds": ("xpu", "hip")})
+    return Row(None, (NODE,), backend=backend, torch=("2.13.0", torch))
+
+
+ROWS = {
+    "its node is here": Row(None, (NODE,)),
+    "none": Row((NONE, "", 0)),
+    "none, without a name for people": Row(
+        (f"{NO_NODE}, PCI fade:0001", "", 0), backend=acme(hardware={"name": ""})
+    ),
+    # The scheduler put the job where there is none, for nobody asked it for one.
+    "none on this node of a Slurm cluster": Row(
+        (NONE, f"if the cluster has an Acme XLA card, {SLURMS.format('card')}", 0), (),
+        {"SLURM_JOB_ID": "4711"}, acme(granted={"slurm": "card"}),
+    ),
+    "none in this pod": Row(
+        (NONE, f"if the cluster has an Acme XLA card, {ASK_POD}", 0), (),
+        {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+    ),
+    "none for the torch that is here": Row(
+        ("torch 2.13.0+xpu is an XPU build, and this machine has no Acme XLA card", "", 0),
+        backend=TORCH_OWN, torch=("2.13.0+xpu", {"xpu": "20250301"}),
+    ),
+    "another torch is no help where there is none": Row(
+        (NONE, "", 0), backend=TORCH_OWN, torch=("2.13.0+cpu", {})
+    ),
+    # ------------------------------------------------------------ where the bus does not tell
+    "no node in a container": Row(
+        (
             "this container has none of /dev/acme[0-9]*",
-            "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0",
-            0,
+            "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0", 0,
+        ),
+        (DOCKER, DRIVER), {}, acme(**UNKNOWN), None, True,
+    ),
+    "no node without a driver": Row(
+        (
+            f"{NO_NODE}, and the driver of an Acme XLA card is not loaded",
+            "if it has an Acme XLA card, install Acme's driver", 0,
+        ),
+        (), {}, acme(**UNKNOWN), None, True,
+    ),
+    "no node with a driver": Row((NO_NODE, "", 0), (DRIVER,), {}, acme(**UNKNOWN), None, True),
+    "no node, and nothing more is known": Row(
+        (NO_NODE, "", 0), (DOCKER,), {},
+        acme(hardware={"pci_ids": (), "driver_file": ""}, granted={"docker": ""}), None, True,
+    ),
+    # ------------------------------------------------------------ torch's build
+    "a CPU build": built("2.13.0+cpu", {}, "xpu", "acme", "CPU build, without XPU"),
+    "a CUDA build": built("2.13.0", {"cuda": "13.0"}, "xpu", "acme", "CUDA build, without XPU"),
+    "a CPU build for ROCm": built("2.13.0+cpu", {}, "hip", "cuda", "CPU build, without CUDA and ROCm"),
+    "a CUDA build for ROCm": built("2.13.0", {"cuda": "13.0"}, "hip", "cuda", "CUDA build, without ROCm"),
+    "a ROCm build for CUDA": built("2.13.0", {"hip": "7.0"}, "cuda", "cuda", "ROCm build, without CUDA"),
+    "an XPU build": suits(xpu="1"),
+    "a build for two": suits(cuda="13.0", xpu="1"),
+    "the other of two": suits(hip="7.0"),
+    # ------------------------------------------------------------ hidden
+    **{
+        f"hidden by {name}": Row(hidden(name), (NODE,), {name: ""})
+        for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER")
+    },
+    **{
+        f"Slurm gave the job none: {value!r}": Row(
+            (f"ACME_VISIBLE_DEVICES={value!r} hides every device{NOT_GIVEN}", SLURMS.format("gpu"), 0),
+            (NODE,), {"ACME_VISIBLE_DEVICES": value, "SLURM_JOB_ID": "4711"}, SLURM,
         )
-
-    def test_without_a_driver(self, machine):
-        assert machine.doubts(self.UNKNOWN) == (
-            "this machine has none of /dev/acme[0-9]*, and the driver of an Acme XLA card is not loaded",
-            "if it has an Acme XLA card, install Acme's driver",
-            0,
+        for value in ("NoDevFiles", "")
+    },
+    "Slurm would not say": Row(
+        hidden("ACME_VISIBLE_DEVICES"), (NODE,), {"ACME_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "4711"}
+    ),
+    "Slurm gave some": Row(
+        hidden("ACME_VISIBLE_DEVICES"), (NODE,),
+        {"ACME_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "4711", "SLURM_JOB_GPUS": "2"}, SLURM,
+    ),
+    "the first that is set counts": Row(
+        None, (NODE,), {"ACME_VISIBLE_DEVICES": "0", "CARD_VISIBLE_DEVICES": ""}
+    ),
+    "each filter by itself": Row(
+        ("ACME_FILTER='-1' hides every device: '-1' ends the list", UNSET.format("ACME_FILTER"), 0), (NODE,),
+        {"ACME_VISIBLE_DEVICES": "0", "ACME_FILTER": "-1"},
+    ),
+    # It is the runtime's affair.
+    "a value that cannot be understood": Row(None, (NODE,), {"ACME_VISIBLE_DEVICES": "all"}, INDICES),
+    "no device is said before a hidden one": Row((NONE, "", 0), (), {"ACME_VISIBLE_DEVICES": ""}),
+    # ------------------------------------------------------------ driver and container
+    "not loaded": Row((ON_THE_BUS, "install Acme's driver", 0), (BUS,)),
+    **{
+        f"not loaded: {name}": Row(
+            (f"{name} is on the bus…", "install Acme's driver", 0), (BUS,), {},
+            acme(hardware={"name": name.partition(" ")[2]}),
         )
+        for name in ("an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU", "an MTT GPU")
+    },
+    "a container": withheld(
+        "this container", "start it with its devices: docker run --device /dev/acme0", DOCKER
+    ),
+    "Podman": withheld(
+        "this Podman container", "start it with its devices: podman run --device /dev/acme0", PODMAN
+    ),
+    "Kubernetes": withheld(
+        "this Kubernetes pod", f"ask for it in the pod's spec, under the container: {IN_POD}", "",
+        "KUBERNETES_SERVICE_HOST",
+    ),
+    "Apptainer": withheld(
+        "this Apptainer container", "start it with the host's devices: apptainer exec --bind /dev/acme0", "",
+        "APPTAINER_CONTAINER",
+    ),
+    "a node that may be its own": Row(None, (BUS, DOCKER, SHARED)),
+    "a driver that has not made its nodes yet": Row(None, (BUS, DRIVER)),
+    "nothing is said without a word for it": Row(None, (BUS, DOCKER), {}, acme(**SILENT)),
+}  # fmt: skip
 
-    def test_with_a_driver(self, machine):
-        machine.file("/sys/module/acme/refcnt")
-        assert machine.doubts(self.UNKNOWN) == ("this machine has none of /dev/acme[0-9]*", "", 0)
 
-    def test_nothing_more_is_known(self, machine):
-        machine.file("/.dockerenv")
-        bare = replace(
-            self.UNKNOWN,
-            hardware=self.UNKNOWN.hardware._replace(driver_file=""),
-            granted=self.UNKNOWN.granted._replace(docker=""),
-        )
-        assert machine.doubts(bare) == ("this machine has none of /dev/acme[0-9]*", "", 0)
+@pytest.mark.parametrize("what", ROWS)
+def test_what_is_said(machine, monkeypatch, what):
+    row = ROWS[what]
+    machine.files(*row.files)
+    for name, value in row.environ.items():
+        monkeypatch.setenv(name, value)
+    if row.torch:
+        machine.torch(row.torch[0], **row.torch[1])
+    ruled_out, absence = machine.examine(row.backend)
+    if row.said is None:
+        assert (ruled_out, absence) == (None, None)
+        return
+    outcome = absence if row.doubt else ruled_out
+    assert (ruled_out is None) is row.doubt
+    assert outcome is not None
+    assert outcome.status is Status.NO_DEVICE
+    begin, _, end = row.said[0].partition("…")
+    assert outcome.reason == row.said[0] or ("…" in row.said[0] and outcome.reason.startswith(begin))
+    assert outcome.reason.endswith(end)
+    assert (outcome.hint, outcome.devices) == row.said[1:]
 
 
-class TestTorchBuilds:
-    @pytest.fixture(autouse=True)
-    def card(self, machine):
-        machine.file("/dev/acme0")
-
-    @pytest.mark.parametrize(
-        ("version", "builds", "needed", "device_type", "reason"),
-        [
-            ("2.13.0+cpu", {}, ("xpu",), "acme", "torch 2.13.0+cpu is a CPU build, without XPU"),
-            ("2.13.0", {"cuda": "13.0"}, ("xpu",), "acme", "torch 2.13.0 is a CUDA build, without XPU"),
-            ("2.13.0+cpu", {}, ("hip",), "cuda", "torch 2.13.0+cpu is a CPU build, without CUDA and ROCm"),
-            ("2.13.0", {"cuda": "13.0"}, ("hip",), "cuda", "torch 2.13.0 is a CUDA build, without ROCm"),
-            ("2.13.0", {"hip": "7.0"}, ("cuda",), "cuda", "torch 2.13.0 is a ROCm build, without CUDA"),
-        ],
+def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
+    outcome, absence = machine.examine(pinned=True)
+    assert outcome is None
+    assert absence is not None
+    assert absence.reason == NONE
+    machine.torch("2.13.0+cpu")
+    outcome, absence = machine.examine(TORCH_OWN, pinned=True)
+    assert outcome is not None
+    assert outcome.reason == (
+        "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
-    def test_another_build(self, machine, version, builds, needed, device_type, reason):
-        machine.torch(version, **builds)
-        backend = replace(
-            TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(builds=needed), device_type=device_type
-        )
-        # No count: with such a torch a pin cannot be honoured.
-        assert machine.said(backend) == (reason, "pip install torch-acme", None)
+    assert outcome.hint.startswith("run on a machine that has one; for a login node or an image: ")
+    assert absence is not None
 
-    @pytest.mark.parametrize("builds", [{"xpu": "1"}, {"cuda": "13.0", "xpu": "1"}, {"hip": "7.0"}])
-    def test_any_of_them_will_do(self, machine, builds):
-        machine.torch("2.13.0", **builds)
-        assert machine.examine(
-            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(builds=("xpu", "hip")))
-        ) == (None, None)
+
+def test_the_evidence_is_the_verdicts(machine):
+    """Strict choice refuses the CPU over it: the device is here."""
+    machine.files(BUS)
+    assert str(evidence(ACME, str(machine.root))) == CARD
 
 
 class TestNamespace:
+    @pytest.fixture(autouse=True)
+    def torch(self, machine):
+        machine.torch("2.13.0", xpu="1")
+        machine.files(NODE)
+
     def taken(self, monkeypatch, module: str, **namespace: object) -> None:
         """`torch.acme`, of whose functions `is_available` comes from `module`."""
         own = ModuleType("torch.acme")
@@ -234,175 +320,42 @@ class TestNamespace:
         torch = SimpleNamespace(acme=own, version=SimpleNamespace(__version__="2.13.0", xpu="1"))
         monkeypatch.setitem(sys.modules, "torch", torch)
 
-    def test_another_packages_functions(self, machine, monkeypatch):
-        machine.torch("2.13.0", xpu="1")
-        self.taken(monkeypatch, "torch_other.patch")
-        outcome, _ = machine.examine(TORCH_OWN)
+    def aside(self, machine, backend: Backend, by: str) -> None:
+        outcome, _ = machine.examine(backend)
         assert outcome is not None
-        assert outcome.status is Status.STANDS_ASIDE
-        assert outcome.reason == "torch.acme is impersonated by torch_other.patch"
-        assert outcome.hint == "choose that vendor's own backend, or do not load torch_other.patch"
+        assert (outcome.status, outcome.reason, outcome.hint) == (
+            Status.STANDS_ASIDE,
+            f"torch.acme is impersonated by {by}",
+            f"choose that vendor's own backend, or do not load {by}",
+        )
 
-    def test_another_packages_module(self, machine, monkeypatch):
-        machine.torch("2.13.0", xpu="1")
+    def test_another_packages_functions_or_module(self, machine, monkeypatch):
+        self.taken(monkeypatch, "torch_other.patch")
+        self.aside(machine, TORCH_OWN, "torch_other.patch")
         self.taken(monkeypatch, "torch.acme", __name__="torch_other.device")
-        assert machine.examine(TORCH_OWN)[0].reason == "torch.acme is impersonated by torch_other.device"
+        self.aside(machine, TORCH_OWN, "torch_other.device")
 
     @pytest.mark.parametrize("module", ["torch.acme", "friendly.wrapper"])
     def test_torch_itself_and_a_package_with_the_same_device_behind(self, machine, monkeypatch, module):
-        machine.torch("2.13.0", xpu="1")
-        machine.file("/dev/acme0")
+        backend = acme(vendor_import="torch", in_torch={"builds": ("xpu",), "wrapped_by": ("friendly",)})
         self.taken(monkeypatch, module)
-        assert machine.examine(
-            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(wrapped_by=("friendly",)))
-        ) == (None, None)
+        assert machine.examine(backend) == (None, None)
         self.taken(monkeypatch, "torch.acme", __name__=module)
-        assert machine.examine(
-            replace(TORCH_OWN, in_torch=TORCH_OWN.in_torch._replace(wrapped_by=("friendly",)))
-        ) == (None, None)
+        assert machine.examine(backend) == (None, None)
 
     @pytest.mark.parametrize("own", [TORCH_OWN, ACME], ids=["torch", "a vendor"])
     def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
         """Every function is the namespace's own, and behind them is another maker's device."""
-        machine.torch("2.13.0", xpu="1")
-        machine.file("/dev/acme0")
         self.taken(monkeypatch, "torch.acme")
         backend = replace(own, in_torch=own.in_torch._replace(taken_over_by=("torch_deep",)))
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
-        outcome, _ = machine.examine(backend)
-        assert outcome is not None
-        assert outcome.status is Status.STANDS_ASIDE
-        assert outcome.reason == "torch.acme is impersonated by torch_deep"
-        assert outcome.hint == "choose that vendor's own backend, or do not load torch_deep"
+        self.aside(machine, backend, "torch_deep")
         assert machine.examine(own) == (None, None)
 
     def test_a_vendors_own_namespace_is_his(self, machine, monkeypatch):
-        machine.file("/dev/acme0")
         self.taken(monkeypatch, "torch_acme.device")
         assert machine.examine() == (None, None)
-
-
-class TestHidden:
-    @pytest.fixture(autouse=True)
-    def card(self, machine):
-        machine.file("/dev/acme0")
-
-    @pytest.mark.parametrize("name", ["ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"])
-    def test_before_the_vendor_is_imported(self, machine, monkeypatch, name):
-        monkeypatch.setenv(name, "")
-        assert machine.said() == (
-            f"{name}='' hides every device",
-            f"unset {name}, or set it to the devices to use",
-            0,
-        )
-
-    @pytest.mark.parametrize("value", ["NoDevFiles", ""])
-    def test_by_slurm_which_gave_the_job_none(self, machine, monkeypatch, value):
-        monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
-        monkeypatch.setenv("SLURM_JOB_ID", "4711")
-        backend = replace(ACME, granted=ACME.granted._replace(slurm="gpu"))
-        reason, hint, _ = machine.said(backend)
-        assert reason.startswith(f"ACME_VISIBLE_DEVICES={value!r} hides every device")
-        assert reason.endswith("; Slurm gave the job 4711 none")
-        assert hint == "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
-        # Slurm gave some, or would not say: then it is the variable.
-        assert machine.said()[1] == "unset ACME_VISIBLE_DEVICES, or set it to the devices to use"
-        monkeypatch.setenv("SLURM_JOB_GPUS", "2")
-        assert machine.said(backend)[1] == "unset ACME_VISIBLE_DEVICES, or set it to the devices to use"
-
-    def test_the_first_that_is_set_counts_and_each_filter_by_itself(self, machine, monkeypatch):
-        monkeypatch.setenv("ACME_VISIBLE_DEVICES", "0")
-        monkeypatch.setenv("CARD_VISIBLE_DEVICES", "")
-        assert machine.examine() == (None, None)
-        monkeypatch.setenv("ACME_FILTER", "-1")
-        assert machine.said()[0] == "ACME_FILTER='-1' hides every device: '-1' ends the list"
-
-    def test_a_value_that_cannot_be_understood_is_the_runtimes_affair(self, machine, monkeypatch):
-        monkeypatch.setenv("ACME_VISIBLE_DEVICES", "all")
-        assert machine.examine(replace(ACME, visibility=ACME.visibility._replace(grammar="indices"))) == (
-            None,
-            None,
-        )
-
-    def test_no_device_is_said_before_a_hidden_one(self, machine, monkeypatch):
-        monkeypatch.setenv("ACME_VISIBLE_DEVICES", "")
-        (machine.root / "dev/acme0").unlink()
-        assert machine.said()[0].startswith("this machine has no Acme XLA card")
-
-
-class TestDriver:
-    @pytest.fixture(autouse=True)
-    def card(self, machine):
-        machine.card()
-
-    def test_not_loaded(self, machine):
-        reason = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
-        assert machine.said() == (reason, "install Acme's driver", 0)
-
-    @pytest.mark.parametrize("name", ["an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU"])
-    def test_a_name_has_its_article(self, machine, name):
-        card = replace(ACME, hardware=ACME.hardware._replace(name=name.partition(" ")[2]))
-        assert machine.said(card)[0].startswith(f"{name} is on the bus")
-
-    @pytest.mark.parametrize(
-        ("mark", "variable", "name", "step"),
-        [
-            (
-                "/.dockerenv", "", "this container",
-                "start it with its devices: docker run --device /dev/acme0",
-            ),
-            (
-                "/run/.containerenv", "", "this Podman container",
-                "start it with its devices: podman run --device /dev/acme0",
-            ),
-            (
-                "", "KUBERNETES_SERVICE_HOST", "this Kubernetes pod",
-                "ask for it in the pod's spec, under the container: resources: {limits: {acme.com/card: 1}}",
-            ),
-            (
-                "", "APPTAINER_CONTAINER", "this Apptainer container",
-                "start it with the host's devices: apptainer exec --bind /dev/acme0",
-            ),
-        ],
-    )  # fmt: skip
-    def test_a_container_without_its_devices(self, machine, monkeypatch, mark, variable, name, step):
-        machine.file("/sys/module/acme/refcnt")
-        if mark:
-            machine.file(mark)
-        if variable:
-            monkeypatch.setenv(variable, "there")
-        reason, hint, devices = machine.said(
-            replace(ACME, granted=ACME.granted._replace(kubernetes="acme.com/card"))
-        )
-        assert reason == (
-            f"the host has an Acme XLA card ({CARD}), "
-            f"but {name} has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
-        )
-        assert (hint, devices) == (step, 0)
-
-    def test_a_node_that_may_be_its_own(self, machine):
-        machine.file("/.dockerenv")
-        machine.file("/dev/accel/accel0")
-        assert machine.examine() == (None, None)
-
-    def test_a_driver_that_has_not_made_its_nodes_yet(self, machine):
-        machine.file("/sys/module/acme/refcnt")
-        assert machine.examine() == (None, None)
-
-    def test_nothing_is_said_without_a_word_for_it(self, machine):
-        machine.file("/.dockerenv")
-        assert machine.examine(
-            replace(
-                ACME,
-                hardware=ACME.hardware._replace(driver_file=""),
-                granted=ACME.granted._replace(docker=""),
-            )
-        ) == (None, None)
-
-    def test_the_evidence_is_the_verdicts(self, machine, monkeypatch):
-        """Strict choice refuses the CPU over it: the device is here."""
-        assert str(evidence(ACME, str(machine.root))) == CARD
 
 
 def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
@@ -412,6 +365,6 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     version = SimpleNamespace(__version__="2.13.0+cpu", cuda=None, hip=None, xpu=None)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=running, version=version))
     assert machine.examine() == (None, None)
-    assert machine.said(replace(ACME, in_torch=ACME.in_torch._replace(builds=("xpu",))))[0].endswith(
-        "is a CPU build, without XPU"
-    )
+    outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
+    assert outcome is not None
+    assert outcome.reason.endswith("is a CPU build, without XPU")

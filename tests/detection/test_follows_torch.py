@@ -82,11 +82,6 @@ def test_without_torch_it_is_torch_that_is_missing(world):
     assert "torch is not installed" in judge().reason
 
 
-def test_a_missing_requirement_has_the_plugins_own_hint(torch_world):
-    torch_world.backend("npu", requires=("absent>=1",), install_hint="run the vendor's installer")
-    assert judge().hint == "run the vendor's installer"
-
-
 @pytest.mark.parametrize("value", ["", "PT_HPU", "=1", "1A=2", "A B=1"])
 def test_a_variable_must_be_an_assignment(value):
     with pytest.raises(InvalidBackendError, match=r"environment.set .* is malformed"):

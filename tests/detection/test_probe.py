@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 from accel_tests.asking import counting, judge, vendor
@@ -18,59 +19,13 @@ from accel_core.machine import devices, vendors
 from accel_core.settings import Pin, Settings
 
 
-def test_usable(torch_world):
-    torch_world.backend("npu")
-    found = judge()
-    assert (found.status, found.reason, found.devices) == (Status.USABLE, "", 2)
-    assert found.usable
-    assert found.ms > 0
-
-
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin for another platform with a broken vendor: policy comes first."""
-    fields = {
-        "requires": ("absent>1",),
-        "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",)),
-    }
+    fields = {"requires": ("absent>1",), "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",))}
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
     assert judge().status is Status.NO_DEVICE
     assert "torch_npu" not in sys.modules
-
-
-def test_blocked_and_not_allowed_say_so(torch_world):
-    torch_world.backend("npu")
-    found = judge(settings=Settings(block=(Pin("npu"),)))
-    assert (found.status, found.reason, found.hint) == (
-        Status.BLOCKED,
-        "ACCEL_BLOCK names it",
-        "take npu out of ACCEL_BLOCK",
-    )
-    found = judge(settings=Settings(allow=(Pin("cuda"),)))
-    assert (found.status, found.reason, found.hint) == (
-        Status.BLOCKED,
-        "ACCEL_ALLOW does not name it",
-        "add npu to ACCEL_ALLOW",
-    )
-    assert judge(settings=Settings(allow=(Pin("npu", "accel-npu"),), block=(Pin("npu", "other"),))).usable
-
-
-def test_another_platform_has_no_device(torch_world):
-    torch_world.backend("npu", hardware=Hardware(platforms=("plan9", "amiga-m68k")))
-    found = judge()
-    assert (found.status, found.reason) == (Status.NO_DEVICE, "this device exists on plan9, amiga-m68k only")
-
-
-def test_a_vendor_package_that_is_not_installed(torch_world):
-    torch_world.backend(
-        "npu", vendor_import=("torch_npu", "torch_npu_old.sub"), install_hint="pip install torch-npu"
-    )
-    found = judge()
-    assert (found.status, found.reason, found.hint) == (
-        Status.NOT_INSTALLED,
-        "torch_npu or torch_npu_old.sub is not installed",
-        "pip install torch-npu",
-    )
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
@@ -105,39 +60,75 @@ def test_a_package_without_a_spec_is_not_installed_when_not_imported(torch_world
     assert judge().status is Status.NOT_INSTALLED
 
 
-@pytest.mark.parametrize(
-    ("requires", "status", "reason", "hint"),
-    [
-        (("torch-npu>=2.6.0rc0", "torch-npu<3"), Status.USABLE, "", ""),
-        (("Torch.NPU>2.5",), Status.USABLE, "", ""),
-        (("absent>=1",), Status.NOT_INSTALLED, "absent is not installed", "pip install 'absent>=1'"),
+def needs(*requires: str, **fields: Any) -> dict[str, Any]:
+    return {"requires": requires, **fields}
+
+
+ELSEWHERE = {"hardware": Hardware(platforms=("plan9", "amiga-m68k"))}
+LACKING = {"vendor_import": ("torch_npu", "torch_npu_old.sub"), "install_hint": "pip install torch-npu"}
+ONLY = "this device exists on plan9, amiga-m68k only"
+ABSENT = "absent is not installed"
+BOTH = (Pin("npu", "accel-npu"),), (Pin("npu", "other"),)
+USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} is malformed", "")
+#: Fields of npu, what is allowed and blocked; its status, what the reason begins with, the next step.
+KNOWN = {
+    "usable": ({}, (), (), USABLE),
+    "blocked": (
+        {}, (), (Pin("npu"),), (Status.BLOCKED, "ACCEL_BLOCK names it", "take npu out of ACCEL_BLOCK")
+    ),
+    "not allowed": (
+        {}, (Pin("cuda"),), (), (Status.BLOCKED, "ACCEL_ALLOW does not name it", "add npu to ACCEL_ALLOW")
+    ),
+    "another's is blocked": ({}, *BOTH, USABLE),
+    "another platform": (ELSEWHERE, (), (), (Status.NO_DEVICE, ONLY, "")),
+    "no vendor's package": (
+        LACKING, (), (),
+        (Status.NOT_INSTALLED, "torch_npu or torch_npu_old.sub is not installed", "pip install torch-npu"),
+    ),
+    "a range": (needs("torch-npu>=2.6.0rc0", "torch-npu<3"), (), (), USABLE),
+    "another spelling": (needs("Torch.NPU>2.5"), (), (), USABLE),
+    "absent": (
+        needs("absent>=1"), (), (), (Status.NOT_INSTALLED, ABSENT, "pip install 'absent>=1'")
+    ),
+    "absent, with a hint of its own": (
+        needs("absent>=1", install_hint="run it"), (), (), (Status.NOT_INSTALLED, ABSENT, "run it")
+    ),
+    "too old": (
+        needs("torch-npu>=3"), (), (),
         (
-            ("torch-npu>=3",),
-            Status.INCOMPATIBLE,
-            "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed",
+            Status.INCOMPATIBLE, "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed",
             "pip install 'torch-npu>=3'",
         ),
-        (("absent; python_version < '3'",), Status.USABLE, "", ""),
-        (("absent; extra == 'x'",), Status.USABLE, "", ""),
-        (("not a requirement!",), Status.INVALID, "its requirement 'not a requirement!' is malformed", ""),
-        (("private",), Status.USABLE, "", ""),
+    ),
+    "a marker of another Python": (needs("absent; python_version < '3'"), (), (), USABLE),
+    "a marker of an extra": (needs("absent; extra == 'x'"), (), (), USABLE),
+    "no requirement": (needs("not a requirement!"), (), (), INVALID),
+    "empty": (needs(""), (), (), INVALID),
+    "a private build": (needs("private"), (), (), USABLE),
+    "a private build in no range": (
+        needs("private>=1"), (), (),
         (
-            ("private>=1",),
-            Status.INCOMPATIBLE,
-            "it needs private>=1 and private our build 7 is installed",
+            Status.INCOMPATIBLE, "it needs private>=1 and private our build 7 is installed",
             "pip install 'private>=1'",
         ),
-        (("",), Status.INVALID, "its requirement '' is malformed", ""),
-    ],
-)
-def test_required_distributions_are_read_from_metadata(torch_world, requires, status, reason, hint):
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", KNOWN)
+def test_what_is_known_without_an_import(torch_world, what):
+    fields, allow, block, (status, reason, hint) = KNOWN[what]
     torch_world.distribution("torch-npu", "2.6.0rc1")
     torch_world.distribution("private", "our build 7")
-    torch_world.backend("npu", requires=requires)
-    found = judge()
-    assert found.status is status
-    assert found.reason.startswith(reason)
-    assert found.hint == hint
+    torch_world.backend("npu", **fields)
+    found = judge(settings=Settings(allow=allow, block=block))
+    assert (found.status, found.hint, found.usable) == (status, hint, status is Status.USABLE)
+    assert found.reason.startswith(reason.format(*map(repr, fields.get("requires", ()))))
+    assert found.reason or found.usable
+    assert found.devices == (2 if found.usable else found.devices)
+    assert found.ms > 0
+    if what in ("another platform", "no vendor's package"):
+        assert judge(pinned=True).status is status  # also if it is pinned
 
 
 def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
@@ -199,13 +190,6 @@ def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, mon
     monkeypatch.setattr(machine, "on_linux", lambda: True)
     vendor(torch_world, "raise ImportError", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert judge(pinned=True).status is Status.BROKEN
-
-
-def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_needed(torch_world):
-    torch_world.backend("npu", vendor_import="torch_npu")
-    assert judge(pinned=True).status is Status.NOT_INSTALLED
-    torch_world.backend("mlu", hardware=Hardware(platforms=("plan9",)))
-    assert judge("mlu", pinned=True).status is Status.NO_DEVICE
 
 
 # ---------------------------------------------------------------------------- faults, claims, no torch

@@ -41,11 +41,16 @@ def test_it_nests_and_ends_with_an_exception(capsys):
     assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
 
 
+def elsewhere() -> None:
+    """Print from another thread."""
+    thread = threading.Thread(target=print, args=("from another thread",))
+    thread.start()
+    thread.join(10)
+
+
 def test_other_threads_keep_stdout(capsys):
     with quiet():
-        thread = threading.Thread(target=print, args=("from another thread",))
-        thread.start()
-        thread.join(10)
+        elsewhere()
     assert capsys.readouterr() == ("from another thread\n", "")
 
 
@@ -53,9 +58,7 @@ def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
     before = sys.stdout
     with quiet(printed := io.StringIO()):
         print("mine")
-        thread = threading.Thread(target=print, args=("from another thread",))
-        thread.start()
-        thread.join(10)
+        elsewhere()
         with quiet():
             print("quiet")
         print("mine again")
@@ -101,8 +104,6 @@ def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
 
 
 def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
-    import io
-
     mine = io.StringIO()
     before = sys.stdout
     try:
@@ -115,8 +116,6 @@ def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
     assert capsys.readouterr().out == "outside\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_stdout_that_was_taken_away_is_back(capsys):
     before = sys.stdout
     with quiet():
@@ -124,6 +123,8 @@ def test_a_stdout_that_was_taken_away_is_back(capsys):
     assert sys.stdout is before
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_amid_it_leaves_a_child_that_works():
     held = threading.Event()
     done = threading.Event()

@@ -128,37 +128,24 @@ def test_the_build_is_read_from_its_file(torch_world):
     assert str(torch_build()) == "torch 2.99.0+simulated (CPU build)"
 
 
-@pytest.mark.parametrize(
-    ("source", "expected", "text"),
-    [
-        (
-            "__version__ = '2.9'\ncuda: str = '12.8'\n",
-            TorchBuild("2.9", cuda="12.8"),
-            "torch 2.9 (cuda 12.8)",
-        ),
-        (
-            "__version__ = '2.9'\nhip = '6.4'\ncuda = None",
-            TorchBuild("2.9", hip="6.4"),
-            "torch 2.9 (hip 6.4)",
-        ),
-        ("__version__ = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
-        (
-            'cuda: Optional[str] = "12.8"\n__version__ = "2.9"',
-            TorchBuild("2.9", "12.8"),
-            "torch 2.9 (cuda 12.8)",
-        ),
-        ("x: int\n[y] = 'z'\nimport os", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
-        ("def (:", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
-        ("\0", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
-        (None, TorchBuild("unknown version"), "torch unknown version (CPU build)"),
-    ],
-)
-def test_whatever_is_in_that_file(world, source, expected, text):
+BUILDS = {
+    "__version__ = '2.9'\ncuda: str = '12.8'\n": {"cuda": "12.8"},
+    "__version__ = '2.9'\nhip = '6.4'\ncuda = None": {"hip": "6.4"},
+    "__version__ = '2.9'\nxpu = '2025'": {"xpu": "2025"},
+    'cuda: Optional[str] = "12.8"\n__version__ = "2.9"': {"cuda": "12.8"},
+}
+UNREADABLE = ("x: int\n[y] = 'z'\nimport os", "def (:", "\0", None)
+
+
+@pytest.mark.parametrize("source", [*BUILDS, *UNREADABLE])
+def test_whatever_is_in_that_file(world, source):
     world.module("torch.__init__", "raise SystemExit('imported')")
     if source is not None:
         world.module("torch.version", source)
-    assert torch_build() == expected
-    assert str(expected) == text
+    version, built = ("2.9", BUILDS[source]) if source in BUILDS else ("unknown version", {})
+    assert torch_build() == TorchBuild(version, **built)
+    [(kind, number)] = built.items() or [("CPU", "build")]
+    assert str(torch_build()) == f"torch {version} ({kind} {number})"
 
 
 def test_an_imported_torch_is_asked_itself(torch_world, simulated_torch):

@@ -12,10 +12,7 @@ import sys
 import pytest
 from accel_tests import children
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="limits, mounts and users of Linux"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, mounts and users of Linux")
 
 #: Chooses, and says what; then every candidate's verdict, as `accel list` has it.
 _CHOOSE = """
@@ -51,35 +48,29 @@ def right(answer):
     assert answer["listed"]["npu"] == "no_device: nothing on the bus"
 
 
-LIMITS = {
-    "64 descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
-    "a deleted working directory": "import os, tempfile; d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)",
-    "stdout closed": "import os, sys; out = os.dup(1); os.dup2(2, 1); sys.stdout = os.fdopen(out, 'w')",
-    "a clock that goes back": (
-        "import time; now = iter(range(2_000_000_000, 0, -86_400)); time.time = lambda: float(next(now))\n"
-        "time.time_ns = lambda: int(time.time()) * 10**9"
-    ),
-}
+BACKWARDS = """
+import time
+now = iter(range(2_000_000_000, 0, -86_400))
+time.time = lambda: float(next(now))
+time.time_ns = lambda: int(time.time()) * 10**9
+"""
+#: What a process does first, and its variables.
+LITTLE = {
+    "64 descriptors": ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))", {}),
+    "a deleted directory": ("import os, tempfile; d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)", {}),
+    "stdout closed": ("import os, sys; out = os.dup(1); os.dup2(2, 1); sys.stdout = os.fdopen(out, 'w')", {}),
+    "a clock that goes back": (BACKWARDS, {}),
+    "no HOME": ("", {"HOME": "unset"}),
+    "a HOME that is not there": ("", {"HOME": "/nowhere/at/all"}),
+    "a HOME that is a file": ("", {"HOME": "/etc/passwd"}),
+    "LANG=C": ("", {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+    "no variables at all": ("", dict.fromkeys(os.environ, "unset")),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("before", LIMITS.values(), ids=LIMITS)
-def test_a_process_with_little(machine, before):
-    right(choose(machine, f"{before}\n"))
-    assert not machine.left()
-
-
-VARIABLES = {
-    "no HOME": {"HOME": "unset"},
-    "a HOME that is not there": {"HOME": "/nowhere/at/all"},
-    "a HOME that is a file": {"HOME": "/etc/passwd"},
-    "LANG=C": {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    "no variables at all": dict.fromkeys(os.environ, "unset"),
-}
-
-
-@pytest.mark.parametrize("variables", VARIABLES.values(), ids=VARIABLES)
-def test_an_environment_with_little(machine, variables):
-    right(choose(machine, **variables))
+@pytest.mark.parametrize(("before", "variables"), LITTLE.values(), ids=LITTLE)
+def test_a_process_with_little(machine, before, variables):
+    right(choose(machine, f"{before}\n", **variables))
     assert not machine.left()
 
 

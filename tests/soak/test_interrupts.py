@@ -13,10 +13,7 @@ import uuid
 import pytest
 from accel_tests import children, processes
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
 
 _LIST = "import sys; sys.argv = ['accel', 'list']; from accel_core.cli import main; main()"
 _CHOOSE = "import accel_core; accel_core.get_accelerator()"
@@ -38,7 +35,9 @@ def interrupted(machine, code, probe, delay):
     return process.returncode, stdout, stderr, processes.left_of(f"MARK={mark}")
 
 
-def _interrupt(machine, program, times):
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_interrupts_leave_nothing(machine, program):
+    times = 60
     seed = random.Random(program)
     code, probe = _PROGRAMS[program]
     ends = []
@@ -57,13 +56,3 @@ def _interrupt(machine, program, times):
             assert stderr.rstrip().endswith("KeyboardInterrupt"), stderr
             assert program != "list" or ", in main" not in stderr, stderr
     print(f"{program}: {times} interrupts, ended with {sorted(set(ends))}")
-
-
-@pytest.mark.parametrize("program", _PROGRAMS)
-def test_an_interrupt_leaves_nothing(machine, program):
-    _interrupt(machine, program, 5)
-
-
-@pytest.mark.parametrize("program", _PROGRAMS)
-def test_sixty_interrupts_leave_nothing(machine, program):
-    _interrupt(machine, program, 60)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 from accel_tests.tools import TREE
-
-HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
 
 # The documents are no part of an sdist, `tomllib` none of Python 3.10; torchrun's own parser needs torch.
 NEEDED = ("tomllib", "torch")
@@ -31,7 +26,7 @@ def outside():
     """Read anew for each test, as it notes which of its names were used."""
     from accel_truth.judge import Outside
 
-    return Outside((HERE / "outside.toml").read_text(encoding="utf-8"))
+    return Outside(Path(__file__).with_name("outside.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -83,41 +83,33 @@ DOCUMENTS = {
     ),
     "a name in Python": ("`accel_core.selektion()`", "`accel_core.selection()`", "accel_core.selektion"),
     "a submodule's": ("`accel_core.settings.reed`", "`accel_core.settings.read`", "accel_core.settings.reed"),
-}
+}  # fmt: skip
 #: The same in a module's literals.
 LITERALS = {
-    "a command in a sentence": ("'Try accel inof. It'", "'Try accel info. It'", "accel has no command inof"),
-    "an option": ("'run accel list --jsno'", "'run accel list --json'", "accel has no option --jsno"),
+    "a command in prose": ("'Try accel inof. It'", "'Try accel info. It'", "accel has no command inof"),
+    "an option of a literal": ("'run accel list --jsno'", "'run accel list --json'", "no option --jsno"),
     "an f-string": ("f'`accel why {x} --jsno`'", "f'`accel why {x} --json`'", "--jsno"),
     "a docstring": ("'''Read ACCEL_PROBF.'''", "'''Read ACCEL_PROBE.'''", "ACCEL_PROBF"),
     "a setting": ("f'set {x}, or ACCEL_STRICT=allways.'", "f'set {x}, or ACCEL_STRICT=always.'", "always"),
     "a requirement": ("requires = ('torchh>=2.6',)", "requires = ('torch>=2.6',)", "torchh"),
     "a hint": ("hint = 'pip install torch-nqu'", "hint = 'pip install torch-npu'", "torch-nqu"),
-    "a group": ("f(group='accel.backend')", "f(group='accel.backends')", "accel.backend "),
+    "a group in a literal": ("f(group='accel.backend')", "f(group='accel.backends')", "accel.backend "),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", DOCUMENTS)
-def test_a_document(judge, outside, what):
-    wrong, right, said = DOCUMENTS[what]
+@pytest.mark.parametrize("what", [*DOCUMENTS, *LITERALS])
+def test_what_is_wrong_is_found(judge, outside, what):
+    wrong, right, said = DOCUMENTS.get(what) or LITERALS[what]
     for body, faults in ((wrong, True), (right, False)):
-        texts = of_document(TREE / "README.md", f"# Title\n\n{body}\n")
+        if what in DOCUMENTS:
+            texts = of_document(TREE / "README.md", f"# Title\n\n{body}\n")
+        else:
+            texts = of_source(TREE / "src/accel_core/settings.py", body)
         found = judge.faults(name for text in texts for name in names(text, outside.programs))
         assert bool(found) is faults, (body, found)
         if faults:
             assert said in "\n".join(found)
-            assert all(line.startswith("README.md:") for line in found)
-
-
-@pytest.mark.parametrize("what", LITERALS)
-def test_a_literal(judge, outside, what):
-    wrong, right, said = LITERALS[what]
-    for body, faults in ((wrong, True), (right, False)):
-        texts = of_source(TREE / "src/accel_core/settings.py", body)
-        found = judge.faults(name for text in texts for name in names(text, outside.programs))
-        assert bool(found) is faults, (body, found)
-        if faults:
-            assert said in "\n".join(found)
+            assert all(line.startswith(("README.md:", "src/accel_core/settings.py:")) for line in found)
 
 
 def test_a_record_that_nobody_needs(judge):

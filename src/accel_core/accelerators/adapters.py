@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
+from accel_core.accelerators import Accelerator
+from accel_core.backend import Backend
 from accel_core.errors import InvalidAcceleratorError
 from accel_core.settings import entry_points
-
-if TYPE_CHECKING:
-    from accel_core.accelerators import Accelerator
-    from accel_core.backend import Backend
 
 #: Entry points that name such a module.
 GROUP = "accel.adapters"
@@ -28,8 +25,6 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     What the adapter raises comes out as it is; `InvalidAcceleratorError` where it gives something else.
     """
-    from accel_core.accelerators import Accelerator
-
     for entry_point in entry_points(GROUP):
         adapter = entry_point.load()
         made: object = adapter.adapt(foreign, backend)

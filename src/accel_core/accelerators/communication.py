@@ -6,6 +6,8 @@ from collections.abc import MutableMapping, Sequence
 
 from accel_core.accelerators.devices import Devices
 from accel_core.errors import UnsupportedError
+from accel_core.machine.vendors import sourced
+from accel_core.settings import entry_points
 
 #: The process group for a device that has none, and the entry points that bring it: functions that register
 #: it with torch for an accelerator.
@@ -35,12 +37,8 @@ class Communication(Devices):
 
     def _register_staged(self) -> None:
         """Have torch know the process group of that name, which a distribution beside the core brings."""
-        from accel_core.settings import entry_points
-
         brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
         if not brought:
-            from accel_core.machine.vendors import sourced
-
             raise UnsupportedError(
                 f"{self.name} has no communication backend of its own. accel-train brings one that goes "
                 f"through host memory: {sourced('pip install accel-train')}"
@@ -55,12 +53,9 @@ class Communication(Devices):
         backend = distributed.Backend
         usual = str(backend.default_device_backend_map.get(self._device_type, ""))
         # torch notes no default for who registers one device type by its name alone, and not in a list.
-        for name in (usual, *backend.backend_capability):
-            if name not in ("fake", _STAGED) and self._device_type in backend.backend_capability.get(
-                name, ()
-            ):
-                return str(name)
-        return ""
+        serving = [n for n, types in backend.backend_capability.items() if self._device_type in types]
+        names = [name for name in (usual, *serving) if name in serving and name not in ("fake", _STAGED)]
+        return str(names[0]) if names else ""
 
     @property
     def _communication_backend_name(self) -> str:
@@ -94,7 +89,6 @@ class Communication(Devices):
         """
         from accel_core.machine.visible_devices import format_visible_devices
 
+        grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:
-            current_env[variable] = format_visible_devices(
-                self.backend.visibility.grammar, local_accelerator_ids
-            )
+            current_env[variable] = format_visible_devices(grammar, local_accelerator_ids)

@@ -16,7 +16,7 @@ from accel_core import machine
 from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.streams import HostEvent, HostStream
-from accel_core.errors import InvalidDeviceError
+from accel_core.backend import Backend
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch.types import Device
 
     from accel_core.accelerators.records import DeviceProperties
-    from accel_core.backend import Backend
 
 #: Set by launchers: the ranks on this host, and which of them this is.
 LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
@@ -48,7 +47,6 @@ class CPUAccelerator(Accelerator):
 
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
-        self._cpu = self._devices[None]
         self._selected = threading.local()
         self._ccl_works = True
         self._memory = PeakMemory()
@@ -70,20 +68,12 @@ class CPUAccelerator(Accelerator):
 
     # Devices
 
-    def device_name(self, device_index: Device = None) -> str:
-        """`"cpu"`, whatever the index."""
-        return "cpu" if device_index is None else self._one(device_index).type
+    def _make_name(self, index: int | None) -> str:
+        super()._make_name(index)  # refuses a negative one
+        return "cpu"
 
-    def device(self, device_index: Device = None) -> torch.device:
-        """`torch.device("cpu")`, whatever the index."""
-        return self._cpu if device_index is None else self._one(device_index)
-
-    def _one(self, device_index: Device) -> torch.device:
-        """The one device, which every index names: what names another is refused."""
-        number = self._device_number(device_index)
-        if number is not None:
-            self._check_range(number)
-        return self._cpu
+    def _check_range(self, index: int) -> None:
+        self._make_name(index)
 
     def device_count(self) -> int:
         """`LOCAL_SIZE`, else how many NUMA nodes have cores; at least 1."""
@@ -101,10 +91,6 @@ class CPUAccelerator(Accelerator):
         selected: int | None = getattr(self._selected, "index", None)
         return (LOCAL_RANK.read(os.environ) if selected is None else selected) % self.device_count()
 
-    def current_device_name(self) -> str:
-        """`"cpu"`."""
-        return "cpu"
-
     def set_device(self, device_index: int | str | torch.device) -> None:
         """Note the index for `current_device`; torch has nothing to select.
 
@@ -113,24 +99,15 @@ class CPUAccelerator(Accelerator):
         """
         self._selected.index = self._checked_index(device_index)
 
-    def _check_range(self, index: int) -> None:
-        if index < 0:
-            raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
-
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """The processor's name, the memory it may use and its logical cores."""
-        self._index_or_none(device_index)
-        from accel_core.accelerators.records import DeviceProperties
-
-        return DeviceProperties(
-            name=self._processor(), total_memory=self.total_memory(), multiprocessors=os.cpu_count()
-        )
-
-    def _processor(self) -> str:
         import platform
 
-        name = self._features().get("cpu_name")
-        return str(name or platform.processor() or platform.machine())
+        from accel_core.accelerators.records import DeviceProperties
+
+        name = self._features().get("cpu_name") or platform.processor() or platform.machine()
+        total = self.total_memory(device_index)
+        return DeviceProperties(name=str(name), total_memory=total, multiprocessors=os.cpu_count())
 
     def _features(self) -> dict[str, Any]:
         """Processor features that torch reports; empty before torch 2.11."""
@@ -175,7 +152,7 @@ class CPUAccelerator(Accelerator):
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
         """Peak of the resident set since the process began, or since the last reset."""
-        self._index_or_none(device_index)
+        self.memory_allocated(device_index)  # a sample too
         return self._memory.peak()
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
@@ -190,9 +167,9 @@ class CPUAccelerator(Accelerator):
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
-        self._index_or_none(device_index)
+        total = self.total_memory(device_index)
         free, left = memory()[1], machine.cgroup_memory_available()
-        return free if left is None else min(free, left), self.total_memory()
+        return free if left is None else min(free, left), total
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         # Nothing copies out of host memory here, so locking it would only cost.
@@ -261,27 +238,22 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 def resident() -> int:
     """Bytes of this process in memory now."""
-    try:
-        return _counted(_STATUS)["VmRSS"]
-    except (OSError, KeyError):  # not Linux
-        return int(_process().rss)
+    return _counted(_STATUS).get("VmRSS") or int(_process().rss)
 
 
 def memory() -> tuple[int, int]:
     """Bytes of memory that this machine has, and those that are available without swapping."""
-    try:
-        counted = _counted(_MEMORY)
+    if counted := _counted(_MEMORY):
         return counted["MemTotal"], counted["MemAvailable"]
-    except (OSError, KeyError):
-        import psutil
+    import psutil
 
-        found = psutil.virtual_memory()
-        return int(found.total), int(found.available)
+    found = psutil.virtual_memory()
+    return int(found.total), int(found.available)
 
 
 def _counted(file: Path) -> dict[str, int]:
-    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes."""
-    lines = (line.split() for line in file.read_text().splitlines() if line.endswith(" kB"))
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other systems."""
+    lines = (line.split() for line in machine.read_text(str(file)).splitlines() if line.endswith(" kB"))
     return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
 
 
@@ -294,10 +266,8 @@ def _process() -> Any:
 
 def high_water() -> int:
     """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
-    try:
-        return _counted(_STATUS)["VmHWM"]
-    except (OSError, KeyError):  # not Linux; some containers' kernels do not count it
-        pass
+    if counted := _counted(_STATUS).get("VmHWM"):  # not on other systems, nor in some containers
+        return counted
     try:
         import resource
     except ImportError:  # Windows
@@ -325,8 +295,7 @@ class PeakMemory:
         return now
 
     def peak(self) -> int:
-        """The peak in bytes."""
-        self.sample()
+        """The peak in bytes, as far as `sample` tells."""
         mark = high_water()
         return max(mark, self._sampled) if mark > self._floor else self._sampled
 

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
+from accel_core.backend import Backend
 from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from torch.types import Device
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
-    from accel_core.backend import Backend
 
 
 class Memo(dict[Any, Any]):
@@ -85,9 +85,9 @@ class Base:
             raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
         return f"{self._device_type}:{index}"
 
-    def _make_device(self, index: int | None) -> torch.device:
+    def _make_device(self, name: str) -> torch.device:
         try:
-            return self._torch.device(self._names[index])
+            return self._torch.device(name)
         except RuntimeError as error:
             raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
 
@@ -97,27 +97,25 @@ class Base:
         Raises `InvalidDeviceError` for another accelerator's device and for a string that names none, and
         `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
         """
+        if type(device) is int:
+            return device
         kind = self._device_type
         expected = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
-        if isinstance(device, str):
-            if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
-                return int(device)
-            try:
-                device = self._torch.device(device)
-            except RuntimeError:
-                raise InvalidDeviceError(f"{self.name}: {device!r} is not a device: {expected}") from None
-        if isinstance(device, self._torch.device):
-            if device.type != kind:
-                raise InvalidDeviceError(
-                    f"{self.name}: {device} is not a device of type {kind!r}: {expected}"
-                )
-            return device.index
         try:
-            return operator.index(device)
+            if isinstance(device, str) and not device.isdecimal():
+                device = self._torch.device(device)
+            if not isinstance(device, self._torch.device):
+                # A string names a launched rank's device: os.environ["LOCAL_RANK"].
+                return int(device) if isinstance(device, str) else operator.index(device)
+        except RuntimeError:
+            raise InvalidDeviceError(f"{self.name}: {device!r} is not a device: {expected}") from None
         except TypeError:
             raise InvalidArgumentError(
                 f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
             ) from None
+        if device.type != kind:
+            raise InvalidDeviceError(f"{self.name}: {device} is not a device of type {kind!r}: {expected}")
+        return device.index
 
     @property
     def device_type(self) -> str:
@@ -162,11 +160,16 @@ class Base:
 
     def _vendor_version(self) -> str:
         """The vendor's package and version, as an error message names it: `"torch_npu 2.13.0"`."""
-        for module in self.backend.vendor_imports:
-            package = module.partition(".")[0]
-            if package in sys.modules:
-                return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
-        return f"torch {self._torch.__version__}"
+        packages = (module.partition(".")[0] for module in self.backend.vendor_imports)
+        package = next((name for name in packages if name in sys.modules), "torch")
+        return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
+
+    def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
+        """The member's answer; `None` where the device cannot do it."""
+        try:
+            return member(*given)
+        except UnsupportedError:
+            return None
 
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
         """The error to raise where the device cannot do `member`."""
@@ -182,8 +185,6 @@ class Base:
 
 def _undeclared(kind: type) -> Backend:
     """The declaration of a class that no plugin declares; its device is the processor until it states one."""
-    from accel_core.backend import Backend
-
     name = kind.__name__.lower()
     return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
 
@@ -268,9 +269,7 @@ class Devices(Base):
 
     def device_name(self, device_index: Device = None) -> str:
         """The name in torch: `"npu"` without an index, `"npu:1"` with one."""
-        if device_index is None or type(device_index) is int:
-            return self._names[device_index]
-        return self._names[self._device_number(device_index)]
+        return self._names[None if device_index is None else self._device_number(device_index)]
 
     def device(self, device_index: Device = None) -> torch.device:
         """The `torch.device` of that index; without an index it means torch's current device.
@@ -278,9 +277,7 @@ class Devices(Base):
         It is a value, not a guard: use `device_guard` to select a device for a while. As with `torch.device`
         itself, whether there is such a device is not asked.
         """
-        if device_index is None or type(device_index) is int:
-            return self._devices[device_index]
-        return self._devices[self._device_number(device_index)]
+        return self._devices[self._names[None if device_index is None else self._device_number(device_index)]]
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.
@@ -347,7 +344,8 @@ class Devices(Base):
         from accel_core.accelerators.records import DeviceProperties
 
         index = self._index(device_index)
-        return DeviceProperties(name=self.device_name(index), total_memory=self._total_memory_or_none(index))
+        total = self._if_supported(self.total_memory, index)
+        return DeviceProperties(name=self.device_name(index), total_memory=total)
 
     def device_uuid(self, device_index: Device = None) -> str | None:
         """The device's UUID as the vendor writes it; `None` where the vendor gives none."""
@@ -394,12 +392,6 @@ class Devices(Base):
         """Bytes of memory of the device."""
         raise self._unsupported("total_memory")
 
-    def _total_memory_or_none(self, index: int) -> int | None:
-        try:
-            return self.total_memory(index)
-        except UnsupportedError:
-            return None
-
     def _index(self, device_index: Device) -> int:
         """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""
         return self.current_device() if device_index is None else self._checked_index(device_index)
@@ -414,7 +406,7 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
         `InvalidArgumentError`, a `TypeError`, for what names no device at all.
         """
-        index = device_index if type(device_index) is int else self._device_number(device_index)
+        index = self._device_number(device_index)
         if index is None:
             return self.current_device()
         self._check_range(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
@@ -33,8 +34,6 @@ class Graphs(Base):
         """
         if not self._said_no_graphs:
             self._said_no_graphs = True
-            import warnings
-
             warnings.warn(
                 f"{self.name}: graphs are not supported, so create_graph() returns None: "
                 "capture_to_graph(None) runs its work once, and replay_graph(None) runs nothing. Call "
@@ -193,11 +192,10 @@ def _compiler_for(device_type: str) -> str:
         if device_type in torch._dynamo.list_backends(exclude_tags=()):
             return device_type
         from torch._inductor.codegen import common
-        from torch._inductor.codegen.common import get_scheduling_for_device
 
         # Before torch 2.9 it was called where the graph is lowered, under another name.
         getattr(common, "init_backend_registration", lambda: None)()
-        known = get_scheduling_for_device(device_type) is not None
+        known = common.get_scheduling_for_device(device_type) is not None
     except ImportError:  # a build without inductor
         known = False
     return "inductor" if known else "aot_eager"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
-from accel_core.errors import InvalidArgumentError, UnsupportedError
+from accel_core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
@@ -72,10 +71,7 @@ class Memory(Devices):
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
             stats = {**Memory.memory_stats(self, index), **stats}
-        try:
-            free = self.mem_get_info(index)
-        except UnsupportedError:
-            free = None
+        free = self._if_supported(self.mem_get_info, index)
         pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
         return _Summary(_summary(self.device_name(index), stats, free, pools))
 
@@ -85,19 +81,15 @@ class Memory(Devices):
         The vendor's own keys stay beside them. The default holds those of the current and peak
         amounts that the backend can tell.
         """
-        asked: tuple[tuple[str, Callable[[Device], int]], ...] = (
-            ("allocated_bytes.all.current", self.memory_allocated),
-            ("allocated_bytes.all.peak", self.max_memory_allocated),
-            ("reserved_bytes.all.current", self.memory_reserved),
-            ("reserved_bytes.all.peak", self.max_memory_reserved),
-        )
-        stats = {}
-        for key, ask in asked:
-            try:
-                stats[key] = ask(device_index)
-            except UnsupportedError:
-                continue  # a zero would be a lie, a missing key is not
-        return stats
+        amounts = {
+            "allocated_bytes.all.current": self.memory_allocated,
+            "allocated_bytes.all.peak": self.max_memory_allocated,
+            "reserved_bytes.all.current": self.memory_reserved,
+            "reserved_bytes.all.peak": self.max_memory_reserved,
+        }
+        stats = {key: self._if_supported(ask, device_index) for key, ask in amounts.items()}
+        # A zero would be a lie, a missing key is not.
+        return {key: amount for key, amount in stats.items() if amount is not None}
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(free, total)` bytes of the device.
@@ -171,7 +163,8 @@ class Pinning(Base):
         The size comes as in `torch.empty`: numbers, or one sequence. Raises `ValueError` when
         `device` is not the CPU.
         """
-        self._require_host(device)
+        if str(device).partition(":")[0] != "cpu":
+            raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         template = self._torch.empty(0, dtype=dtype, device="cpu")
         pins = self._pinned_otherwise()
@@ -206,14 +199,6 @@ class Pinning(Base):
     def pin_memory_alignment(self) -> int:
         """Bytes to which `register_host_memory` needs its address aligned; 1 when it does not matter."""
         return 1
-
-    def _require_host(self, device: Any) -> None:
-        try:
-            on_host = self._torch.device(device).type == "cpu"
-        except RuntimeError:
-            on_host = False
-        if not on_host:
-            raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
 
 
 #: Rows of the summary by torch's key: amounts of bytes, then counts.
@@ -274,7 +259,6 @@ def _bytes(amount: int) -> str:
     return f"{amount} GiB"
 
 
-_T = TypeVar("_T")
 #: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
 _NO_LOCKS = (
     "no pinned memory allocator",
@@ -292,39 +276,33 @@ def lacks_page_locks(error: RuntimeError) -> bool:
 class TorchMemory(Pinning, Memory, TorchDevice):
     """Page-locked memory where torch has it for the device; statistics and totals from where they are."""
 
-    #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
-    _locks_pages: bool | None = None
+    @cached_property
+    def _locks_pages(self) -> bool:
+        """Whether torch gives page-locked memory for this device: tried at the first use.
 
-    def _page_locked(self, make: Callable[[], _T], ordinary: Callable[[], _T]) -> _T:
-        """Return `make()` if torch page-locks host memory for this device, else `ordinary()`."""
-        if self._locks_pages is None:
-            self._locks_pages = self._tries_to_lock()
-        return make() if self._locks_pages else ordinary()
-
-    def _tries_to_lock(self) -> bool:
-        """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
+        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
+        """
         try:
-            return self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu"
+            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
     def _where_pages_lock(self, function: Callable[[], None]) -> None:
         """Call it for a device with page-locked memory; before the device starts nothing is kept there."""
-        if self._locks_pages is not None or self.is_initialized():
-            self._page_locked(function, lambda: None)
+        if ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+            function()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return self._page_locked(tensor.pin_memory, tensor.clone)
+        return super()._torch_pin_memory(tensor) if self._locks_pages else tensor.clone()
 
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Page-locked memory without values; ordinary memory where the device has no other."""
-        ordinary = partial(tensor.new_empty, shape)
-        return self._page_locked(partial(ordinary, pin_memory=True), ordinary)
+        return tensor.new_empty(shape, pin_memory=self._locks_pages)
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return self._locks_pages is not False and super()._torch_is_pinned(tensor)
+        return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """The vendor's statistics, flat, with torch's keys.
@@ -343,12 +321,9 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         if total is not None:
             return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
-        if (ask := self._lookup("mem_get_info")) is not None:
-            return int(ask(index)[1])
-        if (ask := getattr(self._torch_accelerator, "get_memory_info", None)) is not None:
-            with suppress(RuntimeError):
-                return int(ask(index)[1])
-        return super().total_memory(index)
+        torchs = getattr(self._torch_accelerator, "get_memory_info", None)
+        told = self._part("mem_get_info", index, torchs=torchs)
+        return super().total_memory(index) if told is None else int(told[1])
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
         """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
@@ -361,18 +336,9 @@ class TorchMemory(Pinning, Memory, TorchDevice):
                 "expected a number from 0 to 1"
             )
         index = self._index_or_none(device_index)
-        if index is not None and has_parameter(limit, "device"):
-            limit(float(fraction), index)
-        else:
-            with self.device_guard(index):
-                limit(float(fraction))
-
-
-class TorchRuntime(Devices, TorchDevice):
-    """Host memory is registered by `torch.<type>.<type>rt()`: `cudart().cudaHostRegister`, `supart()`.
-
-    So torch names it for CUDA and ROCm, and vendors after it. Without such a function nothing is registered.
-    """
+        given = (index,) if index is not None and has_parameter(limit, "device") else ()
+        with self.device_guard(None if given else index):
+            limit(float(fraction), *given)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Page-lock host memory; False without a device, or where the vendor's module has no way to.
@@ -387,7 +353,11 @@ class TorchRuntime(Devices, TorchDevice):
         self._call_runtime("HostUnregister", address)
 
     def _call_runtime(self, name: str, *given: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device to use it on."""
+        """Call a function of the vendor's runtime; False without it or without a device to use it on.
+
+        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
+        `cudart().cudaHostRegister`, `supart()`.
+        """
         runtime, check = self._lookup(f"{self._device_type}rt"), self._lookup("check_error")
         if runtime is None or check is None or not self.is_available():
             return False

@@ -63,8 +63,8 @@ class Operators(Base):
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
-    _known_providers: tuple[OpProvider, ...] | None = None
-    _known_operators: Mapping[str, Operator] | None = None
+    #: What they answered, and from it every operator by name.
+    _answers: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
         """Return the package that holds this backend's builders; a framework lists what is in it.
@@ -73,14 +73,14 @@ class Operators(Base):
         accel-train's builders, which serve any device. A plugin that brings a package of builders names it
         in its `OpProvider`, or overrides this; one that brings a table need not.
         """
-        return next((p.package for p in self._providers() if p.package), "accel_core.ops")
+        return next((p.package for p in self._known()[0] if p.package), "accel_core.ops")
 
     def op_builders(self) -> Mapping[str, str]:
         """Every operator builder known for this backend, by name, with the `"module:Class"` asked first.
 
         Nothing is imported for it.
         """
-        return MappingProxyType({name: op.candidates[0].source for name, op in self._table().items()})
+        return MappingProxyType({name: op.candidates[0].source for name, op in self._known()[1].items()})
 
     def operators(self) -> Mapping[str, Operator]:
         """Every operator known for this backend, by the name of its builder, with all who provide it.
@@ -89,8 +89,8 @@ class Operators(Base):
         its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
         read. Each call asks every provider anew, and `get_op_builder` goes by that from then on.
         """
-        self._known_providers = self._known_operators = None
-        return MappingProxyType(self._table())
+        self._answers = None
+        return MappingProxyType(self._known()[1])
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
@@ -104,12 +104,16 @@ class Operators(Base):
         """
         if class_name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # with which a framework compares
-        operator = self._table().get(class_name)
+        providers, operators = self._known()
+        operator = operators.get(class_name)
         if operator is None:
-            return _not_implemented(class_name, f"{self.name}: {self._nobody_has(class_name)}")
+            notes = "".join(f"{provider.advice}. " for provider in providers if provider.advice)
+            step = _LISTS if any(provider.last for provider in providers) else sourced(_BRINGS)
+            missing = f"{self.name}: no installed distribution provides {class_name}; {notes}{step}"
+            return _not_implemented(class_name, missing)
         used = operator.used
         if operator.failed_to_import:  # perhaps in the middle of another import: the next time all are tried
-            self._known_operators = None
+            operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
         message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
@@ -136,28 +140,17 @@ class Operators(Base):
 
         return BuildExtension
 
-    def _providers(self) -> tuple[OpProvider, ...]:
-        """Providers of operators for this device, asked once: that takes milliseconds."""
-        if self._known_providers is None and self._op_providers is not None:
-            backend = self.backend
-            if backend.device_type != self._device_type:  # known only since torch was asked
-                backend = replace(backend, device_type=self._device_type)
-            self._known_providers = tuple(self._op_providers(backend))
-        return self._known_providers or ()
+    def _known(self) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
+        """Providers for this device, asked once as that takes milliseconds, and the operators they have."""
+        if self._op_providers is None:  # there is nobody to ask yet
+            return (), {}
+        if self._answers is None:
+            from accel_core import ops  # here: most processes never ask for an operator
 
-    def _table(self) -> Mapping[str, Operator]:
-        """Every operator, by name. A framework asks for a hundred of them while it is imported."""
-        from accel_core import ops  # here: most processes never ask for an operator
-
-        table = self._known_operators or ops.table(self._providers())
-        if self._op_providers is not None:  # else there was nobody to ask yet
-            self._known_operators = table
-        return table
-
-    def _nobody_has(self, name: str) -> str:
-        notes = "".join(f"{provider.advice}. " for provider in self._providers() if provider.advice)
-        there = any(provider.last for provider in self._providers())
-        return f"no installed distribution provides {name}; {notes}{_LISTS if there else sourced(_BRINGS)}"
+            # The device's type may be known only since torch was asked.
+            providers = tuple(self._op_providers(replace(self.backend, device_type=self._device_type)))
+            self._answers = providers, ops.table(providers)
+        return self._answers
 
 
 @cache

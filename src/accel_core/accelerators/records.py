@@ -62,23 +62,20 @@ class Capabilities:
         return asdict(self)
 
 
-#: What the device schedules on: CUDA and those who follow it, SYCL, Ascend.
-_MULTIPROCESSORS = ("multi_processor_count", "max_compute_units", "cube_core_num")
-#: CUDA says 0 or 1, SYCL False or True.
-_INTEGRATED = ("is_integrated", "is_integrated_gpu")
-
-
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
     """The record of what `torch.<device_type>.get_device_properties` gave."""
     uuid = getattr(properties, "uuid", None)
-    integrated = _int(properties, *_INTEGRATED)
+    major, minor = _int(properties, "major"), _int(properties, "minor")
+    domain, bus, device = (_int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
+    integrated = _int(properties, "is_integrated", "is_integrated_gpu")  # CUDA: 0 or 1; SYCL: False or True
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
         total_memory=total_memory,
-        capability=_capability(properties),
+        capability=None if major is None or minor is None else (major, minor),
         uuid=None if uuid is None else str(uuid),
-        pci_address=_pci_address(properties),
-        multiprocessors=_int(properties, *_MULTIPROCESSORS),
+        pci_address=None if bus is None or device is None else f"{domain or 0:04x}:{bus:02x}:{device:02x}.0",
+        # CUDA and those who follow it, SYCL, Ascend.
+        multiprocessors=_int(properties, "multi_processor_count", "max_compute_units", "cube_core_num"),
         integrated=None if integrated is None else bool(integrated),
     )
 
@@ -87,16 +84,6 @@ def _int(properties: object, *names: str) -> int | None:
     """The first of the fields that is there and a number."""
     values = (getattr(properties, name, None) for name in names)
     return next((int(value) for value in values if isinstance(value, int)), None)
-
-
-def _capability(properties: object) -> tuple[int, int] | None:
-    major, minor = _int(properties, "major"), _int(properties, "minor")
-    return None if major is None or minor is None else (major, minor)
-
-
-def _pci_address(properties: object) -> str | None:
-    domain, bus, device = (_int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
-    return None if bus is None or device is None else f"{domain or 0:04x}:{bus:02x}:{device:02x}.0"
 
 
 # --- for annotations ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,8 +15,6 @@ from accel_core.accelerators.devices import Base, Devices
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
-
-    from accel_core.backend import Backend
 
 
 class HostEvent:
@@ -159,10 +157,8 @@ class Ranges(Base):
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
-
-    def __init__(self, backend: Backend | None = None) -> None:
-        super().__init__(backend)
-        self._ranges = threading.local()
+    #: The ranges of each thread, which a profiler's timeline is made of too.
+    _ranges: ClassVar = threading.local()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a named range in the profiler's timeline; never raises.
@@ -221,12 +217,10 @@ def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
         stream = made()
     except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
         return one_queue
-    try:
+    with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
         tensor = torch.empty(1, device=device_type)
-    except RuntimeError:  # a device that holds no tensors yet has none to record
-        return made
-    try:
-        tensor.record_stream(stream)
-    except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-        _record_nothing(device_type)
+        try:
+            tensor.record_stream(stream)
+        except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+            _record_nothing(device_type)
     return made

@@ -6,7 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from enum import Enum, auto
 from functools import cached_property, partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +14,9 @@ from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import has_parameter, parameters
 from accel_core.accelerators.dtypes import computes_in
 from accel_core.accelerators.graphs import TorchGraphs
-from accel_core.accelerators.memory import TorchMemory, TorchRuntime
+from accel_core.accelerators.memory import TorchMemory
 from accel_core.accelerators.streams import torch_stream_class
+from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
@@ -24,20 +24,9 @@ if TYPE_CHECKING:
     from torch.types import Device
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
-    from accel_core.backend import Backend
 
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
-
-
-class Needs(Enum):
-    """Requirements of torch's function for a row."""
-
-    NOTHING = auto()
-    #: It works only for a device with an allocator of torch's kind, and says 0 before a start.
-    ALLOCATOR = auto()
-    #: A stream class, of which each function has need: without one, the one queue of the default serves.
-    STREAMS = auto()
 
 
 class Row(NamedTuple):
@@ -46,7 +35,10 @@ class Row(NamedTuple):
     name: str
     #: What `torch.accelerator` calls it; the newest torch that is read has it, an older one may not.
     in_torch: str = ""
-    needs: Needs = Needs.NOTHING
+    #: torch's works only for a device with an allocator of torch's kind, and says 0 before a start.
+    allocator: bool = False
+    #: Each function has need of a stream class: without one, the one queue of the default serves.
+    streams: bool = False
     #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
     vendor_first: bool = False
     #: The member, where it is not called as the vendor's function.
@@ -61,10 +53,10 @@ class Row(NamedTuple):
 #: Members that become a function of the vendor's or of torch's.
 ROWS = (
     Row("current_device", "current_device_index"),
-    Row("current_stream", "current_stream", Needs.STREAMS, vendor_first=True),
-    Row("default_stream", needs=Needs.STREAMS),
+    Row("current_stream", "current_stream", streams=True, vendor_first=True),
+    Row("default_stream", streams=True),
     Row("device_count", "device_count", vendor_first=True),
-    Row("empty_cache", "empty_cache", Needs.ALLOCATOR),
+    Row("empty_cache", "empty_cache", allocator=True),
     Row("empty_host_cache", "empty_host_cache", vendor_first=True),
     Row("get_rng_state", "random.get_rng_state"),
     Row("initial_seed", "random.initial_seed"),
@@ -72,13 +64,13 @@ ROWS = (
     Row("is_initialized"),
     Row("manual_seed"),
     Row("manual_seed_all"),
-    Row("max_memory_allocated", "max_memory_allocated", Needs.ALLOCATOR),
-    Row("max_memory_reserved", "max_memory_reserved", Needs.ALLOCATOR),
-    Row("mem_get_info", "get_memory_info", Needs.ALLOCATOR),
-    Row("memory_allocated", "memory_allocated", Needs.ALLOCATOR),
-    Row("memory_reserved", "memory_reserved", Needs.ALLOCATOR),
-    Row("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", Needs.ALLOCATOR),
-    Row("reset_peak_memory_stats", "reset_peak_memory_stats", Needs.ALLOCATOR),
+    Row("max_memory_allocated", "max_memory_allocated", allocator=True),
+    Row("max_memory_reserved", "max_memory_reserved", allocator=True),
+    Row("mem_get_info", "get_memory_info", allocator=True),
+    Row("memory_allocated", "memory_allocated", allocator=True),
+    Row("memory_reserved", "memory_reserved", allocator=True),
+    Row("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", allocator=True),
+    Row("reset_peak_memory_stats", "reset_peak_memory_stats", allocator=True),
     Row("set_device", "set_device_index", serves="_select"),
     Row("synchronize", "synchronize"),
 )
@@ -87,15 +79,11 @@ ROWS = (
 def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
     """Whether `function` takes every call that `member` documents: same names, same places."""
     theirs, ours = parameters(function), parameters(member) or []
-    if theirs is None or len(theirs) < len(ours):
+    if theirs is None or [(p.name, p.kind) for p in theirs[: len(ours)]] != [(p.name, p.kind) for p in ours]:
         return False
-    required = inspect.Parameter.empty
-    same = all(
-        b.name == a.name and b.kind == a.kind and (a.default is required or b.default is not required)
-        for a, b in zip(ours, theirs, strict=False)
-    )
+    given = sum(p.default is inspect.Parameter.empty for p in ours)  # by every caller
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return same and all(p.default is not required or p.kind in variadic for p in theirs[len(ours) :])
+    return all(p.default is not inspect.Parameter.empty or p.kind in variadic for p in theirs[given:])
 
 
 def _natively(ask: Callable[..., Any]) -> bool:
@@ -108,7 +96,7 @@ def _is_missing(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
-class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
+class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
@@ -176,27 +164,23 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         """Whether this is torch's renamed PrivateUse1, of whose functions torch promises nothing."""
         return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
 
-    @cached_property
-    def _torch_first(self) -> bool:
-        """Whether torch's functions come before those of the module, which torch brings too.
-
-        A vendor's own come first: torch_npu's (2.13.0) set the context of a thread, and torch's do not.
-        """
-        ours = self.backend.vendor_imports == ("torch",) and not self._is_private
-        return ours and self._torch_accelerator is not None
-
     # Binding
 
     def _functions(self, row: Row) -> list[Callable[..., Any]]:
-        """The functions that can serve a row, the best first: torch's and the vendor's."""
-        if row.needs is Needs.STREAMS and self._stream_class is None:
+        """The functions that can serve a row, the best first: torch's and the vendor's.
+
+        torch's come first where torch brings the module too. A vendor's own come before torch's: torch_npu's
+        (2.13.0) set the context of a thread, and torch's do not.
+        """
+        if row.streams and self._stream_class is None:
             return []
         vendors, torchs = self._lookup(row.name), None
         with suppress(AttributeError):
             torchs = attrgetter(row.in_torch)(self._torch_accelerator)
         if torchs is not None and row.name == "empty_host_cache":
             torchs = partial(self._where_pages_lock, torchs)
-        torch_first = self._torch_first and not row.vendor_first
+        is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
+        torch_first = is_torchs and not row.vendor_first
         in_order = (torchs, vendors) if torch_first else (vendors, torchs)
         return [function for function in in_order if function is not None]
 
@@ -206,7 +190,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         if not functions:
             self._vendor[row.member] = default
             return
-        doubtful = row.needs is not Needs.NOTHING and functions[0] != self._lookup(row.name)
+        doubtful = (row.allocator or row.streams) and functions[0] != self._lookup(row.name)
         if self._device_type in _TRUSTED or not (self._is_private or doubtful):
             self._put(row.member, self._shaped(functions[0], default))
         else:
@@ -244,7 +228,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
         def member(device_index: Device = None) -> Any:
             if device_index is None:
-                return function(self._current_index()) if needs_one else function()
+                # Whatever a subclass makes of `current_device`.
+                return function(int(self._vendor["current_device"]())) if needs_one else function()
             index = self._checked_index(device_index)
             if places or given is None:
                 return function(index)
@@ -261,30 +246,28 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
         `_is_missing` knows is passed over, as a device that fails raises `RuntimeError` too.
         """
-        allocator, vendors = row.needs is Needs.ALLOCATOR, self._lookup(row.name)
 
         @wraps(default)
         def first(*given: Any, **named: Any) -> Any:
             failures: list[RuntimeError] = []
-            for function in (*functions, default):
-                if row.needs is Needs.STREAMS and function is not default and not self._has_streams:
-                    continue
+            usable = [] if row.streams and not self._has_streams else functions
+            for function in (*usable, default):
                 shaped = self._shaped(function, default)
                 try:
                     answer = shaped(*given, **named)
                 except RuntimeError as error:
-                    if function == vendors and not _is_missing(error):
+                    if function == self._lookup(row.name) and not _is_missing(error):
                         raise  # of a device that fails
                     failures.append(error)
                     continue
                 # An allocator of another kind than torch's says nothing before its device starts.
-                if not allocator or self.is_initialized():
+                if not row.allocator or self.is_initialized():
                     self._put(row.member, shaped)
                     if failures:
                         self.refused[row.name] = str(failures[0])
                 return answer
             # The default's "not supported" says less than what torch raised, if a device failed in it.
-            raise failures[-1] if allocator else failures[-2:][0]
+            raise failures[-1] if row.allocator else failures[-2:][0]
 
         return first
 
@@ -315,10 +298,6 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return False
         return True
 
-    def _current_index(self) -> int:
-        """The current device, whatever a subclass makes of `current_device`."""
-        return int(self._vendor["current_device"]())
-
     # Devices
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
@@ -345,7 +324,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return super().device_properties(index)
         from accel_core.accelerators.records import read_properties
 
-        return read_properties(told, self._total_memory_or_none(index))
+        return read_properties(told, self._if_supported(self.total_memory, index))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
         """Capabilities from `torch.accelerator.get_device_capability`; if it fails, each data type is tried.
@@ -386,10 +365,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         restore = self._lookup("set_rng_state")
         if restore is None:
             super()._restore_rng_state(state, device_index)
-        elif device_index is None:
-            restore(state)
         else:
-            restore(state, self._checked_index(device_index))
+            restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
 
     # Streams
 
@@ -511,8 +488,7 @@ class GenericAccelerator(TorchAccelerator):
 
     def device_count(self) -> int:
         """How many devices torch sees; one that counts none before its start is started to be counted."""
-        if not self._counted:
+        self._counted = self._counted or int(super().device_count())
+        if not self._counted and self._is_private and self._holds_tensors():
             self._counted = int(super().device_count())
-            if not self._counted and self._is_private and self._holds_tensors():
-                self._counted = int(super().device_count())
         return self._counted

@@ -23,6 +23,8 @@ from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
     from accel_core.machine.placement import Placement
 
 _log = logging.getLogger(__name__)
@@ -371,29 +373,34 @@ def _requirements(case: Case) -> Outcome | None:
     """
     for text in case.backend.requires:
         from packaging.requirements import Requirement
-        from packaging.version import InvalidVersion, Version
 
         from accel_core._support.packages import version
 
         try:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
+            name, installed = requirement.name, version(requirement.name)
+            fits = installed is not None and _lies_in(requirement.specifier, installed)
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} is malformed: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        name, installed = requirement.name, version(requirement.name)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
-        try:
-            fits = requirement.specifier.contains(Version(str(installed)), prereleases=True)
-        except InvalidVersion:  # a private build's own scheme lies in no range
-            fits = not requirement.specifier
         if applies and not fits:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
+
+
+def _lies_in(versions: SpecifierSet, installed: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return versions.contains(Version(installed), prereleases=True)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        return not versions
 
 
 def _setup(backend: Backend) -> str:

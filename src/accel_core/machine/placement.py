@@ -58,11 +58,9 @@ class Placement(NamedTuple):
     def schedulers_step(self, backend: Backend) -> str:
         """Give the request to Slurm, else to Kubernetes; empty outside of both."""
         if self.slurm_job:
-            word = backend.granted.slurm
-            names = "" if word else "; `sinfo -o %G` lists the names"
-            return (
-                f"ask Slurm for it: #SBATCH --gres={word or 'gpu'}:1, or srun --gres={word or 'gpu'}:1{names}"
-            )
+            one = f"--gres={backend.granted.slurm or 'gpu'}:1"
+            names = "" if backend.granted.slurm else "; `sinfo -o %G` lists the names"
+            return f"ask Slurm for it: #SBATCH {one}, or srun {one}{names}"
         return self._start(backend) if self.container == "kubernetes" else ""
 
     def _start(self, backend: Backend) -> str:
@@ -80,10 +78,9 @@ class Placement(NamedTuple):
             nodes = [node.replace("[0-9]*", "0") for node in hardware.nodes + hardware.shared_nodes]
             flags = granted.apptainer or (f"--bind {nodes[0]}" if nodes else "")
             return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
-        podman = self.container == "podman"
-        flags = (podman and granted.podman) or granted.docker
-        command = f"{'podman' if podman else 'docker'} run {flags}"
-        return f"start it with its devices: {command}" if self.container and flags else ""
+        command = "podman" if self.container == "podman" else "docker"
+        flags = (command == "podman" and granted.podman) or granted.docker
+        return f"start it with its devices: {command} run {flags}" if self.container and flags else ""
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:

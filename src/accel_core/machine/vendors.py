@@ -165,9 +165,8 @@ def _place(name: str) -> str:
     if folder is None:
         return name
     if vcs := origin.get("vcs_info"):
-        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" + (
-            f"#subdirectory={folder}" if folder else ""
-        )
+        below = f"#subdirectory={folder}" if folder else ""
+        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{below}"
     path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
     here = "dir_info" in origin and machine.path_exists(f"{path}/{folder}/pyproject.toml")
     return f"{path}/{folder}".rstrip("/") if here else name

@@ -217,7 +217,11 @@ def _indices(value: str, grammar: str = "indices") -> Mask:
     """
     if grammar == "indices" and not value.strip():
         return Mask(())
-    ids = [_whole(entry, grammar) for entry in value.split(",")]
+    ids = []
+    for entry in value.split(","):
+        if (index := _index(entry)) is None:
+            raise _refused(grammar, entry)
+        ids.append(index)
     if len(set(ids)) < len(ids) or (grammar == "modules" and max(ids) not in _MODULES):
         raise _refused(grammar, value)
     return Mask(tuple(ids))
@@ -237,13 +241,6 @@ def _level_zero(value: str) -> Mask:
         else:
             raise _refused("level-zero", entry)
     return Mask(tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else "")
-
-
-def _whole(entry: str, grammar: str) -> int:
-    index = _index(entry)
-    if index is None:
-        raise _refused(grammar, entry)
-    return index
 
 
 def _index(entry: str) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -139,8 +139,7 @@ class OpCandidate:
         """
         if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
             return False
-        provider = self.origin
-        return bool(self._asked(lambda b: not provider.is_built(b) and provider.compiles_for_host(b)))
+        return self.is_built is False and bool(self._asked(self.origin.compiles_for_host))
 
     @cached_property
     def is_built(self) -> bool | None:
@@ -165,9 +164,8 @@ class OpCandidate:
 
     @cached_property
     def _builder(self) -> Any:
-        if self.builder_class is None:
-            raise LookupError(self.source)
-        return self.builder_class()
+        kind: Any = self.builder_class
+        return kind()
 
 
 @dataclass(frozen=True)
@@ -207,13 +205,13 @@ class Operator:
         asked = self.candidates[: self.candidates.index(self.used) + 1]
         return any(candidate.error is not None for candidate in asked)
 
+    def untried(self) -> Operator:
+        """The same with nothing imported: what failed in the middle of an import may work later."""
+        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
+
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Every operator that `providers` have, by name and sorted; candidates in the providers' order.
-
-    The candidates are new at every call, as what failed to import in the middle of another import may work
-    later.
-    """
+    """Every operator that `providers` have, by name and sorted; candidates in the providers' order."""
     candidates: dict[str, list[OpCandidate]] = {}
     for provider in providers:
         for op, source in provider.builders.items():

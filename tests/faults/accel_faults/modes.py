@@ -232,6 +232,10 @@ def _read_program(seen: Seen, folder: Path) -> None:
         seen.changed_by_use, seen.said_by_use = set(use["changed"]), use["said"]
 
 
+#: Where the documents of some commands have the backend.
+_CHOSEN = {Mode.ENV: "DS_ACCELERATOR", Mode.INFO: "name", Mode.OPS: "backend"}
+
+
 def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
     if mode is Mode.DRY_RUN:
         found = re.search(r"\b(faulty|good)\b", stdout)
@@ -243,16 +247,9 @@ def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
         seen.clean = False
         return
     seen.document = document
-    if mode is Mode.ENV:
-        seen.chosen = document.get("DS_ACCELERATOR")
-    elif mode is Mode.INFO:
-        seen.chosen = document.get("name")
-    elif mode is Mode.OPS:
-        seen.chosen = document.get("backend")
-    elif mode is Mode.DOCTOR:
-        seen.chosen = document.get("chosen")
+    seen.chosen = document.get(_CHOSEN.get(mode, "chosen"))
+    if mode is Mode.DOCTOR:
         seen.verdicts = {f["about"]: _diagnosis(f) for f in _findings(document)}
-    else:
+    elif mode not in _CHOSEN:
         listed = document.get("backends") or document.get("verdicts") or ()
         seen.verdicts = {v["name"]: v for v in listed}
-        seen.chosen = document.get("chosen")

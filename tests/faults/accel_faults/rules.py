@@ -83,16 +83,13 @@ def _choice(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
     elif seen.chosen != right:
-        yield f"{seen.chosen} was chosen, expected {right} (exit status {seen.returncode}): {_end_of(seen)}"
+        status = f"exit status {seen.returncode}"
+        yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
     if seen.verdicts or mode.is_program or mode in _SHOWS_VERDICTS:
         yield from _verdict(fault, place, mode, seen, usable=right == "faulty")
 
 
 _SHOWS_VERDICTS = (Mode.LIST, Mode.WHY, Mode.WHY_NAME, Mode.DOCTOR)
-
-
-def _end_of(seen: Seen) -> str:
-    return seen.text.strip()[-200:]
 
 
 def _verdict(fault: Fault, place: Place, mode: Mode, seen: Seen, *, usable: bool) -> Iterator[str]:
@@ -114,7 +111,7 @@ def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[
     """The statuses that a verdict may have, and of the texts the one or the other."""
     if usable:
         return {"usable"}, ("",)
-    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and _in_process(mode)):
+    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and mode is Mode.IN_PROCESS):
         return {"timed_out"}, ("no answer within",)
     if fault.kind is Kind.DIES:
         return {"crashed"}, (fault.ending,)
@@ -123,12 +120,7 @@ def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[
     if place is Place.EXPLAIN:
         return {"broken"}, ("libhal.so",)
     # A child that dies of an exception nobody catches has crashed; its last words are the exception.
-    return {"broken", "crashed"} if not _in_process(mode) else {"broken"}, (fault.said,)
-
-
-def _in_process(mode: Mode) -> bool:
-    """Whether the user's process itself asks."""
-    return mode is Mode.IN_PROCESS
+    return {"broken", "crashed"} if mode is not Mode.IN_PROCESS else {"broken"}, (fault.said,)
 
 
 def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
@@ -142,14 +134,14 @@ def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
     elif mode is Mode.DRY_RUN:
         if seen.chosen != "faulty" and not all(words in seen.text for words in ("accel-faulty", fault.said)):
-            yield f"what failed is not told: {_end_of(seen)}"
+            yield f"what failed is not told: {seen.text.strip()[-200:]}"
     elif fault.kind is Kind.RAISES:
         if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
             yield f"the problem is not told: {seen.document.get('problems')}"
         if place is Place.CHECKS and fault.said not in str(seen.document):
-            yield f"what the check raised is not told: {_end_of(seen)}"
+            yield f"what the check raised is not told: {seen.text.strip()[-200:]}"
     elif fault.kind is Kind.DISTURBS and seen.chosen != "faulty":
-        yield f"{seen.chosen} answered, expected faulty: {_end_of(seen)}"
+        yield f"{seen.chosen} answered, expected faulty: {seen.text.strip()[-200:]}"
 
 
 def _kept(place: Place, mode: Mode, seen: Seen) -> Iterator[str]:

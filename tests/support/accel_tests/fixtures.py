@@ -134,7 +134,7 @@ def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
 #: The state of `accel_core.current` in a process in which nothing has been chosen.
 NOTHING_CHOSEN = {
     "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
-    "_choosing": False, "_warned": False,
+    "_choosing": 0, "_warned": False,
 }  # fmt: skip
 
 

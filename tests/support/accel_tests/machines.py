@@ -51,11 +51,7 @@ class Machine:
         layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
 
     def probe(
-        self,
-        *nodes: str,
-        before: str = "",
-        pinned: bool = False,
-        variables: Mapping[str, str] | None = None,
+        self, *nodes: str, before: str = "", pinned: bool = False, variables: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """The verdict on the plugin's backend, on a machine with these device nodes."""
         code = _PROBE.format(

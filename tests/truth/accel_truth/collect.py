@@ -38,7 +38,8 @@ VARIABLE = re.compile(r"(?<![\w.<$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)_?\*?(
 ASSIGNED = re.compile(r"(?<![\w.(-])([A-Z][A-Z0-9_]*)=(?!=)([^\s`'\",;)|]*)")
 EXPANDED = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 URL = re.compile(r"https?://[^\s)>\"'`]*[^\s)>\"'`.,;:]")
-PIP = re.compile(r"\bpip (?:un)?install((?: (?! )[^\s`|&;,()#]+)+)")
+#: The first argument of pip, and its extra.
+PIP = re.compile(r"\bpip (?:un)?install (?:-\S+ )*'?([A-Za-z][\w.-]*\w)(?:\[(\w+)\])?(?![\w/])")
 REQUIREMENT = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*\w)(?:\[\w+\])?(?:==|>=|~=)(?=[\d{])")
 OUR_DISTRIBUTION = re.compile(r"(?<![\w/.-])(accel-[a-z]+)(?![\w/-])")
 GROUP = re.compile(r"(?<![\w./@\"-])(accel\.(?!toml\b)[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\"")
@@ -53,8 +54,6 @@ FILE = re.compile(
 _PACKAGES = "|".join(errors.OURS)
 ATTRIBUTE = re.compile(rf"(?<![\w./])((?:{_PACKAGES})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 MODULE = re.compile(r"\bpython3? (?:-\w+ )*-m ([A-Za-z_][\w.]*)")
-#: Options of pip that take a value, which is no distribution.
-WITH_VALUE = {"--index-url", "--extra-index-url", "-r", "-c", "--target"}
 #: A word in capitals that stands for what the reader fills in.
 PLACEHOLDER = re.compile(r"^\[?<?[A-Z]+>?\]?$|…|\{\}|<")
 
@@ -66,7 +65,7 @@ def names(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
     yield from _commands(text, exact)
     yield from _options(text, programs)
     yield from _variables(text)
-    yield from _distributions(text, exact)
+    yield from _distributions(text)
     for found in GROUP.finditer(body):
         yield Name("group", found[1] or found[2], text)
     yield from (Name("group", name, text) for name in SAID_GROUP.findall(body))
@@ -156,32 +155,12 @@ def _variables(text: Text) -> Iterator[Name]:
             yield Name("value", f"{name}={value.rstrip('.:')}", text)
 
 
-def _distributions(text: Text, exact: list[str]) -> Iterator[Name]:
+def _distributions(text: Text) -> Iterator[Name]:
     body = LINK.sub("", text.body)
     for name in [*REQUIREMENT.findall(body), *OUR_DISTRIBUTION.findall(body)]:
         yield Name("distribution", name, text)
-    for found in PIP.finditer(text.body):
-        given = iter(found[1].split())
-        for word in given:
-            if word in WITH_VALUE:
-                next(given, None)
-            elif not word.startswith("-") and HOLE not in word and word != "it":
-                yield from _distribution(text, word.strip("'\""))
-                if not any(found[0] in code for code in exact):
-                    break  # a sentence goes on
-
-
-def _distribution(text: Text, word: str) -> Iterator[Name]:
-    """What one argument of `pip install` names: a distribution, its extra, or a folder of the tree."""
-    word, _, extra = word.partition("[")
-    if word.startswith("plugins/"):
-        word = word.partition("/")[2].replace("_", "-")
-    elif word.startswith((".", "~")):
-        word = "accel-core"
-    elif word.endswith((".whl", ">")):
-        word = word.partition("-")[0]
-    name = re.split(r"[=<>~!]", END.sub("", word))[0]
-    if re.fullmatch(r"[A-Za-z][\w.-]*", name):
-        yield Name("distribution", name, text)
+    for name, extra in PIP.findall(text.body):
+        if name != "it" and not name.endswith((".whl", "NAME")):
+            yield Name("distribution", name, text)
         if extra:
-            yield Name("extra", f"{name}[{extra.partition(']')[0]}]", text)
+            yield Name("extra", f"{name}[{extra}]", text)

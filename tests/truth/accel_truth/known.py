@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import importlib
@@ -12,6 +11,7 @@ import re
 import shlex
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 import click
 import tomllib
@@ -216,20 +216,18 @@ class Known:
             return place.is_dir() or place.with_suffix(".py").is_file()
         return importlib.util.find_spec(parts[0]) is not None
 
-    def attribute(self, dotted: str) -> bool:
+    @staticmethod
+    def attribute(dotted: str) -> bool:
         """Whether `accel_core.…`, or another of ours, is a module, or a name that one holds."""
-        parts = dotted.split(".")
-        beside = self.root / "packages" / parts[0] / "src"
-        path = beside if beside.is_dir() else self.root / "src"
-        for number, part in enumerate(parts):
-            if (path / part).is_dir():
-                path = path / part
-                continue
-            if path.joinpath(f"{part}.py").is_file():
-                path, number = path / f"{part}.py", number + 1
-            rest = parts[number:]
-            return not rest or rest[0] in top_names(path if path.suffix else path / "__init__.py")
-        return True
+        module, found = importlib.import_module(dotted.partition(".")[0]), True
+        for name in dotted.split(".")[1:]:
+            if not isinstance(module, ModuleType):
+                break  # what a class has only its instances may know
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{module.__name__}.{name}")
+            found = found and hasattr(module, name)
+            module = getattr(module, name, None)
+        return found
 
 
 def anchors(markdown: str) -> set[str]:
@@ -238,21 +236,3 @@ def anchors(markdown: str) -> set[str]:
     titles = re.findall(r"^#+ (.+?) *$", without, re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in plain}
-
-
-def top_names(file: Path) -> set[str]:
-    """The names that a module defines, imports, or offers by its table of homes."""
-    found: set[str] = set()
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
-                found.add(node.name)
-            case ast.Name(ctx=ast.Store()):
-                found.add(node.id)
-            case ast.alias():
-                found.add((node.asname or node.name).partition(".")[0])
-            case ast.Constant(value=str(word)) if lazy and word.isidentifier():
-                found.add(word)
-    return found

@@ -49,7 +49,7 @@ def test_the_command_has_the_plugins_variables_and_its_own_options(site):
     ("words", "more", "status", "said"),
     [
         (["acme"], {}, 2, "Error: Missing a command, such as: accel try acme -- python train.py"),
-        (["zing", "ls"], {}, 1, "Error: accel try zing: no installed plugin can be tried"),
+        (["zing", "ls"], {}, 2, "Error: accel try zing: no installed plugin can be tried"),
         (["acme", "no-such-command"], {}, 1, "Error: no-such-command: there is no such command"),
         (["acme", "ls"], {"ACME_IS_MISSING": "1"}, 1, "Error: accel try acme needs acme-sdk: pip install"),
     ],

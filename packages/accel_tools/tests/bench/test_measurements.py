@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
 from accel_core.detection.discovery import CPU  # noqa: E402
-from accel_tools.bench.collectives import _row, _without, collectives  # noqa: E402
+from accel_tools.bench.collectives import _cause, _row, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402
 
 
@@ -208,7 +208,7 @@ def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_
     nccl = (
         "DistBackendError: NCCL error in: x.cpp:1\nncclInvalidUsage: …\nLast error:\nDuplicate GPU detected"
     )
-    assert _without(Outcome.FAILED, nccl)[0].reason.endswith("NCCL error in: x.cpp:1: Duplicate GPU detected")
+    assert (_cause(nccl), _cause("no NCCL\nhere")) == ("Duplicate GPU detected", "no NCCL")
     liar = {**slow, "right": False}
     told = _row("broadcast", [fast, liar], "")
     assert (told.outcome, told.reason) == (Outcome.WRONG, "rank 1 did not get what the others sent")

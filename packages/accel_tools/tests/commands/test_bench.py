@@ -61,7 +61,7 @@ def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(acce
     wrong = accel("bench", "--plot", "plot.pdf", watched=frozenset({"torch"}))
     assert wrong.returncode == 2
     assert wrong.stderr.endswith("loaded: []")
-    assert accel.json("bench", "npuu", status=1)["error"]["type"] == "BackendNotFoundError"
+    assert accel.json("bench", "npuu", status=2)["error"]["type"] == "BackendNotFoundError"
 
 
 @pytest.mark.parametrize(

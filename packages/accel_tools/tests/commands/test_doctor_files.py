@@ -30,11 +30,12 @@ def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
     )
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith(
-        "### accel doctor\n\n~~~text\nnpu is chosen, and one thing is wrong: acme: "
+        "### accel doctor\n\n~~~text\nnpu is chosen, and 2 things are wrong, first acme: "
     )
     assert "! acme: broken: torch_acme failed: ImportError: libacme.so: cannot open" in done.stdout
     assert "~/libacme.so for <user>: <$ACME_LICENCE>, https://<host>" in done.stdout
     assert "card GPU-<uuid>" in done.stdout
+    assert "accel-npu 1.5 is installed beside accel-core" in done.stdout
     assert f"{bundle} is written" in done.stderr
     archive = zipfile.ZipFile(bundle)
     files = {name: archive.read(name).decode() for name in archive.namelist()}

@@ -94,7 +94,7 @@ def test_what_the_policy_blocks_is_named_and_no_failure(accel):
 
 
 def test_a_name_that_nobody_declares_is_an_error(accel, schema):
-    document = accel.json("facts", "nowhere", status=1)
+    document = accel.json("facts", "nowhere", status=2)
     schema.validate(document)
     assert document["error"]["type"] == "BackendNotFoundError"
     assert "accel facts nowhere: no installed distribution declares nowhere" in document["error"]["message"]

@@ -141,7 +141,7 @@ def test_without_torch_there_is_a_clear_error(accel):
     assert done.returncode == 1
     assert done.stdout == ""
     assert "torch is not installed" in done.stderr
-    assert "install torch" in done.stderr
+    assert "accel setup" in done.stderr
     assert "Traceback" not in done.stderr
     assert "torch is not installed" in accel.json("info", "cpu", torch=False, status=1)["error"]["message"]
 

@@ -61,6 +61,8 @@ FOUND = [
      "='99' names 1 device, but the vendor sees none", "unset NPU_VISIBLE_DEVICES"),
     ({"visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="modules"), "extra": NO_DEVICE}, 2, "0,x,1",
      ERROR, "malformed", "", "export NPU_VISIBLE_DEVICES=0,1"),
+    ({"visibility": Visibility(("NPU_VISIBLE_DEVICES",), grammar="modules"), "extra": NO_DEVICE}, 2, "x",
+     ERROR, "malformed", "", "unset NPU_VISIBLE_DEVICES"),
     ({"hardware": Hardware(pci_ids=("19e5:d802",))}, 0, "", OK, "no-effect", "", ""),
     ({"visibility": BOTH}, 2, "1", WARNING, "overruled", "", "unset CUDA_VISIBLE_DEVICES"),
 ]  # fmt: skip

@@ -53,22 +53,24 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
         how = _how(accelerator, count, shared=shared)
         answers, problem = _run(accelerator, effort, count)
     except AccelError as error:  # no communication backend, no torch.distributed
-        return _without(Outcome.NOT_MEASURED, str(error))
+        return _without(Outcome.NOT_MEASURED, _cause(str(error)))
     except CAUGHT as error:
-        return _without(Outcome.FAILED, root_cause(error))
+        return _without(Outcome.FAILED, _cause(root_cause(error)))
     if problem:
         # Most vendors' libraries refuse two ranks on one device, which is no fault of anybody's.
         outcome = Outcome.NOT_MEASURED if shared else Outcome.FAILED
-        return _without(outcome, f"{how}: {problem}")
+        return _without(outcome, f"{how}: {_cause(problem)}")
     return [_row(kind, [answer[kind] for answer in answers], how) for kind in _KINDS]
 
 
 def _without(outcome: Outcome, reason: str) -> list[Measurement]:
-    first, _, rest = reason.partition("\n")
-    # torch's message for NCCL and what is made after it: where it happened, and the cause further down.
-    cause = rest.partition("Last error:")[2].strip().partition("\n")[0]
-    words = f"{first}: {cause}" if cause else first
-    return [Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=words) for kind in _KINDS]
+    return [Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=reason) for kind in _KINDS]
+
+
+def _cause(problem: str) -> str:
+    """Give one line: torch names the place in NCCL's C++ first, and the cause after "Last error:"."""
+    first, _, rest = problem.partition("\n")
+    return rest.partition("Last error:")[2].strip().partition("\n")[0] or first
 
 
 def _how(accelerator: Accelerator, count: int, *, shared: bool) -> str:
@@ -101,9 +103,8 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     """Run the ranks: return what each measured, or nothing and the reason."""
     distributed = import_torch().distributed
     if not distributed.is_available():
-        raise LaunchError("this build of torch lacks torch.distributed")
-    patience = timedelta(seconds=effort.patience)
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
+        raise LaunchError("this build of torch has no torch.distributed")
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     accelerator.empty_cache()  # the ranks want the memory that the measurements before have given back
     jobs = [_job(accelerator, effort, rank, count, store.port) for rank in range(count)]
 

@@ -171,7 +171,7 @@ def _nothing(
     hint = found.hint if found is not None and found.status is Status.NO_DEVICE else ""
     if count:
         hint = visible_devices.choices(step.variable, count)
-    hint = hint or f"unset {step.variable}, or set it to the devices to use"
+    hint = hint or f"unset {step.variable}, or name in it the devices to use"
     return Finding(Level.WARNING, "visible-devices.none", what, hint, about, facts)
 
 

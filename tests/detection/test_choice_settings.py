@@ -1,0 +1,372 @@
+"""What the user's settings pin, allow, refuse and stop: what is chosen, or what the error says."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_tests.asking import chosen, counting, error, statuses
+from accel_tests.plugins import NO_DEVICE, hook
+
+import accel_core
+from accel_core.backend import Hardware, InTorch, Visibility
+from accel_core.detection import How, messages
+from accel_core.detection.select import select
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
+from accel_core.machine import devices, vendors
+from accel_core.settings import read
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
+
+
+def pin(text: str, **more: str) -> dict[str, str]:
+    return {"DS_ACCELERATOR": text, **more}
+
+
+#: Settings, for npu without a device, mlu and sdaa: what is chosen and how; all statuses, where they count.
+CHOSEN = [
+    *(  # USERS 33
+        (pin(text), "mlu", How.PINNED, {"mlu": "usable"})
+        for text in ("mlu", " mlu ", "MLU", "mlu,", "Mlu@Accel_MLU", "mlu@accel-mlu")
+    ),
+    *((pin(text), "mlu", How.RANKED, None) for text in ("", "  ", ",")),
+    # USERS 33: DS_ACCELERATOR=cuda recursed for ever. USERS 31: npu has no device here.
+    *((pin(name), name, How.PINNED, None) for name in ("npu", "sdaa", "cpu")),
+    # One that is unknown, or has no device, is passed over here, and the record says so.
+    (
+        pin("tpu, npu, mlu, sdaa, cpu"), "mlu", How.PREFERRED,
+        {"tpu": "not_installed", "npu": "no_device", "mlu": "usable"},
+    ),
+    (pin("npu,cpu"), "cpu", How.PREFERRED, None),
+    ({"ACCEL_BLOCK": "mlu"}, "sdaa", How.RANKED, None),
+    ({"ACCEL_ALLOW": "sdaa"}, "sdaa", How.RANKED, None),
+    ({"ACCEL_ALLOW": "SDAA , cpu"}, "sdaa", How.RANKED, None),
+    ({"ACCEL_ALLOW": "mlu,sdaa", "ACCEL_BLOCK": "mlu"}, "sdaa", How.RANKED, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("environ", "name", "how", "all_of"), CHOSEN, ids=str)
+def test_what_settings_choose(several, environ, name, how, all_of):
+    found = chosen(**environ)
+    assert (found.chosen, found.how, found.environ) == (name, how, environ)
+    assert all_of in (None, statuses(found))
+
+
+def backend(name: str, priority: int = 10, *, source: str = "", **fields: object):
+    """Installs a backend; with a source, also its vendor's package."""
+
+    def install(world) -> None:
+        if source:
+            world.module(f"torch_{name}", source)
+            fields["vendor_import"] = f"torch_{name}"
+        world.backend(name, priority, **fields)
+
+    return install
+
+
+def broken_plugin(world) -> None:
+    world.plugin("bad", "raise OSError('libbad.so')")
+
+
+CUDA, XPU = backend("cuda"), backend("xpu", 20)
+IPEX = "pip install intel-extension-for-pytorch"
+GONE = backend("xpu", vendor_import="ipex", install_hint=IPEX)
+SETVARS = hook("accel_explain", "backend, error", "return 'source setvars.sh'")
+#: Its hardware is absent, its vendor's package is broken: it would fail, and is not advised.
+FAR = backend("far", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",)))
+BAD = backend("bad", source="raise ImportError('libbad.so')")
+INSTEAD = "Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu."
+UNKNOWN = "no installed distribution declares {0}. Installed: mlu, npu, sdaa, generic, cpu. "
+NOT_FOUND, UNAVAILABLE = BackendNotFoundError, BackendUnavailableError
+#: What stands beside the three, settings, the error's kind, its text or parts; "!": this is not there.
+REFUSED = {
+    "a slip": (
+        (), pin("mlo"), NOT_FOUND, f"DS_ACCELERATOR='mlo': {UNKNOWN.format('mlo')}Did you mean 'mlu'?"
+    ),
+    "not installed": (
+        (), pin("cuda"), NOT_FOUND,
+        f"DS_ACCELERATOR='cuda': {UNKNOWN.format('cuda')}Next step: pip install accel-cuda.",
+    ),
+    "another distribution": (  # nobody knows of a better-mlu to install
+        (), pin("mlu@better-mlu"), NOT_FOUND,
+        [
+            "no installed distribution declares mlu from better-mlu", " mlu is declared by accel-mlu.",
+            "!pip install", "!Did you mean",
+        ],
+    ),
+    # "ipu" was read as "xpu": a name of another kind of device is no slip of the finger.
+    "another kind": ([XPU], pin("ipu"), NOT_FOUND, ["!Did you mean", "!pip install"]),
+    "a slip of a backend beside": ([XPU], pin("xpa"), NOT_FOUND, ["Did you mean 'xpu'", "!pip install"]),
+    "gpu": ([CUDA, XPU], pin("gpu"), NOT_FOUND, ["For a GPU name one of cuda, xpu."]),
+    "gpu, of those that work": (
+        [CUDA, XPU], pin("gpu", ACCEL_BLOCK="xpu"), NOT_FOUND, ["For a GPU name one of cuda."]
+    ),
+    "gpu, of none": (
+        [CUDA, XPU], pin("gpu", ACCEL_BLOCK="xpu,cuda"), NOT_FOUND,
+        [f"No backend for a GPU is usable here: `accel why` says why. {INSTEAD}"],
+    ),
+    "no vendor's package": (
+        [FAR, BAD, GONE], pin("xpu"), UNAVAILABLE,
+        f"xpu (accel-xpu 1.0) is not usable: ipex is not installed. Next step: {IPEX}. {INSTEAD}",
+    ),
+    # USERS 2, 3, 7.
+    "a broken vendor": (
+        [backend("xpu", source="raise ImportError('libze.so')", extra=SETVARS)], pin("xpu"), UNAVAILABLE,
+        [
+            "xpu (accel-xpu 1.0) is not usable: torch_xpu failed: ImportError: libze.so",
+            "Next step: source setvars.sh.",
+        ],
+    ),
+    "a plugin that fails": (
+        [broken_plugin], pin("bad"), UNAVAILABLE,
+        [
+            "bad (accel-bad 1.0) is not usable: the plugin failed to load: OSError: libbad.so",
+            "Next step: pip install --force-reinstall accel-bad, or pip uninstall it.",
+        ],
+    ),
+    "none of a list": (
+        (), pin("npu,tpu"), UNAVAILABLE,
+        [
+            "DS_ACCELERATOR='npu,tpu': none of these is usable.", INSTEAD,
+            "npu (accel-npu 1.0): no device: nothing on the bus", "no installed distribution declares tpu",
+        ],
+    ),
+    "blocked": (
+        (), pin("mlu", ACCEL_BLOCK="mlu"), UNAVAILABLE,
+        ["mlu (accel-mlu 1.0) is not usable: ACCEL_BLOCK names it. Next step: take mlu out of ACCEL_BLOCK."],
+    ),
+    # USERS 18: the reasons were under DEBUG only.
+    "not even the CPU": (
+        (), {"ACCEL_ALLOW": "npu"}, UNAVAILABLE,
+        [
+            "The settings rule out what is usable.", "npu (accel-npu 1.0): no device: nothing on the bus",
+            "mlu (accel-mlu 1.0): blocked: ACCEL_ALLOW does not name it. add mlu to ACCEL_ALLOW",
+            "cpu (accel-core",
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(several, what):
+    """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
+    installs, environ, kind, words = REFUSED[what]
+    for install in installs:
+        install(several)
+    found = error(**environ)
+    assert isinstance(found, kind)
+    assert isinstance(found, LookupError if kind is NOT_FOUND else RuntimeError)
+    assert isinstance(words, list) or str(found) == words
+    for word in words if isinstance(words, list) else ():
+        assert (word.lstrip("!") in str(found)) is not word.startswith("!"), word
+    if what == "a broken vendor":
+        assert isinstance(found.__cause__, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ACCEL_PROBE_TIMEOUT", "abc"),
+        ("ACCEL_STRICT", "perhaps"),
+        ("ACCEL_PROBE", "outside"),
+        ("DS_ACCELERATOR", "npu@"),
+        ("ACCEL_ALLOW", "@"),
+        ("ACCEL_BLOCK", "x@"),
+    ],
+)
+def test_a_malformed_setting_stops_the_choice_by_name(several, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingError, match=f"{name}='{value}' is not valid"):
+        accel_core.get_accelerator()
+    monkeypatch.delenv(name)
+    assert accel_core.get_accelerator().name == "mlu"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
+def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
+    """The node is here, or the runtime alone knows; where no node is, a login node is what was meant."""
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    said = (
+        "DS_ACCELERATOR='npu' is honoured without a device: NPU_VISIBLE='' hides every device. "
+        "Next step: unset NPU_VISIBLE, or name in it the devices to use."
+    )
+    for nodes, notes in ((("/dev/null",), (said,)), ((), (said,)), (("/dev/no-such-npu",), ())):
+        fields = {"visibility": Visibility(("NPU_VISIBLE",)), "hardware": Hardware(nodes=nodes)}
+        counting(torch_world, "return 0", **fields)
+        for name in ("accel_npu", "npu_device"):
+            sys.modules.pop(name, None)
+        assert chosen(DS_ACCELERATOR="npu").notes == notes
+        if nodes == ("/dev/null",):
+            with pytest.warns(SettingWarning) as told:
+                assert accel_core.get_accelerator().name == "npu"
+            assert [str(warning.message) for warning in told] == [said]
+
+
+@pytest.mark.parametrize("name", ["npu", "npu@accel-npu", "NPU", "cpu"])
+def test_a_pinned_choice_imports_one_plugin_module_at_most(several, name):
+    """USERS 22, 28: asserted in a process of its own; JAX_PLATFORMS=cpu still ran cuInit."""
+    code = (
+        "import json, sys\nimport accel_core\nname = accel_core.get_accelerator().name\n"
+        "ours = ('accel_core', 'accel_train')  # accel-train's adapters are asked for a plugin's class\n"
+        "mine = sorted(m for m in sys.modules if m.startswith('accel_') and not m.startswith(ours))\n"
+        "print(json.dumps([name, mine]))"
+    )
+    mine = [] if name == "cpu" else ["accel_npu", "accel_sim_device"]
+    assert several.child(code, variables=pin(name)).answer == [name.lower()[:3], mine]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise accel_core.BackendUnavailableError('the card sleeps. Wake it.')",
+        "raise accel_core.BackendUnavailableError('the card sleeps.', hint='wake it.')",
+        "raise accel_core.DeclinedError('there is no card.', hint='buy one.')",
+        "raise OSError('no driver.')",
+        "return 5.",
+    ],
+)
+def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body):
+    """In the error, the warning, the record, and what refuses the CPU."""
+    torch_world.backend("npu", extra=hook("accel_create", "backend, others", body))
+    selection = chosen()
+    texts = [
+        *(str(error(**environ)) for environ in (pin("npu"), pin("npu,gone"), {"ACCEL_STRICT": "always"})),
+        str(selection),
+        messages.fallback(selection.verdicts, (), in_full=True),
+    ]
+    assert [text for text in texts if ".." in text] == []
+    assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)
+
+
+# ---------------------------------------------------------------------------- strict
+
+NVIDIA = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
+CARD = devices.Evidence(nodes=("/dev/davinci0",))
+
+
+@pytest.fixture
+def card(torch_world, monkeypatch):
+    """A machine with npu's card."""
+    monkeypatch.setattr(devices, "evidence", lambda backend: CARD if backend.name == "npu" else None)
+    return torch_world
+
+
+def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
+    """USERS 17, 20."""
+    torch_world.plugin("npu", "raise ImportError('libfoo')")
+    found = error(ACCEL_STRICT="1")
+    assert str(found).startswith("ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:")
+    assert "libfoo" in str(found)
+    assert chosen(ACCEL_STRICT="0").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="1", DS_ACCELERATOR="cpu").chosen == "cpu"
+
+
+def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    monkeypatch.setattr(vendors, "known_hardware", lambda: (NVIDIA,))
+    assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: ())
+    monkeypatch.setattr(devices, "evidence", lambda backend: CARD)
+    assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
+
+
+def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(card):
+    card.backend("npu", 700, distribution="accel-npu")
+    card.backend("npu", 600, distribution="better-npu")
+    found = error(ACCEL_STRICT="1")
+    assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(found)
+    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").chosen == "npu"
+
+
+def test_strict_has_nothing_against_what_the_user_ruled_out(card):
+    card.backend("npu", extra=NO_DEVICE)
+    assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
+    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="npu").chosen == "cpu"
+
+
+def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_world):
+    """A job that a scheduler put on a node without devices must not train on the CPU."""
+    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    found = error(ACCEL_STRICT="always")
+    assert isinstance(found, UNAVAILABLE)
+    assert str(found).startswith(
+        "ACCEL_STRICT=always refuses the CPU, and no accelerator is usable:\n"
+        "  no plugin of an accelerator is installed\n"
+    )
+    assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").chosen == "cpu"
+
+
+@posix
+def test_strict_holds_no_missing_answer_against_a_backend_without_its_device(torch_world, monkeypatch):
+    """Whether its package works is then not known, which refuses nobody the CPU."""
+    torch_world.module("torch_npu", "import time; time.sleep(60)")
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(pci_ids=("fade/12",)))
+    absent = devices.Evidence()
+    monkeypatch.setattr(devices, "evidence", lambda backend: absent if backend.hardware.pci_ids else None)
+    assert chosen(ACCEL_STRICT="1", ACCEL_PROBE_TIMEOUT="1.5").chosen == "cpu"
+    torch_world.module("torch_npu", "raise OSError('libnpu.so')")
+    assert "libnpu.so" in str(error(ACCEL_STRICT="1"))
+
+
+# ---------------------------------------------------------------------------- notes, probing
+
+
+def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
+    integrated = vendors.Vendor(
+        "Intel integrated GPU", "xpu", evidence=devices.Evidence(pci=("8086",)), integrated=True
+    )
+    known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
+    monkeypatch.setattr(vendors, "known_hardware", lambda: known)
+    torch_world.backend("npu", extra=NO_DEVICE)
+    assert chosen().missing_plugins == (
+        "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",
+    )
+    monkeypatch.setenv("ACCEL_BLOCK", "cuda")  # whose plugin would not be let in
+    assert chosen().missing_plugins == ()
+
+
+def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
+    torch_world.backend("npu", vendor_import="torch_npu")
+    record = chosen(ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1")  # zpu: another first letter, nobody's slip
+    assert record.notes == (
+        "ACCEL_STRIKT is not a setting of accel-core. Did you mean ACCEL_STRICT?",
+        "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
+    )
+    assert record.to_dict()["notes"] == list(record.notes)
+    assert chosen(ACCEL_BLOCK="mlu").notes == ()
+
+
+@posix
+@pytest.mark.parametrize(
+    ("source", "environ", "fields", "status"),
+    [
+        ("import os; os._exit(127)", {"ACCEL_PROBE": "isolated", "ACCEL_PROBE_TIMEOUT": "20"}, {}, "crashed"),
+        (
+            "import time; time.sleep(60)", {"ACCEL_PROBE_TIMEOUT": "1.5"},
+            {"in_torch": InTorch(in_child="import")}, "timed_out",
+        ),
+    ],
+)  # fmt: skip
+def test_how_it_is_probed_is_the_users(several, source, environ, fields, status):
+    backend("npu", 700, source=source, **fields)(several)
+    found = chosen(**environ)
+    assert (statuses(found)["npu"], found.chosen) == (status, "mlu")
+    assert found.verdicts[0].reason.startswith("no answer within 1.5 s") is (status == "timed_out")
+
+
+@posix
+def test_a_choice_in_children_only_imports_nothing_here(several):
+    for environ in ({}, pin("mlu")):
+        assert select(read(environ), isolated=True).selection.chosen == "mlu"
+    assert "torch" not in sys.modules
+
+
+def test_without_torch_there_is_an_error_that_says_so(world):
+    """USERS 29: everything but the accelerator itself works without torch."""
+    world.backend("npu", extra=NO_DEVICE)
+    found = select(read({}))
+    assert isinstance(found.error, UNAVAILABLE)
+    assert "cpu (accel-core" in str(found.error)
+    assert "accel setup cpu" in str(found.error)
