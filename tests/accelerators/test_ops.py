@@ -118,7 +118,7 @@ def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(
     ):
         builder.load()
     advice = bare.create_op_builder("NoSuchBuilder").compatibility()
-    assert "DeepSpeed has none for this device" in advice
+    assert "neither DeepSpeed nor accel-train has one for this device" in advice
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     bare.operators()  # asks everybody anew
     assert "pip install deepspeed" in bare.create_op_builder("NoSuchBuilder").compatibility()

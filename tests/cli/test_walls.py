@@ -73,7 +73,7 @@ def test_the_next_one_is_asked_and_who_died_where_is_said(card, step, body, endi
     done = card("info")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("card (accel-card 1.0): somebody's card\n  chosen as      the highest")
-    assert done.stderr.startswith("Warning: bad (accel-bad 1.0) is passed over: the process that ")
+    assert done.stderr.startswith("Warning: bad (accel-bad 1.0) is skipped: the process that ")
     assert f"{ending} at: {AT[step]}" in done.stderr
 
 
@@ -93,7 +93,7 @@ def test_every_command_goes_on_without_it(card, backend):
         done = card(*command)
         assert done.returncode == 0, done.stderr
         assert told in done.stdout
-        assert done.stderr.startswith("Warning: bad (accel-bad 1.0) is passed over: the process that ")
+        assert done.stderr.startswith("Warning: bad (accel-bad 1.0) is skipped: the process that ")
     named = card("info", "bad")
     assert (named.returncode, named.stdout) == (1, "")
     assert named.stderr.count("Error") == 1

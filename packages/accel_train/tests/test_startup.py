@@ -71,8 +71,8 @@ def prepared(monkeypatch, names):
 def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     """An error here would be one of `import torch`; with `-W error` as well."""
     told = prepared(monkeypatch, name)
-    assert f"ACCEL_INTEGRATIONS='{name}' cannot be followed" in told
-    assert f"no installed distribution announces an integration {name.rpartition(',')[2]!r}" in told
+    assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
+    assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
     assert "(known: deepspeed)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
@@ -152,7 +152,7 @@ def test_the_real_torch_runs_it(world):
     assert world.child(code, torch="real").answer is False
     broken = world.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
     assert broken.answer is False
-    assert "cannot be followed" in broken.stderr
+    assert "cannot be applied" in broken.stderr
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import os
 import sys
@@ -34,7 +35,10 @@ class EntryPoint(NamedTuple):
 
     def load(self) -> Any:
         """Import what the value names: `"package.module"` or `"package.module:object"`."""
-        return metadata.EntryPoint(self.name, self.value, "").load()
+        # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:

@@ -1,4 +1,4 @@
-"""Reading `ACCEL_SIMULATE`: which device, and how many of it."""
+"""Read `ACCEL_SIMULATE`: which device to simulate, and how many."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Asked(NamedTuple):
 
 
 def asked(environ: Mapping[str, str] | None = None) -> Asked | None:
-    """Parse `ACCEL_SIMULATE`; `None` if it is unset or empty. Raises `SettingError`."""
+    """Return the parsed `ACCEL_SIMULATE`; `None` if it is unset or empty. Raises `SettingError`."""
     given = os.environ if environ is None else environ
     text = given.get(VARIABLE, "").strip()
     return read(text, among=declared.known(given)) if text else None
 
 
 def read(text: str, *, source: str = VARIABLE, among: Mapping[str, Vendor] = DEVICES) -> Asked:
-    """`"acme"` or `"acme:2"`; without a count as many as the vendor's `devices`, 2 as a rule.
+    """Parse `"acme"` or `"acme:2"`; without a count, use the vendor's `devices`, usually 2.
 
-    Case and blanks are forgiven. Raises `SettingError`, which names `source`, for a name that is not
-    `among` and for a count that is no number from 1 to `MOST` (of mps, to 1).
+    Case and blanks are ignored. Raises `SettingError`, which names `source`, for a name that is not in
+    `among`, and for a count that is not a number from 1 to `MOST` (to 1 for mps).
     """
     given = f"{source}={text!r}" if source == VARIABLE else f"{source} {text!r}"
     name, colon, number = (part.strip() for part in text.partition(":"))

@@ -1,8 +1,8 @@
 """Startup of a simulating process: `accel_simulated.pth` imports it if `ACCEL_SIMULATE` is set.
 
-It puts the vendor's simulated package on `sys.path`, and sees to it that the device is there when torch is
-imported. Nothing is checked yet: a value that nobody can follow must not keep Python from starting. The first
-`import torch` says what is wrong with it.
+It puts the vendor's simulated package on `sys.path`, and makes the device available when torch is imported.
+It checks nothing: an invalid value must not stop Python from starting. The first `import torch` reports the
+error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def begin() -> None:
 
 
 def device() -> tuple[str, str]:
-    """The backend that `ACCEL_SIMULATE` names, whatever it is worth, and torch's device type of it."""
+    """Return the backend that `ACCEL_SIMULATE` names, unchecked, and torch's device type for it."""
     name, found = _name(), _declared()
     if found is not None:
         return found.backend, name
@@ -78,11 +78,11 @@ def _declared() -> Declared | None:
 
 
 def told(environ: Mapping[str, str]) -> str:
-    """Name this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
+    """Return a name of this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
 
-    Has the device built, where that is about this process: whoever asks is about to try it in a child with
-    a time limit. Raises `SettingError` where the variable cannot be followed, and as `device.check` and
-    `building.build` do.
+    Builds the device if the variable is about this process, because the caller is about to probe it in a
+    child with a time limit. Raises `SettingError` if the variable is invalid, and what `device.check` and
+    `building.build` raise.
     """
     from accel_core import SettingError
     from accel_simulated import __version__, building, faults

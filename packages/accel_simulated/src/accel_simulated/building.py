@@ -1,9 +1,9 @@
-"""Build the simulated device: one compiler command, its result kept by source, torch, compiler and device
-type.
+"""Build the simulated device with one compiler command; the result is cached.
 
-Kept in accel_core's private cache for what is compiled (`ACCEL_CACHE`). Not by its `OpBuilder`, which
-compiles with torch imported, ninja and Python's headers: cuda, xpu and mps must be loaded before torch is,
-and none needs those.
+The key of the cache entry is the sources, torch, the compiler and the device type. The entry is in
+accel_core's private cache of compiled code (`ACCEL_CACHE`). `OpBuilder` is not used: it compiles with torch
+imported, ninja and Python's headers. cuda, xpu and mps must be loaded before torch is imported, and no device
+needs those tools.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _OWN_AUTOCAST = ("PrivateUse1", "HPU")
 
 
 class CannotBuildError(OpBuildError):
-    """Name the missing tool for building the simulated device: the reason to skip a test."""
+    """A tool for building the simulated device is missing; tests are skipped with this reason."""
 
 
 def build(kind: str) -> Path:
-    """The library for a torch device type (`"PrivateUse1"`, `"HPU"`, ...), built when it is not there yet,
-    ahead or in the cache.
+    """Return the library for a torch device type (`"PrivateUse1"`, `"HPU"`); build it if it is missing.
 
-    Up to a minute the first time; of several processes one builds, and the others wait for it. Raises
-    `CannotBuildError` where there is no compiler or no torch with headers, `OpBuildError` with the compiler's
-    first error when the sources do not compile against this torch, and `OpCacheError` when the cache cannot
-    be written or what lies there is not what was built.
+    A prebuilt library or one in the cache is used if it fits. A build takes up to a minute; if several
+    processes need it, one builds and the others wait. Raises `CannotBuildError` if a compiler, or a torch
+    with headers, is missing. Raises `OpBuildError` with the compiler's first error if the sources do not
+    compile against this torch. Raises `OpCacheError` if the cache cannot be written, or if its content is not
+    what was built.
     """
     fit = _fit(kind)
     return prebuilt.find(fit) or _from_cache(fit)
@@ -75,9 +75,9 @@ def _from_cache(fit: Fit) -> Path:
 
 
 def ready(kind: str) -> Path:
-    """The library that a parent process has found, where it is for this torch; else what `build` gives.
+    """Return the library that a parent process has found, if it fits this torch; else call `build`.
 
-    Tells the processes below, so that none of them looks for it again. Raises as `build` does.
+    Child processes inherit the result, so that they do not search again. Raises what `build` raises.
     """
     given = Path(os.environ.get(LIBRARY) or os.devnull)
     if given.is_dir():  # of what was built ahead, for these processes too
@@ -103,7 +103,7 @@ def _torch_here() -> str:
 
 
 def find(kind: str) -> Path | None:
-    """The library for a device type where it is built already; compiles nothing. Raises as `build` does."""
+    """Return the library for a device type if it is built; compiles nothing. Raises what `build` raises."""
     fit = _fit(kind)
     if (found := prebuilt.find(fit)) is not None:
         return found
@@ -116,27 +116,28 @@ def find(kind: str) -> Path | None:
 
 
 def ahead(kind: str, folder: Path) -> Path:
-    """Put the library into `folder`, built first where it is not there yet, and give it.
+    """Put the library into `folder`, build it first if needed, and return its path there.
 
-    A process whose `ACCEL_SIMULATE_LIBRARY` names that folder needs no compiler. Raises as `build` does, and
-    `OpCacheError` where the folder cannot be written.
+    A process whose `ACCEL_SIMULATE_LIBRARY` names that folder needs no compiler. Raises what `build` raises,
+    and `OpCacheError` if the folder cannot be written.
     """
     fit = _fit(kind)
     return prebuilt.write(_from_cache(fit), fit, folder)
 
 
 def runtime() -> list[Path]:
-    """Libraries of torch's that the device needs, in the order in which they can be loaded.
+    """Return torch's libraries that the device needs, in the order in which they can be loaded.
 
-    The device finds them by their names once they are loaded: where it was built they may lie elsewhere.
+    The device finds them by name once they are loaded: on the machine where it was built they may be
+    elsewhere.
     """
     return [_torch_folder() / "lib" / f"lib{name}.so" for name in _NEEDED]
 
 
 def compiler() -> list[str]:
-    """The C++ compiler with its arguments: `$CXX`, else the first of g++, c++ and clang++.
+    """Return the C++ compiler with its arguments: `$CXX`, else the first of g++, c++ and clang++.
 
-    Raises `CannotBuildError` where there is none.
+    Raises `CannotBuildError` if there is none.
     """
     named = os.environ.get("CXX", "")
     try:
@@ -192,8 +193,8 @@ def _fit(kind: str) -> Fit:
 
 def _nothing_fits(named: str, fit: Fit) -> str:
     return (
-        f" {LIBRARY}={named!r} has none for {fit.kind}, torch {fit.torch} and this accel-simulated: it would "
-        f"be {Path(named, fit.folder)}."
+        f" {LIBRARY}={named!r} has no library for {fit.kind}, torch {fit.torch} and this accel-simulated; "
+        f"expected {Path(named, fit.folder)}."
     )
 
 

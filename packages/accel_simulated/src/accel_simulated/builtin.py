@@ -1,7 +1,7 @@
-"""Device types that torch ships a module for: loading the device, and stand-ins for torch's C functions.
+"""Simulate device types that torch ships a module for: load the device, and replace torch's C functions.
 
-After `install` `import torch` gives a torch whose `torch.xpu`, `torch.cuda` or `torch.mps` is torch's own,
-unchanged Python, over the simulated device.
+After `install`, `import torch` gives torch's own unchanged `torch.xpu`, `torch.cuda` or `torch.mps`, running
+on the simulated device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["install"]
 
 
 def install(name: str) -> None:
-    """Arrange that the device is there when torch looks for it, which it does once."""
+    """Make the device available before torch looks for it, which torch does once."""
 
     def change_c(module: ModuleType) -> None:
         setattr(module, f"_has_{name}", True)

@@ -1,4 +1,4 @@
-"""A collective backend under a vendor's name: gloo, on copies on the host."""
+"""A collective backend with a vendor's name: it runs gloo on copies on the host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Done(c10d.Work):  # type: ignore[misc]
 
 
 class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
-    """Each call copies to the host, lets gloo do the work there, and copies back."""
+    """A process group; each call copies to the host, runs gloo there, and copies back."""
 
     def __init__(self, name: str, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -193,7 +193,7 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
 
 
 def device_type() -> str:
-    """The device type of the process's simulated device."""
+    """Return the device type of the process's simulated device."""
     return at_start.device()[1]
 
 
@@ -209,7 +209,7 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def register(name: str, device: str) -> None:
-    """Make `init_process_group(name)` give this for tensors on `device`."""
+    """Make `init_process_group(name)` return this group for tensors on `device`."""
     from torch.distributed import Backend
 
     def create(store: Any, rank: int, size: int, timeout: timedelta) -> SimulatedCollective:
@@ -220,7 +220,7 @@ def register(name: str, device: str) -> None:
 
 
 def stand_in_for(name: str) -> type:
-    """A class to take the place of torch's own `ProcessGroupNCCL` or `ProcessGroupXCCL`."""
+    """Return a class that replaces torch's own `ProcessGroupNCCL` or `ProcessGroupXCCL`."""
 
     class Options:
         """The attributes that torch sets."""

@@ -35,7 +35,7 @@ _NOBODYS = ("acme", "plain")
 
 
 class Declared:
-    """The simulation's part of a plugin's declaration."""
+    """The part of a plugin's declaration that the simulation needs."""
 
     def __init__(self, backend: str, vendor: Vendor, distributions: Mapping[str, str]) -> None:
         #: The backend's name, which need not be torch's device type: that is `vendor.name`.
@@ -52,10 +52,10 @@ class Declared:
 
 
 def find(name: str) -> Declared | None:
-    """Give an installed plugin's declaration of the backend `name`; `None` if none fits.
+    """Return an installed plugin's declaration of the backend `name`; `None` if none fits.
 
-    That is a device in torch's renamed PrivateUse1 that a package other than torch brings, and none that is
-    simulated anyway. Imports the installed plugins' inert modules. Raises `SettingError` as
+    It must be a device in torch's renamed PrivateUse1 slot, from a package other than torch, that is not
+    simulated already. Imports the plugins' modules, which have no side effects. Raises `SettingError` as
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
@@ -68,7 +68,7 @@ def find(name: str) -> Declared | None:
 
 
 def every() -> Iterator[Declared]:
-    """All that installed plugins declare of the kind, as `find` gives them and with its errors."""
+    """Yield all declarations of installed plugins that `find` would return. Raises what `find` raises."""
     from accel_core import Candidate, discover
 
     for each in discover(isolated=True):
@@ -92,7 +92,7 @@ def _declared(backend: Backend) -> Declared | None:
 
 
 def told(environ: Mapping[str, str] | None = None) -> Declared | None:
-    """Give the declaration read by the parent process; `None` if it is missing or unreadable."""
+    """Return the declaration that the parent process has read; `None` if it is missing or unreadable."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
         backend, name, package, collective, visible, versions = json.loads(text)
@@ -102,13 +102,13 @@ def told(environ: Mapping[str, str] | None = None) -> Declared | None:
 
 
 def known(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
-    """Everything that can be simulated in a process that starts so, by torch's device type."""
+    """Return everything that can be simulated in a process with this environment, by torch's device type."""
     found = told(environ)
     return DEVICES if found is None else {**DEVICES, found.vendor.name: found.vendor}
 
 
 def install(found: Declared) -> None:
-    """Have the vendor's package found, and what the declaration requires, as if they were installed."""
+    """Make the vendor's package, and what the declaration requires, importable as if installed."""
     sys.meta_path.insert(0, _Finder(found))
 
 

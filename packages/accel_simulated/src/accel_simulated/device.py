@@ -51,10 +51,10 @@ _prepared: tuple[Asked, Path] | None = None
 
 
 def prepare(found: Asked) -> None:
-    """Have the library built, and the device brought in where torch has a module of its own for it.
+    """Build the library, and load the device if torch has a module of its own for it.
 
-    Called before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for faults
-    that nobody knows and memories that are no numbers, and what `building.build` raises.
+    Call it before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for
+    unknown faults and invalid memory sizes, and what `building.build` raises.
     """
     global _prepared
     faults.asked()
@@ -69,7 +69,7 @@ def prepare(found: Asked) -> None:
 
 
 def check(found: Asked) -> None:
-    """Raise `BackendConflictError` where the real thing is here too: its runtime in torch, or its package."""
+    """Raise `BackendConflictError` if torch has the real runtime, or the vendor's package is installed."""
     own = _built_for(found.vendor.kind)
     if own:
         raise BackendConflictError(
@@ -86,10 +86,9 @@ def check(found: Asked) -> None:
 
 
 def load(name: str) -> None:
-    """Load the device's library. Torch's built-in types want that before torch is imported.
+    """Load the device's library; for torch's built-in types, before torch is imported.
 
-    Raises `SettingError` where `ACCEL_SIMULATE` was not there when torch was imported, or names another
-    device.
+    Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or names another device.
     """
     global vendor, library, memory, memories
     if _prepared is None or name not in (_prepared[0].vendor.name, _prepared[0].vendor.plays):
@@ -137,7 +136,7 @@ def load(name: str) -> None:
 
 
 def start(name: str) -> None:
-    """Load the device and, where torch has no device type of that name, give it the name."""
+    """Load the device; if torch has no device type of that name, rename PrivateUse1 to it."""
     import torch
 
     if known()[name].kind == "PrivateUse1":
@@ -163,24 +162,24 @@ def __getattr__(attribute: str) -> int:
 
 
 def why_none() -> str:
-    """Why the runtime does not start without a device, in the words of the vendors'."""
+    """Return why the runtime does not start without a device, worded like the vendors' errors."""
     if "driver" in faults.asked():
         return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
     return f"No {name()} devices are available"
 
 
 def name() -> str:
-    """Name the device for people: it must not pass for a product."""
+    """Return the device's name for people, which says that it is simulated."""
     return f"Simulated {vendor.name.upper()}"
 
 
 def generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device."""
+    """Return the default generator of each device."""
     return tuple(library.sim_default_generator(index) for index in range(library.sim_device_count()))
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
-    """Keep a stream busy for a while, so that it takes time. For tests."""
+    """Keep a stream busy for some milliseconds, so that its work is late. For tests."""
     import torch
 
     stream = torch.accelerator.current_stream() if stream is None else stream
@@ -189,7 +188,7 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Stop a stream inside the `with` block: what is queued is late for certain. For tests."""
+    """Stop a stream inside the `with` block, so that queued work is certainly late. For tests."""
     import torch
 
     stream = torch.accelerator.current_stream() if stream is None else stream
@@ -201,7 +200,7 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
 
 
 def set_memory_limit(size: int | None = None) -> None:
-    """Change how many bytes each device has; `None`: as many as it was started with. For tests."""
+    """Set the bytes of memory of each device; `None` restores the initial size. For tests."""
     for index, own in enumerate(memories):
         library.sim_set_limit(index, own if size is None else size)
 

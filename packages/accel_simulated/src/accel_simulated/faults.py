@@ -43,14 +43,14 @@ _hang: tuple[int, int] = (0, 0)  # at which collective, and how many there were
 
 
 class Fault(NamedTuple):
-    """One fault: when it strikes, and its value in what faults.h takes (microseconds, devices)."""
+    """One fault: when it occurs, and its value in the unit of faults.h (microseconds, devices)."""
 
     at: int
     value: int
 
 
 def read(text: str) -> dict[str, Fault]:
-    """The faults in `text` by name; raises `SettingError` that names the one that is wrong."""
+    """Return the faults in `text` by name. Raises `SettingError` that names the invalid one."""
     found = {}
     for part in filter(None, (part.strip().lower() for part in text.split(","))):
         match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", part)
@@ -65,12 +65,12 @@ def read(text: str) -> dict[str, Fault]:
 
 
 def asked(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
-    """Parse `ACCEL_SIMULATE_FAULTS`; raises `SettingError`."""
+    """Return the parsed `ACCEL_SIMULATE_FAULTS`. Raises `SettingError`."""
     return read((os.environ if environ is None else environ).get(VARIABLE, ""))
 
 
 def begin(faults: Mapping[str, Fault]) -> None:
-    """Have these happen from now on."""
+    """Make these faults occur from now on."""
     from accel_simulated.device import library
 
     global _hang
@@ -83,10 +83,9 @@ def begin(faults: Mapping[str, Fault]) -> None:
 
 @contextmanager
 def injected(text: str) -> Iterator[None]:
-    """Have the faults of `text` happen inside the block, counted from its entry; the device is whole again
-    after it.
+    """Make the faults of `text` occur inside the block, counted from its start; it ends with none.
 
-    Raises `SettingError` for what is no fault, and for `driver`, which only a process that starts can meet.
+    Raises `SettingError` for an unknown fault, and for `driver`, which must be set before the process starts.
     """
     from accel_simulated import device
 
@@ -106,7 +105,7 @@ def injected(text: str) -> Iterator[None]:
 
 
 def meet_collective() -> None:
-    """Count one collective of this process, and never return from the one that is to hang."""
+    """Count one collective of this process; never return from the one that is to hang."""
     global _hang
     if not _hang[0]:
         return

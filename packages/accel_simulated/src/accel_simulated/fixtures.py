@@ -32,13 +32,13 @@ _COLUMNS = ("passed", "failed", "error", "skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
+    """Register the mark `accel`."""
     text = "accel(*types, devices=1): skip unless the accelerator is of one of these torch device types"
     config.addinivalue_line("markers", f"{text}, and has so many devices")
 
 
 def pytest_report_header() -> str | None:
-    """Say what the run is on: a simulated device must not pass for a real one."""
+    """Return a line that says that the run is on a simulated device."""
     if "accel_simulated.at_start" not in sys.modules:
         return None
     from accel_simulated.asked import asked
@@ -48,7 +48,7 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Simulate before a conftest.py may import torch."""
+    """Start the simulation before a conftest.py may import torch."""
     wanted = getattr(early_config.known_args_namespace, "accel", None)
     if isinstance(wanted, str) and wanted and "," not in wanted:
         _simulate(wanted)
@@ -105,7 +105,7 @@ def _is_here(text: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run once for each of several devices, and end with the worst of their statuses."""
+    """Run once for each of several devices; return the worst exit status."""
     wanted = config.getoption("--accel", None)
     if not isinstance(wanted, str) or "," not in wanted:
         return None
@@ -172,7 +172,7 @@ def _without_the_option(arguments: list[str]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Tell the run of several how this one ended."""
+    """Pass the results of this run to the process that runs it for several devices."""
     place = os.environ.pop(_OUTCOME, "")
     if place:
         found = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
@@ -186,14 +186,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
-    """The accelerator that accel-core chooses: the simulated one where the run was asked for one."""
+    """Return the accelerator that accel-core chooses: the simulated one if `--accel` is given."""
     import accel_core
 
     return accel_core.get_accelerator()
 
 
 class Simulated:
-    """Control of the simulated device of a test's process."""
+    """Controls the simulated device of a test's process."""
 
     def __init__(self) -> None:
         from accel_simulated import device, faults
@@ -203,21 +203,21 @@ class Simulated:
         self.name: str = device.vendor.name
 
     def injected(self, faults: str) -> AbstractContextManager[None]:
-        """Have things go wrong inside a `with` block: `"oom@10,slow=2.5"`. Raises `SettingError`."""
+        """Return a context manager with faults: `"oom@10,slow=2.5"`. Raises `SettingError`."""
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Stop a stream, the current one by default, inside a `with` block."""
+        """Return a context manager that stops a stream, by default the current one."""
         return self._device.held(stream)
 
     def set_memory_limit(self, size: int) -> None:
-        """Change how many bytes each device has, until the test ends."""
+        """Set the bytes of memory of each device, until the test ends."""
         self._device.set_memory_limit(size)
 
 
 @pytest.fixture
 def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
-    """The simulated device; a test that asks for it is skipped where there is none."""
+    """Yield the simulated device; a test that uses it is skipped if there is none."""
     from accel_simulated import device
 
     if not hasattr(device, "library"):
@@ -227,7 +227,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Follow the mark."""
+    """Skip the test if its mark `accel` does not fit the accelerator."""
     for mark in item.iter_markers("accel"):
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:

@@ -14,7 +14,7 @@ class HostMemory:
         self._registered: set[int] = set()
 
     def register(self, address: int, size: int, flags: int) -> int:
-        """0, or 712 for memory that is registered already."""
+        """Register a range; return 0, or 712 if the memory is registered already."""
         if address in self._registered:
             return 712
         self._registered.add(address)
@@ -22,7 +22,7 @@ class HostMemory:
         return 0
 
     def unregister(self, address: int) -> int:
-        """0, or 713 for memory that is not registered."""
+        """Remove a range; return 0, or 713 if the memory is not registered."""
         if address not in self._registered:
             return 713
         self._registered.remove(address)

@@ -1,4 +1,4 @@
-"""Changing a module when it is imported, without importing it now."""
+"""Change a module when it is imported later, without importing it now."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def change(
     after: Callable[[ModuleType], None] | None = None,
     source: str = "",
 ) -> None:
-    """Call `before` when the module is about to be loaded, and `after` with it when it was, once.
+    """Call `before` when the module is about to be loaded, and `after` with the module once it is.
 
-    What `before` raises, the import raises, and each later import of the module too. Who reads the module's
-    source instead of importing it finds `source` before it.
+    If `before` raises, the import raises it, and so does each later import of the module. `source` is put
+    before the module's source for readers of the source text.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 

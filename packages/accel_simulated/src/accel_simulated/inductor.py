@@ -22,16 +22,16 @@ __all__ = ["begin_kernel", "teach"]
 
 
 def teach(name: str) -> None:
-    """Have inductor know the device when it is first used."""
+    """Register the device with inductor, when inductor is first used."""
     imports.change("torch._dynamo.device_interface", after=lambda module: _add_interface(module, name))
     imports.change("torch._inductor.codegen.cpp", after=lambda module: _add_code(module, name))
 
 
 def begin_kernel(index: int) -> None:
-    """Wait before each compiled kernel for the device's stream and the requested faults.
+    """Before each compiled kernel, wait for the device's stream and apply the requested faults.
 
-    Raises `RuntimeError` while the stream is capturing: a graph holds what torch's operators do, and a
-    compiled kernel is none.
+    Raises `RuntimeError` while the stream is capturing: a graph records torch's operators, but not compiled
+    kernels.
     """
     torch.ops.accel_simulated.begin_kernel(index)
 

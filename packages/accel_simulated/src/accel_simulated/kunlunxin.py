@@ -16,7 +16,7 @@ _usual = builtins.__import__
 
 
 def install() -> None:
-    """Put the hook in its place."""
+    """Install the hook."""
     builtins.__import__ = _hooked
 
 

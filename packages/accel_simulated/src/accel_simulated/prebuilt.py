@@ -38,12 +38,12 @@ class Fit(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of its folder."""
+        """Return the name of the library's folder."""
         return f"simdev_{self.kind.lower()}-torch{self.torch}-{self.sources[:12]}"
 
 
 def find(fit: Fit) -> Path | None:
-    """The library that fits, where one was built ahead. Raises `OpCacheError` for one that is damaged."""
+    """Return the prebuilt library that fits, or `None`. Raises `OpCacheError` for a damaged one."""
     for place in _places():
         folder = place / fit.folder
         if (folder / _MANIFEST).is_file():
@@ -52,10 +52,9 @@ def find(fit: Fit) -> Path | None:
 
 
 def write(library: Path, fit: Fit, place: Path) -> Path:
-    """Put a copy of the library into `place`, whole or not at all; gives the copy.
+    """Put a copy of the library into `place`, completely or not at all; return the copy's path.
 
-    It can be read by everyone, since another user may run it. Raises `OpCacheError` where `place` cannot be
-    written.
+    Everyone can read it, because another user may run it. Raises `OpCacheError` if `place` cannot be written.
     """
     folder = place / fit.folder
     try:

@@ -1,4 +1,4 @@
-"""Interface for `accel simulate`: the devices, the variables of a command, and building ahead."""
+"""Functions for `accel simulate`: list devices, set a command's variables, build ahead."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ def declared() -> dict[str, str]:
 
 
 def built(name: str) -> Path | None:
-    """The library of a device where it is built for this torch; raises as `building.build` does."""
+    """Return the library of a device if it is built for this torch. Raises what `building.build` raises."""
     vendor = DEVICES.get(name) or DEVICES["acme"]  # as which anything that is declared is simulated
     return building.find(vendor.kind)
 
 
 def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Build the libraries of these devices, of all where there are no names, unless they are there; give each
-    with its place.
+    """Build the missing libraries of these devices, or of all without names; yield each with its path.
 
-    With a `folder` they are put there, for machines without a compiler. Raises `SettingError` before anything
-    is built, and as `building.build` and `building.ahead` do.
+    With a `folder` the libraries are put there, for machines without a compiler. Raises `SettingError` before
+    anything is built, and what `building.build` and `building.ahead` raise.
     """
     kinds = {name: understood(name)[0].vendor.kind for name in names or DEVICES}
     for name, kind in kinds.items():
@@ -54,11 +53,11 @@ def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[st
 
 
 def environment(text: str) -> dict[str, str]:
-    """The variables with which Python starts in a process that simulates `text`, such as `"acme:2"`.
+    """Return the variables for a Python process that simulates `text`, such as `"acme:2"`.
 
-    A device that an installed plugin declares has the names of its declaration (`declared`). Builds the
-    device, so that the processes below find it. Raises `SettingError` for what cannot be simulated, and as
-    `building.build` does.
+    A device that an installed plugin declares has the names of its declaration (`declared`). This builds the
+    device, so that child processes find it. Raises `SettingError` if it cannot be simulated, and what
+    `building.build` raises.
     """
     found, declared = understood(text)
     library = building.build(found.vendor.kind)
@@ -69,7 +68,7 @@ def environment(text: str) -> dict[str, str]:
 
 
 def understood(text: str) -> tuple[Asked, Declared | None]:
-    """Parse `text`, with the declaration if an installed plugin has it; raises `SettingError`."""
+    """Return the parsed `text`, with the declaration if an installed plugin has it. Raises `SettingError`."""
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared = find(name.lower())
     if declared is None:
@@ -79,7 +78,7 @@ def understood(text: str) -> tuple[Asked, Declared | None]:
 
 
 def check_reports(files: Sequence[str]) -> None:
-    """Raise `SettingError` for a report that cannot be written, or whose ending names no format."""
+    """Raise `SettingError` for a report that cannot be written, or whose suffix is unknown."""
     from accel_simulated.detector import command
 
     command.check(files)
@@ -88,9 +87,9 @@ def check_reports(files: Sequence[str]) -> None:
 def run_recorded(
     arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
 ) -> int:
-    """Run a program with the variables that `environment` gave, and write down what in it names one vendor.
+    """Run a program with the variables that `environment` returned, and report its code for one vendor.
 
-    Gives the exit status; raises as `building.build` does. `given` is the command as a person wrote it.
+    Returns the exit status. Raises what `building.build` raises. `given` is the command as the user typed it.
     """
     from accel_simulated.detector import command
 

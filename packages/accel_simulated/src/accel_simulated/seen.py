@@ -1,7 +1,7 @@
-"""How accel-core sees this process: as a machine that has the simulated device, which is named as such.
+"""Make accel-core see the simulated device on this machine, and call it simulated.
 
-accel-core asks the machine, which has no sign of the device, and torch's files, which are a CPU build's. Its
-modules are changed when they are imported, as torch's are.
+accel-core reads the machine's files, which have no sign of the device, and torch's files, which are those of
+a CPU build. Its modules are changed when they are imported, as torch's are.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SERVED_BY = {"acme": "generic", "plain": "generic"}
 
 
 def install(backend: str, device_type: str, told: Callable[[], str]) -> None:
-    """Arrange it for the device that is `backend` to accel-core, and `device_type` to torch.
+    """Make accel-core see the device; `backend` is its name there, `device_type` its name in torch.
 
-    `told` says what is simulated, `"acme:2 by accel-simulated 0.1.0"`, and raises where that cannot be done.
+    `told` returns what is simulated, `"acme:2 by accel-simulated 0.1.0"`, and raises if that is not possible.
     """
     changes = {
         "accel_core.settings": _check,

@@ -1,4 +1,4 @@
-"""Giving a simulated module the names of its surface file, and no other."""
+"""Give a simulated module the names of its surface file, and no others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SURFACES = Path(__file__).with_name("surfaces")
 
 
 def fill(namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] = ()) -> None:
-    """Bind each name that the vendor's module has and `parts` provide, unless the module has its own.
+    """Bind each name that the vendor's module has and `parts` provide, unless the module defines it.
 
-    `absent` are conditions of the surface file that do not hold, such as `"is_lazy()"`. A name that
-    nobody provides stays absent: code that needs it fails as it would on a vendor's older version.
+    `absent` are conditions of the surface file that are false, such as `"is_lazy()"`. A name that nothing
+    provides stays absent: code that needs it fails as on an older version of the vendor's package.
     """
     provided = _provided()
     text = _SURFACES.joinpath(f"{device.vendor.name}.json").read_text(encoding="utf-8")

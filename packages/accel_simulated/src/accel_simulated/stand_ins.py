@@ -20,7 +20,7 @@ _forked = False
 
 
 def put_into(c: ModuleType, name: str) -> None:
-    """Put the stand-ins for `torch.<name>` into `torch._C`."""
+    """Add the replacements of C functions for `torch.<name>` to `torch._C`."""
     title = name.capitalize()
     classes = {
         f"_{title}StreamBase": _stream_base(c, name),
@@ -106,7 +106,7 @@ def _numbers(stream: Any) -> tuple[int, int, int]:
 
 
 class Properties:
-    """A device's properties: those of both vendors, since each reads its own."""
+    """A device's properties; it has those of both vendors, because each vendor reads its own."""
 
     def __init__(self, index: int) -> None:
         self.name = device.name()

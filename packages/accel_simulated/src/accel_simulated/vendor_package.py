@@ -1,4 +1,4 @@
-"""Effects on torch of importing a vendor's simulated package, as of the vendors' own imports."""
+"""Do to torch what importing a vendor's own package does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["finish", "start"]
 
 
 def start(name: str) -> None:
-    """Bring the device into torch: first thing in the package, since `parts` need to know its name."""
+    """Load the device into torch; the package calls this first, because `parts` need the device's name."""
     device.start(name)
 
 
 def finish(module: ModuleType) -> None:
-    """Make `module` `torch.<name>`, and register what goes with it."""
+    """Make `module` `torch.<name>`, and register what belongs to it."""
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
 

@@ -1,4 +1,4 @@
-"""The vendors that are simulated, and the device type that each plays on."""
+"""The simulated vendors, and the torch device type that each uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Vendor:
-    """One simulated vendor. Names and variables are those of the vendor's package."""
+    """One simulated vendor, with the names and variables of its real package."""
 
     #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
     name: str
@@ -37,7 +37,7 @@ class Vendor:
 
     @property
     def runtime(self) -> Path:
-        """The folder that is put on `sys.path`, with the vendor's package; absent where torch has it."""
+        """Return the folder with the vendor's package, for `sys.path`; missing if torch has the package."""
         return ROOT / "runtimes" / self.name
 
 

@@ -62,6 +62,6 @@ def test_what_a_device_lacks_is_a_row_with_the_reason(measured: Callable[..., An
         "copy.to_device.pinned": locked,
         "copy.to_host.pinned": locked,
         "copy.both_ways": "simulated_plain has one queue: its copies follow each other",
-        "collective.all_reduce": "one rank has no peer to send to",
-        "collective.broadcast": "one rank has no peer to send to",
+        "collective.all_reduce": "one rank has no other rank to send to",
+        "collective.broadcast": "one rank has no other rank to send to",
     }

@@ -23,7 +23,7 @@ __all__ = ["Call", "FakeAccelerator"]
 
 
 class Call(NamedTuple):
-    """One call of a member, by whom it was written for: not by accel-core itself."""
+    """One call of a member by other code than accel-core itself."""
 
     member: str
     arguments: tuple[object, ...]
@@ -31,14 +31,15 @@ class Call(NamedTuple):
 
 
 class FakeAccelerator(CPUAccelerator):
-    """An accelerator of so many devices, all of which are the processor; `fake` declares it.
+    """An accelerator with several devices, all of which are the CPU; `fake` declares it.
 
-    It says that it is an accelerator, and its name and number of devices; an index beyond them is refused.
-    All else is the processor's: torch's device type is `"cpu"`, there tensors are and computing is done, and
+    It claims to be an accelerator, and has its own name and number of devices; it rejects an index beyond
+    them. Everything else is the CPU's: torch's device type is `"cpu"`, tensors and computation are there, and
     amounts of memory are this process's. `device_properties` says that it is a fake.
 
-    `calls` has each call of a member but accel-core's own, in order, whatever came of it; `calls.clear()`
-    forgets them. In a function that torch.compile traces nothing is noted, and no fault is met.
+    `calls` has each call of a member, except accel-core's own calls, in order, successful or not;
+    `calls.clear()` empties it. In a function that torch.compile traces, no call is recorded and no fault
+    occurs.
     """
 
     def __init__(self, backend: Backend, devices: int = 1, faults: Faults | None = None) -> None:
@@ -69,21 +70,21 @@ class FakeAccelerator(CPUAccelerator):
         return call
 
     def is_accelerator(self) -> bool:
-        """True, which it is not."""
+        """Return True, although it is the CPU."""
         return True
 
     def is_available(self) -> bool:
-        """Whether it has a device; never raises."""
+        """Return whether it has a device; never raises."""
         return Accelerator.is_available(self)
 
     def device_count(self) -> int:
-        """As many as were asked for."""
+        """Return the number of devices that `fake` was given."""
         return self._count
 
     def current_device(self) -> int:
-        """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
+        """Return the index selected in this thread, else `LOCAL_RANK` modulo the number of devices.
 
-        Raises `InvalidDeviceError` where it has no device.
+        Raises `InvalidDeviceError` if it has no device.
         """
         if not self._count:
             raise InvalidDeviceError(f"{self.name} (a fake) has no device. Give it some: devices=1")
@@ -93,6 +94,6 @@ class FakeAccelerator(CPUAccelerator):
         Accelerator._check_range(self, index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """The processor's, under the name of a fake."""
+        """Return the CPU's properties, with a name that says that this is a fake."""
         found = super().device_properties(device_index)
         return replace(found, name=f"{self.name} (a fake: {found.name})")

@@ -1,4 +1,4 @@
-"""Child processes: started with what a test says, waited for, and ended with what they started."""
+"""Child processes for tests: start them, wait for them, and end them with all that they started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAST_WORDS = 2.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child process ended."""
+    """The result of a child process that has ended."""
 
     #: As `subprocess` gives it: minus the number of the signal that it died of.
     returncode: int
@@ -36,9 +36,9 @@ class Ended:
 
     @property
     def answer(self) -> Any:
-        """The last line of stdout, which the child has printed as JSON.
+        """Return the last line of stdout, which the child has printed as JSON.
 
-        Raises `ChildError` where that is no JSON, and unless the status is 0.
+        Raises `ChildError` if that line is not JSON, or if the exit status is not 0.
         """
         lines = self.succeeded().stdout.splitlines() or [""]
         try:
@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def answers(self) -> list[Any]:
-        """The answers that it and its children printed as `ANSWER <json>`; several ranks may share a line.
+        """Return what the child and its children printed as `ANSWER <json>`; several ranks may share a line.
 
         Raises `ChildError` as `answer` does.
         """
@@ -60,7 +60,7 @@ class Ended:
             raise ChildError(f"ANSWER is followed by no JSON: {error}\n{self._said()}") from None
 
     def succeeded(self) -> Ended:
-        """This, where the child ended by itself with status 0; else raises `ChildError` with what it said."""
+        """Return self if the exit status is 0; else raise `ChildError` with the child's output."""
         if self.late:
             raise ChildError(f"the child process was too slow, and was killed\n{self._said()}")
         if self.returncode != 0:
@@ -86,14 +86,15 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     check: bool = True,
 ) -> Ended:
-    """Run `program` as a process of its own, with what is `installed`; gives how it ended.
+    """Run `program` in a child process that sees what is `installed`, and return its result.
 
     `program` is Python source, or a command: `[sys.executable, "-m", "accel_core", "list"]`. Its environment
-    is `environment(variables)`; `path` comes before the rest of `PYTHONPATH`. After `timeout` seconds, and
-    when it has ended, all that it started is killed. It has nothing to read on stdin.
+    is `environment(variables)`. `path` comes before the rest of `PYTHONPATH`. After `timeout` seconds, or
+    when the program has ended, all processes that it started are killed. Its stdin is empty.
 
-    Raises `ChildError`, an `AssertionError` that shows what it said, where it cannot be started; with `check`
-    also where it was late or its status is not 0. `InvalidArgumentError` for what is no program.
+    Raises `ChildError`, an `AssertionError` with the program's output, if it cannot be started. With `check`,
+    raises it also after a timeout and for a status other than 0. Raises `InvalidArgumentError` if `program`
+    is neither source nor a command.
     """
     if isinstance(program, str):
         command = [sys.executable, "-c", program]
@@ -128,7 +129,7 @@ def start(
     cwd: str | os.PathLike[str] | None = None,
     stdin: IO[Any] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """Start a command in a process group of its own. Raises `OSError` where there is no such program."""
+    """Start a command in a process group of its own. Raises `OSError` if the program does not exist."""
     return subprocess.Popen(
         command,
         env=dict(environ),
@@ -143,7 +144,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
-    """Wait for it, and end what it started; `check`: raise `ChildError` if it was too slow."""
+    """Wait for the process, and end what it started; `check`: raise `ChildError` if it was too slow."""
     late = False
     try:
         stdout, stderr = process.communicate(timeout=timeout)
@@ -175,6 +176,6 @@ def _text(said: str | bytes | None) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End the process and what it started, which may have outlived it."""
+    """End the process, and the processes that it started, which may outlive it."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()

@@ -1,4 +1,4 @@
-"""Distributions on disk, as an installed wheel leaves one."""
+"""Write distributions to disk, in the form of installed wheels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def write_distribution(
     groups: Groups | None = None,
     modules: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write an installed distribution into `folder`, which shows it as an entry of `sys.path`; gives that.
+    """Write an installed distribution into `folder`, an entry for `sys.path`, and return `folder`.
 
-    `groups` are its entry points: `{"accel.backends": {"npu": "accel_npu"}}`. `modules` is source by module
-    name. Raises `OSError` where the folder cannot be written.
+    `groups` are its entry points: `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps module names to
+    sources. Raises `OSError` if the folder cannot be written.
     """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     files = {f"{info}/METADATA": metadata_text(name, version)}
@@ -32,7 +32,7 @@ def write_distribution(
 
 
 def entry_points_text(groups: Groups) -> str:
-    """The text of `entry_points.txt`."""
+    """Return the text of `entry_points.txt`."""
     return "\n".join(
         line
         for group, items in groups.items()
@@ -41,12 +41,12 @@ def entry_points_text(groups: Groups) -> str:
 
 
 def metadata_text(name: str, version: str) -> str:
-    """The text of `METADATA`; what follows its empty line is a description, and no header."""
+    """Return the text of `METADATA`; what follows its empty line is a description, and no header."""
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 
 def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write files by their paths below `folder`, and the folders that they need; gives `folder`."""
+    """Write files by their paths below `folder`, with missing folders; return `folder`."""
     root = Path(folder)
     for path, text in files.items():
         file = root / path

@@ -1,4 +1,4 @@
-"""Fake backends: an accelerator by name, over the processor."""
+"""Fake backends: an accelerator with a name of its own, on the CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRIORITY = 950
 
 @dataclass(frozen=True)
 class Fake:
-    """A backend to be `installed`; `fake` makes it."""
+    """A backend for `installed`; `fake` makes it."""
 
     backend: Backend
     devices: int
@@ -28,19 +28,19 @@ class Fake:
 
     @property
     def vendor_import(self) -> str:
-        """The package that stands for the vendor's."""
+        """Return the name of the package that replaces the vendor's."""
         return self.backend.vendor_imports[0]
 
 
 def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
-    """A backend `name` with so many devices, each of which is the processor; with `faults`, if any.
+    """Return a backend `name` with `devices` devices, each of which is the CPU.
 
-    Its accelerator is a `FakeAccelerator`: it really computes, says that it is an accelerator, and notes who
-    calls what. It ranks first; `fields` are more of its declaration (`priority=10`), as for `Backend`.
-    Without a device (`devices=0`) it is not usable.
+    Its accelerator is a `FakeAccelerator`: it computes, claims to be an accelerator, and records calls.
+    `faults` occur in it. It has the highest rank. `fields` are other fields of its declaration
+    (`priority=10`), as for `Backend`. With `devices=0` it is not usable.
 
-    Raises `InvalidBackendError` for a field's value that a declaration cannot have, for fields that make it a
-    fake, and for a number of devices below 0; `InvalidArgumentError` for a fault that is none.
+    Raises `InvalidBackendError` for an invalid value of a field, for fields that `fake` itself sets, and for
+    a number of devices below 0. Raises `InvalidArgumentError` for a fault that is not a `Fault`.
     """
     if type(devices) is not int or devices < 0:
         raise InvalidBackendError(

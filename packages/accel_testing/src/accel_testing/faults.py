@@ -1,4 +1,4 @@
-"""Faults: what a fake backend does wrong, where, and at which call."""
+"""Faults of a fake backend: what goes wrong, where, and at which call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOTHING = _Nothing()
 
 
 def members() -> list[str]:
-    """The members of `Accelerator` that are called."""
+    """Return the names of the methods of `Accelerator`."""
     from accel_core import Accelerator
 
     return [name for name in dir(Accelerator) if name[0] != "_" and callable(getattr(Accelerator, name))]
@@ -49,9 +49,9 @@ def members() -> list[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong in a `fake` backend: where, at which call, and one way in which it does.
+    """One fault of a `fake` backend: where it occurs, at which call, and what happens.
 
-    Raises `InvalidBackendError` for a place that there is not, and unless one way is given.
+    Raises `InvalidBackendError` for an unknown place, and unless exactly one kind of fault is given.
     """
 
     #: Where: `"import"` of the plugin, one of its hooks (`"accel_probe"`), `"vendor_import"`,
@@ -160,7 +160,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def meet(self, at: str) -> Fault | None:
-        """Count a call at `at`, and have happen what is due there; gives the lie to be told, if it is one."""
+        """Count a call at `at` and make the fault due there happen; return it if it is a wrong value."""
         with self._lock:
             self._calls[at] += 1
             number = self._calls[at]

@@ -1,4 +1,4 @@
-"""Installing a backend for a test: known to discovery as its distribution would be, here and in children."""
+"""Install a backend for a test: discovery sees it like an installed distribution, here and in children."""
 
 from __future__ import annotations
 
@@ -116,25 +116,24 @@ def installed(
 ) -> Installing:
     """Install a backend until the block ends; `@installed(...)` does so around each call of a function.
 
-    The block gives an `Installation`.
+    The block yields an `Installation`.
 
-    `plugin` is a `fake`, a `Backend`, or a plugin of your own: a module, or an object, with hooks. The
-    accelerator of a `Backend` is what it declares, or `accelerator`: a class, or an object whose name is the
-    backend's. All that finds and chooses sees it as any plugin that is installed, as `distribution` in
-    `version`; so do child processes. By default the version is another each time, so that what an earlier run
-    died of is held against none.
+    `plugin` is a `fake`, a `Backend`, or a plugin of your own: a module, or an object, with hooks.
+    `accelerator`: a class, or an object with the backend's name, for a `Backend` in place of the one that it
+    declares. Discovery and choice see the backend as an installed plugin with the given `distribution` and
+    `version`; so do child processes. By default the version is a new one each time, so that a crash in an
+    earlier run does not count.
 
-    Nothing is chosen where the block begins, and what was chosen before is chosen again where it ends; only
-    what `use_accelerator` overrides stays. `variables` are set in the block, or unset where they are `None`.
-    With `isolated`, variables `ACCEL_…` and `DS_…`, other plugins and hardware count as not there: the CPU
-    is what is left.
+    Nothing is chosen when the block begins. What was chosen before is chosen again when it ends, and an
+    override by `use_accelerator` stays. `variables` are set in the block; `None` unsets one. With `isolated`,
+    variables `ACCEL_…` and `DS_…`, other plugins and hardware are hidden, so that only the CPU is left.
 
-    The entry of `sys.path`, the variables (`PYTHONPATH` and `ACCEL_ALLOW` among them) and the choice are the
-    process's: other threads see them too. Blocks may be nested, and end in any order.
+    The entry of `sys.path`, the variables (also `PYTHONPATH` and `ACCEL_ALLOW`) and the choice belong to the
+    process: other threads see them too. Blocks may be nested, and may end in any order.
 
-    Raises `InvalidArgumentError` for what is no backend, `InvalidBackendError` for a declaration or a
-    distribution that cannot be, `BackendConflictError` for a name that is taken by what is installed, when
-    the block begins; then nothing is left behind.
+    These errors are raised when the block begins, and nothing is left behind: `InvalidArgumentError` if
+    `plugin` is not a backend, `InvalidBackendError` for an invalid declaration or distribution, and
+    `BackendConflictError` for a name that an installed plugin has.
     """
     return Installing(
         lambda: _installed(plugin, accelerator, distribution, version, variables or {}, isolated=isolated)

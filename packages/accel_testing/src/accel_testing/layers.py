@@ -1,7 +1,7 @@
-"""Layers that a test puts over the process and removes: an entry of `sys.path`, variables, a choice.
+"""Changes that a test makes to the process and removes again: an entry of `sys.path`, variables, a choice.
 
-All of it belongs to the process, not to a thread. Layers are put one over another, and may end in any order:
-two threads that install something at the same time leave the process as it was once both have ended.
+They belong to the process, not to a thread. Layers lie on top of each other and may end in any order: if two
+threads install something at the same time, the process is as before once both have ended.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _layers: list[Layer] = []
 
 
 class Layer:
-    """One installation: a folder before all others on the path, variables, and modules of its own.
+    """One installation in a `with` block: a folder first in `sys.path`, environment variables, and modules.
 
-    `variables`: those that are set in the block, or unset where the value is `None`. `modules`: names that
-    the folder brings; what another installation has imported under them is kept aside.
+    `variables`: set in the block; `None` unsets one. `modules`: names of modules in the folder. If another
+    installation has imported modules with these names, they are removed from `sys.modules` and put back at
+    the end.
     """
 
     def __init__(self, folder: str, variables: Mapping[str, str | None], modules: tuple[str, ...]) -> None:
@@ -41,7 +42,7 @@ class Layer:
         self._choice: Any = None
 
     def begin(self) -> None:
-        """Put it over the process."""
+        """Apply the layer to the process."""
         with _lock:
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
@@ -52,7 +53,7 @@ class Layer:
             _layers.append(self)
 
     def end(self) -> None:
-        """Take it away; what is under it is as it was."""
+        """Remove the layer; the layers below it are as before."""
         with _lock:
             above = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
@@ -74,21 +75,21 @@ class Layer:
                 exchange(self._choice)
 
     def keeps(self, name: str) -> bool:
-        """Whether it has set that variable."""
+        """Return whether this layer has set that variable."""
         return self._variables.get(name) is not None
 
 
 def is_set(name: str) -> bool:
-    """Whether what is installed has set that variable."""
+    """Return whether any layer has set that variable."""
     return name in os.environ and any(layer.keeps(name) for layer in tuple(_layers))
 
 
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """The variables for a child process that sees what is `installed`: the whole of its environment.
+    """Return the whole environment for a child process that sees what is `installed`.
 
-    Those of this process, but for what steers a choice (`ACCEL_…`, `DS_…`) and was not set by `installed`;
-    and `variables`, of which one that is `None` is left out. Raises `InvalidArgumentError` for what is no
-    text.
+    It has this process's variables, without those that steer a choice (`ACCEL_…`, `DS_…`) unless `installed`
+    has set them. `variables` are added; a value of `None` removes one. Raises `InvalidArgumentError` for a
+    value that is not a str.
     """
     check(variables or {})
     kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)}
@@ -96,7 +97,7 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
 
 
 def check(variables: Mapping[str, str | None]) -> None:
-    """Raise `InvalidArgumentError` unless these are names with texts, or `None`."""
+    """Raise `InvalidArgumentError` unless each name is a str and each value is a str or `None`."""
     for name, value in variables.items():
         if isinstance(name, str) and (not name or "=" in name or "\0" in f"{name}{value}"):
             raise InvalidArgumentError(

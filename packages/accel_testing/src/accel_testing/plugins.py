@@ -1,4 +1,4 @@
-"""The plugin of what a test installs: hooks as any plugin has them, with faults where they were asked for."""
+"""The plugin for what a test installs: it has hooks like any plugin, and faults if requested."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _kept: dict[str, Installed] = {}
 
 
 def keep(installed: Installed) -> str:
-    """Keep it for as long as it is installed; gives its mark, under which it is to be removed."""
+    """Keep the object while it is installed; return a key with which to remove it."""
     mark = secrets.token_hex(8)
     _kept[mark] = installed
     return mark
 
 
 def forget(mark: str) -> None:
-    """Keep it no longer."""
+    """Remove the object with that key."""
     del _kept[mark]
 
 
 def source(mark: str) -> str:
-    """Source of the module that an entry point names: it finds what was kept, or what was written of it."""
+    """Return the source of the module that an entry point names; it finds the kept object, or its pickle."""
     try:
         # An accelerator's pickle is its name, by which another process would look for this very plugin.
         if isinstance(_kept[mark].accelerator, Accelerator):
@@ -64,15 +64,15 @@ def source(mark: str) -> str:
 
 
 def vendor_source(module: str, version: str) -> str:
-    """Source of the package that stands for the vendor's."""
+    """Return the source of the package that replaces the vendor's."""
     return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.meet('vendor_import')\n"
 
 
 def loaded(mark: str, written: str, why: str) -> object:
-    """The plugin, as the module that was written names it.
+    """Return the plugin, when the generated module asks for it.
 
-    Raises `BackendUnavailableError` in another process where it could not be written, or cannot be read
-    there, and what a fault at `"import"` raises.
+    In another process it raises `BackendUnavailableError` if the plugin could not be pickled, or cannot be
+    unpickled there. It also raises the error of a fault at `"import"`.
     """
     installed = _kept.get(mark)
     if installed is None:
@@ -93,7 +93,7 @@ def loaded(mark: str, written: str, why: str) -> object:
 
 
 def hooks(plugin: object) -> dict[str, object]:
-    """Its hooks by name, for a module that has them too: what is registered is a module."""
+    """Return the plugin's hooks by name, for the generated module: only a module can be registered."""
     found = {name: getattr(plugin, name, None) for name in dir(plugin) if name[:2] != "__"}
     return {name: hook for name, hook in found.items() if hasattr(hook, f"{PROJECT}_impl")}
 
@@ -107,7 +107,7 @@ class FakePlugin:
         self.meet("import")
 
     def meet(self, at: str) -> None:
-        """Have happen what is due there."""
+        """Make the fault happen that is due at this place."""
         self._faults.meet(at)
 
     def _answer(self, hook: str, answer: Any) -> Any:
@@ -116,19 +116,19 @@ class FakePlugin:
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
-        """The declarations."""
+        """Return the declarations."""
         answer: Sequence[Backend] = self._answer("accel_backends", self._installed.backends)
         return answer
 
     @hookimpl
     def accel_probe(self) -> ProbeResult | None:
-        """Nothing of its own."""
+        """Return `None`: the default probe is used."""
         answer: ProbeResult | None = self._answer("accel_probe", None)
         return answer
 
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
-        """The fake, or what was given for an accelerator."""
+        """Return the fake, or the accelerator that was given."""
         lie = self._faults.meet("accel_create")
         if lie is not None:
             return lie.returns
@@ -141,17 +141,17 @@ class FakePlugin:
 
     @hookimpl
     def accel_explain(self) -> str | None:
-        """Nothing of its own."""
+        """Return `None`: it explains no errors."""
         answer: str | None = self._answer("accel_explain", None)
         return answer
 
     @hookimpl
     def accel_op_builders(self) -> object:
-        """Nothing of its own."""
+        """Return no operators of its own."""
         return self._answer("accel_op_builders", None)
 
     @hookimpl
     def accel_checks(self) -> Sequence[Check] | None:
-        """Nothing of its own."""
+        """Return no checks of its own."""
         answer: Sequence[Check] | None = self._answer("accel_checks", None)
         return answer

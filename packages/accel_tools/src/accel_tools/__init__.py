@@ -1,6 +1,6 @@
-"""For those who must know why: `accel doctor`, `accel info` and `accel bench`.
+"""Commands that examine a machine and its accelerators: `accel doctor`, `accel info` and `accel bench`.
 
-Importing this imports neither torch nor a vendor.
+Importing this package imports neither torch nor a vendor's package.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Facts about the machine that reports and figures name: its processor, its caches, its devices' drivers.
+"""Facts about the machine for reports and figures: its processor, its caches, its devices' drivers.
 
-Every function takes `root`, the folder under which `/sys` and `/proc` are looked for.
+Every function takes `root`, the folder that contains `/sys` and `/proc`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["driver_of", "last_level_cache", "processor_name"]
 
 
 def processor_name(root: str = "/") -> str:
-    """The processor as it calls itself, `"AMD EPYC 9654 96-Core Processor"`; empty where nothing says it."""
+    """Return the processor's own name, `"AMD EPYC 9654 96-Core Processor"`; empty if it is not known."""
     for line in host.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
         if colon and key.strip() in ("model name", "Model"):  # x86; some of Arm's kernels
@@ -29,7 +29,7 @@ _CACHE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def last_level_cache(root: str = "/") -> int | None:
-    """Bytes of the last-level caches of the cores that this process may use, added up; `None`: not known."""
+    """Return the total bytes of the last-level caches of this process's cores; `None` if not known."""
     allowed = host.allowed_cores()
     caches: dict[int, dict[str, int]] = {}
     for core in sorted(allowed if allowed is not None else range(os.cpu_count() or 1)):
@@ -48,9 +48,9 @@ def last_level_cache(root: str = "/") -> int | None:
 
 
 def driver_of(pci_address: str | None, root: str = "/") -> str:
-    """The kernel's driver of the PCI device, `"nvidia 550.54.15"`; empty where the kernel names none.
+    """Return the kernel's driver of the PCI device, `"nvidia 550.54.15"`; empty if the kernel names none.
 
-    Without a version for a driver that comes with the kernel, which has that of the kernel itself.
+    The version is left out for a driver that comes with the kernel, whose version is the kernel's.
     """
     if not pci_address:
         return ""

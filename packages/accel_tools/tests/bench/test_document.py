@@ -45,18 +45,18 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"document": "accel info"}, "it is JSON, and not the output of `accel bench --json`"),
-        ({"schema": 2}, "its schema is 2, and this accel-core reads 1"),
+        ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
+        ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
         ({"measurements": {}}, "it is damaged: '{}' where list must be"),
         ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
         ({"measurements": [{}]}, "it is damaged: no 'name'"),
         ({"time": None}, "it is damaged: 'None' where str must be"),
         ({"seconds": True}, "it is damaged: 'True' where int or float must be"),
-        (damaged(value=float("nan")), "copy.on_device has a number that cannot be: nan"),
-        (damaged(value=-1), "copy.on_device has a number that cannot be: -1"),
+        (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
+        (damaged(value=-1), "copy.on_device has an impossible number: -1"),
         (damaged(value=10**400), "it is damaged: int too large"),
         (damaged(value="fast"), "it is damaged: 'fast' where int or float must be"),
-        (damaged(value=None), "copy.on_device is measured, and its value is None"),
+        (damaged(value=None), "copy.on_device is measured, but its value is None"),
         (damaged(outcome="guessed"), "'guessed' is not a valid Outcome"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
         (b"", "it is not the output of `accel bench --json`: Expecting value"),
         (b'{"document": "accel be', "it is not the output of `accel bench --json`"),
         (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
-        (b"[1]", "it is JSON, and not"),
+        (b"[1]", "it is JSON, but not"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b" " * (5 * 2**20), "more than 4 MiB"),
     ],
@@ -117,7 +117,7 @@ def test_what_makes_two_runs_incomparable_is_told():
         "the processor was Another and is Some 9000",
         "torch was 2.6.0 and is 2.13.0",
         "the driver was not known and is card 5.1",
-        "the earlier run is a quick one and this is not",
+        "the earlier run is a quick one, but this is not",
     ]
 
 

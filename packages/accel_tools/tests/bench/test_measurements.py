@@ -43,8 +43,8 @@ def test_every_measurement_has_a_value_or_a_reason(cpu):
     names += ["launch.queued", "launch.waited", "collective.all_reduce", "collective.broadcast"]
     assert list(found) == names
     for name in crossing:
-        assert found[f"copy.{name}"].reason == "its memory is the host's: nothing to copy"
-    assert found["collective.broadcast"].reason == "one rank has no peer to send to"
+        assert found[f"copy.{name}"].reason == "the device uses the host's memory: nothing to copy"
+    assert found["collective.broadcast"].reason == "one rank has no other rank to send to"
     trained = {str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()} | {"float64"}
     for row in found.values():
         expected = row.name == "copy.on_device" or row.name.startswith("launch")
@@ -81,7 +81,7 @@ def nothing(_function, args, kwargs):
 @pytest.mark.parametrize(
     ("operator", "name", "reason"),
     [
-        ("copy_.default", "copy.on_device", "what arrived is not what was copied"),
+        ("copy_.default", "copy.on_device", "the copy differs from its source"),
         ("mm.out", "matrix.float64", "the product is wrong"),
         ("add_.Tensor", "launch.queued", "additions of 1 gave 0"),
         ("add_.Tensor", "launch.waited", "additions of 1 gave 0"),
@@ -163,7 +163,7 @@ def test_fewer_bits_than_the_type_has_are_a_note(cpu):
     with Instead(torch.ops.aten.mm.out, coarse):
         row = rows(cpu, "matrix float32")["matrix.float32"]
     assert row.outcome is Outcome.MEASURED
-    assert row.note == "computed in fewer bits than float32 has, TF32 or the like"
+    assert row.note == "computed with less precision than float32, such as TF32"
 
 
 def test_what_fails_is_a_row_and_the_others_are_measured(cpu):

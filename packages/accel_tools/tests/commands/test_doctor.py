@@ -56,7 +56,7 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert (done.returncode, done.stderr) == (0, "")
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong."
-    assert rest == ["✓  Backends", "", "`accel doctor --all` says all that was seen."]
+    assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
     document = accel.json(*ONE)
     assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
     assert findings(document)["npu"]["what"] == "usable, 2 devices"
@@ -137,7 +137,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
     assert finding["what"].startswith("DS_ACCELERATOR='npu' is honoured without a device: ")
     assert finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
-    assert "the vendor counts none" in finding["facts"]["also, from visible-devices.fewer"]
+    assert "the vendor sees none" in finding["facts"]["also, from visible-devices.fewer"]
 
 
 def test_what_fails_for_torch_is_told_once_and_torch_first(accel):

@@ -67,4 +67,4 @@ def test_what_is_refused_leaves_the_file_that_is_there(broken, tmp_path):
     assert done.returncode == 1
     assert f"--html {there}: it exists already. Give another name, or --force to replace it." in done.stderr
     assert there.read_text() == "mine"
-    assert "are two forms of stdout" in broken("doctor", "--issue", "--json").stderr
+    assert "both write to stdout" in broken("doctor", "--issue", "--json").stderr

@@ -45,7 +45,7 @@ def wanted(accel, tmp_path):
 def test_nothing_is_done_unasked(accel, wanted):
     refused = accel("doctor", "--fix")
     assert refused.returncode == 2
-    assert "stdin is not a terminal: give --yes to do them all, or --dry-run" in refused.stderr
+    assert "stdin is not a terminal: give --yes to run all fixes, or --dry-run" in refused.stderr
     told = accel("doctor", "--topic", "checks", "--fix", "--dry-run")
     assert told.returncode == 1
     assert "It would write the file. Nothing was done." in told.stderr

@@ -42,7 +42,7 @@ def test_the_page_reads_the_same(accel):
     for words in (
         "card (accel-card 1.0): somebody's card", "chosen as the highest-ranking usable one", "2 devices",
         "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
-        "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all)", "CARD*, CCL*",
+        "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all devices)", "CARD*, CCL*",
         "streams yes", "graphs no", "not supported", "fp8 no", "fp64 yes", "NVTX domains",
     ):  # fmt: skip
         assert words in text
@@ -84,7 +84,7 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
     problems = document["problems"]
     assert problems["device_name(0)"] == "TypeError: it gave {'index': 0} (dict), expected str"
     assert problems["available_memory(0)"] == "TypeError: it gave nan (float), expected int"
-    assert problems["device_properties(0)"] == "TypeError: its total_memory is inf (float)"
+    assert problems["device_properties(0)"] == "TypeError: total_memory is inf (float), expected int"
     page = accel("info", "card").stdout
     assert "100000 devices" in page
     assert "99872 more, not examined." in page

@@ -72,13 +72,17 @@ def test_json_has_everything(machine):
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [
-        (["--yes"], 2, "--yes goes with --run."),
+        (["--yes"], 2, "--yes needs --run."),
         (["--run", "--json"], 2, "leave out --json"),
         (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
         (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
         (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
         (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
-        (["cuda", "--driver", "12.8"], 2, "is no version of NVIDIA's driver, expected one such as 570.86."),
+        (
+            ["cuda", "--driver", "12.8"],
+            2,
+            "is not a version of NVIDIA's driver, expected one such as 570.86.",
+        ),
         (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
         (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
         (

@@ -54,7 +54,7 @@ def test_no_script_starts_where_one_rank_can_choose_nothing():
     assert lines == [
         "rank 1 (host b) can choose no accelerator: npu is not usable",
         "no other difference between the ranks",
-        "no script was started; `accel doctor`, on that host, says more",
+        "no script was started; for details run `accel doctor` on that host",
     ]
     assert refused
 

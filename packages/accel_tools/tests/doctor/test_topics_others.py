@@ -48,7 +48,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     assert finding.facts == {"asked": "accelerate.PartialState().device"}
     [finding] = said(ACCEL_BLOCK="npu")
     assert (finding.level, finding.code) == (Level.WARNING, "others.differs")
-    assert finding.what == "Accelerate 1.15.0 would choose npu, and accel_core chooses cpu"
+    assert finding.what == "Accelerate 1.15.0 would choose npu, but accel_core chooses cpu"
     assert finding.step == "export ACCELERATE_USE_CPU=1"
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "mlu")
     [finding] = said()
@@ -58,7 +58,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
 
 
 UNKNOWN = "what Accelerate 1.15.0 would choose is not known"
-MORE = " (--timeout gives it longer)"
+MORE = " (--timeout allows more)"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""For those who train: launching ranks, collectives, operators, and the frameworks on the chosen accelerator.
+"""Training on the chosen accelerator: launching ranks, collectives, operators, and framework integrations.
 
     import accel_train
 
@@ -6,7 +6,7 @@
         ...
 
 DeepSpeed, Lightning, Accelerate and Transformers have a module each: `accel_train.deepspeed` and so on.
-Importing this imports no torch: each public name is resolved when it is first used.
+Importing this package does not import torch: each public name is resolved when it is first used.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Hugging Face Accelerate on accel_core's choice: its `PartialState`, made before anything else asks for it.
+"""Hugging Face Accelerate on accel_core's choice: `partial_state` makes Accelerate's `PartialState` first.
 
     from accel_train.accelerate import partial_state
 
     partial_state()
     accelerator = accelerate.Accelerator()
 
-Accelerate keeps one state a process, which all `PartialState` and `Accelerator` objects share, and whoever
-makes it first decides. Its own rules are a ladder of vendors; `partial_state` makes it for any backend, by
-what its constructor takes and the variable that it reads, which stays set: who makes the state anew, as
-Transformers' `TrainingArguments` do, and child processes come to the same device. Where they could not, their
-reset of the state is an error. No function of Accelerate is replaced. Importing this module imports no
-Accelerate.
+Accelerate keeps one state in a process. All `PartialState` and `Accelerator` objects share it, and the first
+one decides the device. Accelerate alone picks from a fixed list of vendors; `partial_state` makes the state
+for any backend. It passes arguments of the constructor and sets the variable that Accelerate reads. The
+variable stays set, so child processes and code that makes the state again (Transformers' `TrainingArguments`)
+get the same device. If they could not, resetting the state raises an error. No function of Accelerate is
+replaced. Importing this module does not import Accelerate.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ _IN_RANKS = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
-    """Accelerate's `PartialState` for the backend `name`; without a name, for the one this process chose.
+    """Return Accelerate's `PartialState` for the backend `name`, or for the chosen accelerator.
 
-    Call it before the first `accelerate.Accelerator()`. Where a launcher started several ranks (`accel run`,
+    Call it before the first `accelerate.Accelerator()`. If a launcher started several ranks (`accel run`,
     torchrun), it selects this rank's device and starts the process group with the backend's communication
-    library. `kwargs` go to `PartialState`, and so to `init_process_group`: `timeout`. Where Accelerate's
-    state is there already and says the same device, it is returned as it is. Sets
-    `ACCELERATE_TORCH_DEVICE`, for this process and its children, and calls `keep_parameters`.
+    library. `kwargs` go to `PartialState`, which passes `timeout` to `init_process_group`. If Accelerate
+    already has a state for the same device, that state is returned unchanged. Sets `ACCELERATE_TORCH_DEVICE`
+    for this process and its children, and calls `keep_parameters`.
 
-    Raises `IntegrationMissingError` without Accelerate, `IntegrationError` where Accelerate has chosen
-    another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
+    Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
+    has already chosen another device, or cannot use this one. Also raises what `accel_core.accelerator(name)`
+    raises.
     """
     accelerate = _accelerate()
     ours = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
@@ -75,7 +76,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
             raise
         raise IntegrationError(
             f"Accelerate {accelerate.__version__} does not start {ours.name}'s ranks: {error}. Hide "
-            "the devices of another vendor that it puts first; if there are none, it is too old: "
+            "the devices of any vendor that it prefers. If there are none, this release is too old: "
             "pip install -U accelerate"
         ) from error
     kinds = accelerate.DistributedType

@@ -1,6 +1,6 @@
-"""Accelerators of DeepSpeed's interface, made ours: what accel-core asks for in group `accel.adapters`.
+"""Entry points of group `accel.adapters`: they turn accelerators of DeepSpeed's interface into ours.
 
-Choosing an accelerator imports this, so it imports nothing of DeepSpeed's integration before that is needed.
+Choosing an accelerator imports this module, so it imports DeepSpeed's integration only when that is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["adapt", "prepared"]
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """`foreign`, an object or class of DeepSpeed's interface, as an accelerator; else `None`."""
+    """Return an accelerator for `foreign`, an object or class of DeepSpeed's interface; else `None`."""
     from accel_train.deepspeed import adapter
 
     return adapter.adapt(foreign, backend)
@@ -24,7 +24,7 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """A context in which an imported class may import DeepSpeed, which then gets its accelerator from us."""
+    """Return a context manager in which an imported class may import DeepSpeed with our accelerator."""
     finder: Any = _SeesDeepSpeed()
     sys.meta_path.insert(0, finder)
     try:

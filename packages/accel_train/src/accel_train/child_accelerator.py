@@ -1,8 +1,8 @@
-"""An accelerator asked in a child process, so that nothing that a plugin or a vendor does ends a command.
+"""Ask an accelerator in a child process, so that a crash in a plugin or vendor package ends only the child.
 
-The child chooses as `get_accelerator()` does and makes the whole answer, so that torch is imported once, as
-in a process of one's own. If it crashes while it chooses, every candidate is tried in a child of its own, and
-the one that is chosen then is asked in another child, which imports no other.
+The child chooses as `get_accelerator()` does and computes the whole answer, so torch is imported once. If the
+child crashes while it chooses, each candidate is tried in a child of its own. The candidate that is then
+chosen is asked in another child, which imports no other candidate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MOST_CRASHES = 8
 
 
 class Chosen(NamedTuple):
-    """The accelerator that the child asks."""
+    """The accelerator that the child process asks."""
 
     accelerator: Accelerator
     #: How it was chosen; `None` where it was named.
@@ -74,7 +74,7 @@ Make: TypeAlias = "Callable[[Chosen, dict[str, Any], Step], dict[str, Any]]"
 
 
 class Answer(NamedTuple):
-    """The answer, and what is to be printed beside it."""
+    """The answer of the child process, and what the caller has to print beside it."""
 
     answer: dict[str, Any]
     #: The declaration of the backend that was asked.
@@ -95,14 +95,15 @@ def call_on_accelerator(
     live: bool = False,
     skipping: bool = False,
 ) -> Answer:
-    """Give the result of `make`, a module's top-level function, for the accelerator in a child process.
+    """Return what `make` returns when it is called, in a child process, with the accelerator.
 
-    The accelerator is that of `pin`, whose errors call the request `settings.asked`, or else the chosen one.
-    `timeout`: seconds for the choice and the answer, `None` for no limit. `live`: what is printed appears at
-    once. `skipping`: a step that crashes the process goes into the arguments' `"skipped"`, by its name with
-    how, and all others are asked again.
+    `make` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen one
+    if `pin` is `None`. Errors about `pin` quote the request as `settings.asked`. `timeout`: seconds for
+    choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
+    a step of `make` crashes the child, run `make` again without that step, as often as needed;
+    `arguments["skipped"]` maps the name of each such step to how the process ended.
 
-    Raises what choosing raises, and `BackendUnavailableError` where the process gives no answer.
+    Raises what choosing raises, and `BackendUnavailableError` if the child process gives no answer.
     """
     job: dict[str, Any] = {
         "make": f"{make.__module__}:{make.__qualname__}",
@@ -157,7 +158,7 @@ def _chosen_apart(
 
 def _passed_over(verdict: Verdict) -> str:
     hint = f". Next step: {verdict.hint}" if verdict.hint else ""
-    return f"{verdict.name} ({verdict.provenance}) is passed over: {verdict.reason}{hint}"
+    return f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}{hint}"
 
 
 def _no_answer(who: str, at: str, report: child.ChildReport) -> str:
@@ -186,11 +187,11 @@ def answer_of(
     timeout: float | None,
     **how: Any,
 ) -> Answer:
-    """Call `make` on the accelerator of that name, or on the chosen one, in a child process.
+    """Return the answer of `make` on the accelerator `name`, or on the chosen one, from a child process.
 
-    Raises as `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed.
-    Writes to stderr which backends crashed while they were tried, and that the CPU is used. `how`: as
-    `call_on_accelerator` takes it.
+    Raises what `accel_core.accelerator` and `get_accelerator` raise; errors repeat the command as it was
+    typed. Writes a warning to stderr for each backend that crashed while it was tried, and one if the CPU is
+    used. `how` are keyword arguments of `call_on_accelerator`.
     """
     if name is not None:
         settings = settings._replace(asked=f"{click.get_current_context().command_path} {name}")
@@ -209,7 +210,7 @@ def _say(message: str, *, merely_absent: bool) -> None:
 
 
 def fallback_in_words() -> contextlib.AbstractContextManager[None]:
-    """Print the warning that the CPU is used as a message, without the line of code it comes from."""
+    """Return a context manager that prints the CPU fallback warning as a message, without a code line."""
     return _fallbacks_to(lambda warning: _say(str(warning), merely_absent=warning.merely_absent))
 
 
@@ -234,7 +235,7 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
 
 
 def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child: choose, or take what is named, and make the answer."""
+    """In the child: choose an accelerator, or take the one that is named, and return the answer."""
     if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
         os.environ[ACCEL_PROBE.name] = "isolated"
     try:

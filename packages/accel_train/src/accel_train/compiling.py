@@ -1,6 +1,6 @@
-"""torch.compile's default compiler: the chosen accelerator's, for a block or while a framework trains.
+"""torch.compile's default compiler: set to the accelerator's for a block, or while a framework trains.
 
-Importing this module imports no torch.
+Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ _INDUCTORS_OWN = ("cpu", "cuda", "xpu", "mps", "mtia")
 
 @contextmanager
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
-    """Make `torch.compile` without `backend=` use the accelerator's compiler; also a decorator.
+    """Make `torch.compile` without `backend=` use the accelerator's compiler; also works as a decorator.
 
-    `None` means the current accelerator. Gives the compiler's name, and sets torch's default, which holds for
-    all threads; the end of the block puts back what was there, also where blocks of several threads overlap.
+    `accelerator`: `None` means the current one. Yields the compiler's name. Sets torch's default, which holds
+    for all threads; the end of the block restores the old default, even if blocks of several threads overlap.
     A function compiled in the block keeps its compiler.
 
-    Raises `UnsupportedError` for a compiler that cannot serve: one that torch does not list, inductor without
-    code for the device type, or, in torch before 2.13, any but inductor, as there is no default to set.
+    Raises `UnsupportedError` in three cases: torch does not list the compiler; the compiler is inductor,
+    which has no code for the device type; or torch is older than 2.13, which has no default to set, and the
+    compiler is not inductor.
     """
     asked = accel_core.get_accelerator() if accelerator is None else accelerator
     compiler = checked_compiler(asked)
@@ -52,18 +53,18 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
         yield compiler
     else:
         raise UnsupportedError(
-            f"torch {torch.__version__} has no default compiler that could be set: "
-            f"torch.compiler.set_default_backend is there from 2.13 on. Name the compiler: "
+            f"torch {torch.__version__} cannot change its default compiler: "
+            f"torch.compiler.set_default_backend needs torch 2.13. Name the compiler: "
             f'torch.compile(model, backend="{DOOR}")'
         )
 
 
 @contextmanager
 def while_training(accelerator: Accelerator) -> Iterator[None]:
-    """For integrations: the same where torch's own default is wrong for the device, and at no cost.
+    """Do as `default_compiler` does, for integrations: only if torch's default is wrong for the device.
 
-    The compiler is looked up by the first `torch.compile`, so a program that compiles nothing gets no error.
-    A default that somebody has set stays.
+    The first `torch.compile` looks up the compiler, so a program that compiles nothing costs nothing and gets
+    no error. A default that somebody has set is kept.
     """
     torch = import_torch()
     if (
@@ -79,10 +80,10 @@ def while_training(accelerator: Accelerator) -> Iterator[None]:
 
 
 def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
-    """The accelerator's compiler, or the one that is named, checked before anything compiles.
+    """Return the name of the accelerator's compiler, or `named`, checked before anything compiles.
 
-    A declaration of inductor is believed: a vendor may register its code as late as inductor is called.
-    Raises `UnsupportedError`.
+    If the backend declares inductor, inductor is not checked: a vendor may register its code only when
+    inductor is called. Raises `UnsupportedError`.
     """
     compiler = named if named not in ("", DOOR) else compiler_of(accelerator)
     declared = accelerator.backend.compile_backend == _INDUCTOR
@@ -92,7 +93,7 @@ def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
 
 
 def compiler_of(accelerator: Accelerator) -> str:
-    """The name of its compiler, held against torch's list. Raises `UnsupportedError`."""
+    """Return the name of the accelerator's compiler. Raises `UnsupportedError` if torch does not list it."""
     from torch._dynamo import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
@@ -104,15 +105,15 @@ def compiler_of(accelerator: Accelerator) -> str:
             return compiler
     except InvalidBackend:
         pass
-    why = "which stands for the accelerator's own" if own else "which torch._dynamo.list_backends(None) lacks"
+    why = "a name that stands for that compiler" if own else "which torch._dynamo.list_backends(None) lacks"
     raise UnsupportedError(
-        f"{accelerator.name}: its compiler is called {compiler!r}, {why}. Name one for this process: "
+        f"{accelerator.name} declares the compiler {compiler!r}, {why}. Choose another for this process: "
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
 
 
 def known_to_inductor(device_type: str) -> bool:
-    """Whether inductor has code for tensors of that type, by its table, which takes seconds to import."""
+    """Return whether inductor has code for tensors of that type. Importing its table takes seconds."""
     if device_type in _INDUCTORS_OWN:
         return True
     from torch._inductor.codegen import common
@@ -123,7 +124,7 @@ def known_to_inductor(device_type: str) -> bool:
 
 
 def refused(device_type: str) -> UnsupportedError:
-    """The error for inductor on a device that it has no code for."""
+    """Return the error for inductor on a device type that it has no code for."""
     return UnsupportedError(
         f"inductor has no code for device type {device_type!r}: neither torch nor the vendor registers any. "
         'aot_eager compiles for every device: torch.compile(model, backend="aot_eager"), or '

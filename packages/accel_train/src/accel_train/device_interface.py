@@ -1,4 +1,4 @@
-"""The `DeviceInterface` of dynamo and inductor for a device type that has none, over its accelerator."""
+"""dynamo's and inductor's `DeviceInterface` for a device type that has none, built on its accelerator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["register"]
 
 
 def register(accelerator: Accelerator) -> None:
-    """Have dynamo know the accelerator's device type: one of PrivateUse1 for which nobody else cares.
+    """Register the accelerator's device type with dynamo if it is on PrivateUse1 and nobody registered it.
 
-    A vendor that registers its own later replaces this one.
+    An interface that a vendor registers later replaces this one.
     """
     import torch
     from torch._dynamo import device_interface as dynamo

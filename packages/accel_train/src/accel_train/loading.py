@@ -1,4 +1,4 @@
-"""Page-locked memory for a `DataLoader`, right on every device."""
+"""Page-locked memory for a `DataLoader`, where it is safe and helps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["can_pin_memory"]
 
 
 def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
-    """Return what to give to a `DataLoader` as `pin_memory`: whether pinned batches help this accelerator.
+    """Return the value for `pin_memory` of a `DataLoader`: whether pinned batches help this accelerator.
 
-    `None` means the current one. False for the processor, for a device without page-locked memory, and for an
-    accelerator that is not torch's own, as torch would pin for another device. This starts the device: ask in
-    the process that trains.
+    `accelerator`: `None` means the current one. Returns False for the CPU, for a device without page-locked
+    memory, and for an accelerator that torch does not regard as its own: torch would pin for another device.
+    This starts the device, so call it in the process that trains.
     """
     asked = accel_core.get_accelerator() if accelerator is None else accelerator
     torch = import_torch()

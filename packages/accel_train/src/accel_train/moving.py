@@ -1,7 +1,7 @@
-"""Parameters that stay themselves when a module moves to a device whose tensors cannot take a host's place.
+"""Keep a module's parameters the same objects when the module moves to a device.
 
-On most devices `module.to(device)` puts other data into the same parameters. On TorchTPU it makes new ones:
-weights that were one become two, and an optimizer that was made before trains nothing.
+On most devices `module.to(device)` replaces the data of the same parameters. On TorchTPU it makes new
+parameters: tied weights become two separate ones, and an optimizer made before trains nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["keep_parameters"]
 
 
 def keep_parameters(accelerator: Accelerator) -> None:
-    """Tell torch to swap parameters in `module.to()`, if the device would get new ones.
+    """Make torch swap parameters in `module.to()`, if the device would otherwise get new ones.
 
-    This is torch's setting for the whole process, `set_swap_module_params_on_conversion`. A parameter that a
-    graph still refers to cannot be swapped; torch raises then.
+    This is torch's setting for the whole process, `set_swap_module_params_on_conversion`. torch raises an
+    error for a parameter that a graph still refers to, because it cannot be swapped.
     """
     torch = import_torch()
     layer = torch.nn.LayerNorm(1)  # drawn from no generator

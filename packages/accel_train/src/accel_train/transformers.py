@@ -6,9 +6,9 @@
     class Arguments(AcceleratorArguments, TrainingArguments):
         pass
 
-`TrainingArguments` reset Accelerate's state and go down a ladder of vendors; in several ranks on a device
-that is not in it, each rank would train by itself. With the mixin they take the state that `partial_state`
-of `accel_train.accelerate` makes. Importing this module imports neither of the two.
+`TrainingArguments` resets Accelerate's state and picks from a fixed list of vendors. On a device that is not
+in the list, each of several ranks would train by itself. The mixin uses the state that `partial_state` of
+`accel_train.accelerate` makes. Importing this module imports neither Transformers nor Accelerate.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SCALED = ("xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps")
 
 
 class AcceleratorArguments:
-    """Put before `TrainingArguments`, or a subclass such as TRL's `SFTConfig`: trains where accel_core says.
+    """A mixin to put before `TrainingArguments` or a subclass (TRL's `SFTConfig`), to train on our device.
 
     Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
-    library. `use_cpu=True` must agree with the choice, and `bf16=True` is taken where the accelerator trains
-    in bfloat16, whether Transformers know its vendor or not. Raises what `partial_state` raises, and
-    `IntegrationError` for what Transformers would do on another device than the chosen one. Its
-    `dataloader_pin_memory` is on where the device has page-locked memory. `torch_compile=True` without a
-    backend takes the accelerator's compiler.
+    library. `use_cpu=True` must agree with the choice. `bf16=True` is accepted if the accelerator trains in
+    bfloat16, even if Transformers does not know its vendor. `dataloader_pin_memory` is on if the device has
+    page-locked memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
+    `partial_state` raises, and `IntegrationError` for options with which Transformers would use another
+    device than the chosen one.
     """
 
     if TYPE_CHECKING:  # of `TrainingArguments`
@@ -64,13 +64,13 @@ class AcceleratorArguments:
         theirs = next((each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None)
         if theirs is not None and "_setup_devices" not in vars(theirs):
             raise IntegrationError(
-                f"{theirs.__module__}.TrainingArguments has no _setup_devices, in whose place accel_train "
-                "chooses the device: this release of Transformers is not supported. "
+                f"{theirs.__module__}.TrainingArguments has no _setup_devices, which accel_train overrides "
+                "to choose the device: this release of Transformers is not supported. "
                 "pip install transformers==5.23.0"
             )
         if theirs is not None and cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
-                f"class {cls.__name__}: Transformers' own arguments stand first and would choose the device. "
+                f"class {cls.__name__}: Transformers' own class comes first and would choose the device. "
                 "Write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 
@@ -93,13 +93,13 @@ class AcceleratorArguments:
         is_cpu = ours.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(
-                f"use_cpu=True, and accel_core has chosen {ours.name}: leave it out, or set "
+                f"use_cpu=True, but accel_core has chosen {ours.name}: leave it out, or set "
                 "DS_ACCELERATOR=cpu"
             )
         if self.deepspeed:
             raise IntegrationError(
-                f"deepspeed={self.deepspeed!r}: through Transformers DeepSpeed starts by Accelerate's rules, "
-                f"which need not lead to {ours.name}. Use DeepSpeed itself, after "
+                f"deepspeed={self.deepspeed!r}: with Transformers, Accelerate chooses DeepSpeed's device, "
+                f"which may not be {ours.name}. Use DeepSpeed itself, after "
                 "accel_train.deepspeed.activate()"
             )
         self.use_cpu = is_cpu

@@ -1,12 +1,12 @@
-"""Code for every `import torch`, as an entry point of torch's group `torch.backends`.
+"""Code that runs at every `import torch`, as an entry point of torch's group `torch.backends`.
 
-An activation (`accel_train.deepspeed.activate()`) must hold in child processes too: spawned
-workers and launched ranks are new interpreters that share nothing but environment variables. This module
-is how they hear of it. It does nothing unless the variable is set, and it never raises: torch refuses to
-import when an entry point of this group fails.
+An activation (`accel_train.deepspeed.activate()`) must also hold in child processes: spawned workers and
+launched ranks are new interpreters, which inherit only environment variables. This module applies the
+activation there. It does nothing unless the variable is set, and it never raises: if an entry point of this
+group fails, torch cannot be imported.
 
-It is a package of its own, as nothing of accel-train may be imported, or fail, at every `import torch`.
-Integrations announce themselves: an entry point in group `accel.integrations` names the function to call.
+It is a package of its own, because `import torch` must not import accel-train, and must not fail with it. An
+entry point in group `accel.integrations` names the function to call for an integration.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ERRORS = (Exception, SystemExit)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names in the variable's comma-separated list, in lower case."""
+    """Return the names in the variable's comma-separated list, in lower case."""
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def autoload() -> None:
-    """Prepare the integrations that `ACCEL_INTEGRATIONS` names; what fails becomes one warning.
+    """Prepare the integrations that `ACCEL_INTEGRATIONS` names; errors become one warning.
 
-    Preparing imports neither the framework nor a vendor, and chooses nothing.
+    Preparing imports neither the framework nor a vendor's package, and chooses no accelerator.
     """
     # Read here first: nearly every process that imports torch is none of our business.
     text = os.environ.get(VARIABLE)
@@ -48,7 +48,7 @@ def autoload() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # where warnings are errors this must not become one
             warnings.warn(
-                f"{VARIABLE}={text!r} cannot be followed: {'; '.join(problems)}. "
+                f"{VARIABLE}={text!r} cannot be applied: {'; '.join(problems)}. "
                 f"Correct it, or unset {VARIABLE}.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -64,7 +64,7 @@ def _prepare(wanted: tuple[str, ...]) -> list[str]:
     for name in wanted:
         if name not in announced:
             known = ", ".join(sorted(announced)) or "none; install accel-train again"
-            problems.append(f"no installed distribution announces an integration {name!r} (known: {known})")
+            problems.append(f"no installed distribution provides an integration {name!r} (known: {known})")
             continue
         try:
             announced[name].load()()

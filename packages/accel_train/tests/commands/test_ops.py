@@ -46,7 +46,7 @@ def test_every_operator_is_listed_with_who_provides_it(card):
     assert rows["FusedLambBuilder"] == "FusedLambBuilder accel-train portable yes compatible"
     assert rows["FusedLionBuilder"] == (
         "FusedLionBuilder accel-train portable yes compatible "
-        r"passed over: accel-card 1.0: the card has no sign\x1b[31m instruction"
+        r"skipped: accel-card 1.0: the card has no sign\x1b[31m instruction"
     )
     assert (
         "SortBuilder accel-card 1.0 not known broken card_sort:SortBuilder fails to import"
@@ -143,7 +143,7 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
     row = next(line for line in table.stdout.splitlines() if line.startswith("FusedLion"))
     assert " ".join(row.split()) == (
         "FusedLionBuilder accel-train portable yes compatible "
-        "passed over: accel-card 1.0: it would be compiled first"
+        "skipped: accel-card 1.0: it must be compiled first"
     )
     step = "`accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     assert step in table.stdout

@@ -142,7 +142,7 @@ def test_other_ranks_and_known_devices_give_no_warning(device):
         del os.environ["RANK"]
     found, said = activated()
     assert found.limits
-    assert "What it keeps" not in said
+    assert "It has these features on other devices only" not in said
 
 
 @forked("cpu")

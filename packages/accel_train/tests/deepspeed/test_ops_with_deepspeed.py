@@ -225,9 +225,9 @@ def test_its_files_say_what_its_own_accelerators_find_by_importing():
 @pytest.mark.parametrize(
     ("name", "more", "op", "reason"),
     [
-        ("cuda", {"accelerator": "accel_cuda.accelerator:CUDA"}, "FusedLionBuilder", "has to be compiled"),
+        ("cuda", {"accelerator": "accel_cuda.accelerator:CUDA"}, "FusedLionBuilder", "must be compiled"),
         # DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has.
-        ("xpu", {}, "FusedAdamBuilder", "there is no icpx: install Intel's DPC++"),
+        ("xpu", {}, "FusedAdamBuilder", "icpx is missing: install Intel's DPC++"),
     ],
 )
 @forked("cpu", ACCEL_COMPILE="1")

@@ -151,7 +151,7 @@ def test_an_integration_leaves_a_default_that_somebody_set(acc):
     ("named", "why"),
     [
         ("unheard_of", r"which torch._dynamo.list_backends\(None\) lacks"),
-        ("accel", "which stands for the accel"),
+        ("accel", "a name that stands for that compiler"),
     ],
 )
 def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):

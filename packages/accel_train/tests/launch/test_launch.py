@@ -120,9 +120,7 @@ def test_a_plugin_that_dies_at_its_import_is_passed_over_and_told(cards):
     cards.plugin("bad", "import os; os._exit(7)")
     machine = launch.ask_machine(None)
     assert (machine.name, machine.devices) == ("mlu", 2)
-    assert machine.warning.startswith(
-        "bad (accel-bad 1.0) is passed over: the process that loaded its plugin"
-    )
+    assert machine.warning.startswith("bad (accel-bad 1.0) is skipped: the process that loaded its plugin")
 
 
 def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
@@ -207,7 +205,7 @@ class TestPlan:
         assert [p.environment for p in ranks] == MACHINE.alone
         with pytest.raises(LaunchError, match="--one-device-per-rank cannot be had: no variable"):
             plan(sixteen_cores, "--one-device-per-rank", machine=MACHINE._replace(not_alone="no variable"))
-        with pytest.raises(LaunchError, match="goes neither with --run-path nor"):
+        with pytest.raises(LaunchError, match="cannot be used with --run-path or"):
             plan(sixteen_cores, "--one-device-per-rank", "--run-path")
 
     def test_torchruns_own_variable_and_words_count(self, sixteen_cores, monkeypatch):

@@ -156,7 +156,7 @@ with init_process_group(timeout=30) as rank:
         1,
     )
     first, *said, last = ended.succeeded().stdout.splitlines()
-    assert "has a process group already" in first
+    assert "already has a process group" in first
     assert last == "timeout 0:00:30"
     for line, (_, words) in zip(said, WRONG, strict=True):
         given, _, expected = words.partition("|")
@@ -167,7 +167,7 @@ with init_process_group(timeout=30) as rank:
 # --- what the ranks must agree on -----------------------------------------------------------------------
 
 JOIN = "init_process_group(timeout=seconds(30)).shutdown()"
-ALREADY = "torch.distributed has a process group already. Call init_process_group() once."
+ALREADY = "torch.distributed already has a process group. Call init_process_group() only once."
 IN_RANK_1 = "if os.environ['RANK'] == '1':\n    "
 DRIVER = f"import accel_core.current as current\ndef broken():\n    raise OSError('gone')\n{IN_RANK_1}current"
 
@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_named(ranks):
     assert ended.returncode == 1
     message = f"LaunchError: rank 0 (host {HOST}) cannot listen at 127.0.0.1:{port}: the port is in use"
     assert message in ended.stderr
-    assert "another one to every rank, with MASTER_PORT" in ended.stderr
+    assert "every rank another port, with MASTER_PORT" in ended.stderr
     assert "RankLostError" not in ended.stderr
 
 
@@ -392,7 +392,7 @@ for who in range(2):
     assert [end.returncode for end in ended] == [0, 0], ended
     for end, other in zip(ended, (1, 0), strict=True):
         # Once told, and nothing of torch's about a store.
-        said = [line for line in end.stderr.splitlines() if "is heard of again" not in line]
+        said = [line for line in end.stderr.splitlines() if "has answered again" not in line]
         assert said == [f"rank {other} (host {HOST}) was not heard of for 0.5 s"]
 
 

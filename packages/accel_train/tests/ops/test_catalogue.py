@@ -216,7 +216,7 @@ def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_ask
     first = operator.candidates[0]
     assert operator.used.kind == "portable"
     assert (first.verdict, first.reason) == ("compatible", "")
-    assert ops._why_not(first) == "it would be compiled first"
+    assert ops._why_not(first) == "it must be compiled first"
     assert ops._to_build(operator) is first
     monkeypatch.setenv("ACCEL_COMPILE", "1")
     assert unbuilt().used.source == ops._to_build(unbuilt()).source == "acme_ops:FusedAdamBuilder"

@@ -246,7 +246,7 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
         ({"CXX": 'g++ "'}, "CXX='g++ \"' is no command line: No closing quotation."),
         ({"PATH": ""}, "there is no C++ compiler 'c++' on PATH (set CXX"),
         ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
-        ({"PATH": "{tools}"}, "there is no ninja"),
+        ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
     ],
 )
 def test_without_a_compiler_the_reason_is_told(builder, variables, expected, tmp_path, monkeypatch, capfd):

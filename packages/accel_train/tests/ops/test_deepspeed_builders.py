@@ -53,7 +53,7 @@ def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     says = "\x1b[93m [WARNING] \x1b[0m odd_op needs libodd.\n\x1b[93m [WARNING] \x1b[0m install libodd-dev"
     builder = Builder(compatible=False, says=says)
     assert op_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
-    assert op_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check says no"
+    assert op_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check rejects it"
     assert capsys.readouterr().out == ""
 
 
@@ -90,7 +90,7 @@ def test_cuda_sources_need_the_toolkit_too(tools, monkeypatch):
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
         monkeypatch.setattr(cpp_extension, home, None)
-    assert "no CUDA toolkit" in op_builders.compatibility(builder)
+    assert "the CUDA toolkit is missing" in op_builders.compatibility(builder)
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
     assert op_builders.compatibility(builder) == ""
 

@@ -235,8 +235,8 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
 @pytest.mark.parametrize(
     ("error", "step"),
     [
-        ("Timed out waiting 3000 ms", "one is late, lost, or in another collective"),
-        ("wait timed out", "one is late, lost, or in another collective"),
+        ("Timed out waiting 3000 ms", "One of the other ranks is late, lost, or in another collective"),
+        ("wait timed out", "One of the other ranks is late, lost, or in another collective"),
         ("Connection closed by peer", "Another rank has ended"),
         ("Reset by peer", "Another rank has ended"),
     ],

@@ -160,4 +160,4 @@ def test_an_older_accelerate_is_named():
         partial_state()
     words = "does not start acme's ranks: Your assigned backend accl is not available, please use gloo"
     assert words in str(error.value)
-    assert str(error.value).endswith("it is too old: pip install -U accelerate")
+    assert str(error.value).endswith("this release is too old: pip install -U accelerate")

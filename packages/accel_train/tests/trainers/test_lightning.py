@@ -204,7 +204,7 @@ def test_devices_that_mean_nothing_are_refused(devices):
 
 def test_strategies_that_cannot_be_are_refused_with_what_works():
     refused(r"strategy='deepspeed': on cpu.*activate\(\)$", trainer_options, "cpu", strategy="deepspeed")
-    words = r"FSDP on the CPU.*='model_parallel'"
+    words = r"does not run on the CPU.*='model_parallel'"
     refused(words, Fabric(**fabric_options("cpu", strategy="fsdp")).launch)
     refused(words, fit, **trainer_options("cpu", strategy="fsdp"))
     with pytest.raises(accel_core.BackendNotFoundError, match="nobodys"):

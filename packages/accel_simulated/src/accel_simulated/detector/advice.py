@@ -1,4 +1,4 @@
-"""Replacements, in accel_core's words (`acc = accel_core.get_accelerator()`) and in torch's."""
+"""Replacements for code of one vendor, with accel_core (`acc = accel_core.get_accelerator()`) or torch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ _NONE = 'no counterpart: keep it behind a question, such as `if acc.name == "{of
 
 
 def instead(kind: str, what: str, of: str) -> str:
-    """A phrase, with code in backquotes, for a place: `("call", "torch.cuda.synchronize()", "cuda")`."""
+    """Return the replacement for a place: for `("call", "torch.cuda.synchronize()", "cuda")`, say.
+
+    Code in it is in backquotes.
+    """
     name = what.partition("(")[0].rpartition(".")[2]
     if what.startswith(".is_"):
         return "`acc.on_accelerator(tensor)`"

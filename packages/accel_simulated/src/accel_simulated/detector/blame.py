@@ -1,4 +1,4 @@
-"""Whose place it is: the nearest frame that is neither torch's, nor Python's, nor a vendor's, nor ours."""
+"""Find who is responsible for a place: the nearest frame outside torch, Python, vendors and this package."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _known: dict[str, int] = {}
 
 
 def whose(frame: FrameType) -> int:
-    """Choose among `PASSED`, `THEIRS` and `USERS`, by the file of the frame's code."""
+    """Return `PASSED`, `THEIRS` or `USERS`, by the file of the frame's code."""
     name = frame.f_code.co_filename
     found = _known.get(name)
     if found is None:
@@ -68,7 +68,7 @@ def whose(frame: FrameType) -> int:
 
 
 def place(frame: FrameType | None) -> FrameType | None:
-    """Give the caller at `frame`, through Python's library at most; `None` if it is torch's own code."""
+    """Return the caller at `frame`, skipping only Python's library; `None` if it is torch's own code."""
     while frame is not None:
         found = whose(frame)
         if found != PASSED:
@@ -122,7 +122,7 @@ def _plugins() -> frozenset[str]:
 
 
 def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
-    """The nearest frame of a user's, torch's or not in between; and the frame of torch's that it called."""
+    """Return the nearest frame of a user, skipping torch's, and the frame of torch that it called."""
     entered = None
     while frame is not None:
         found = whose(frame)
@@ -135,7 +135,7 @@ def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | N
 
 
 def was_given(frame: FrameType, text: str) -> bool:
-    """Whether a function that is running was called with that text, by itself or in a collection.
+    """Return whether a running function got that text as an argument, by itself or in a collection.
 
     If not, the text is the function's own.
     """

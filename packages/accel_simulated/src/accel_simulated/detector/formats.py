@@ -23,7 +23,7 @@ _HELP = (
 
 
 def as_markdown(report: Report) -> str:
-    """For people: a table of packages, then one for each file, then the questions."""
+    """Return Markdown for people: a table of packages, one table for each file, and the questions."""
     found, asks = report.assumptions, report.asks
     lines = [
         "# Written for one vendor",
@@ -46,7 +46,7 @@ def as_markdown(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """For programs; `schema` goes up when a key changes its meaning."""
+    """Return JSON for programs; `schema` increases when a key changes its meaning."""
     listed = {"assumptions": report.assumptions, "asks": report.asks}
     keys = ("file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead")
     told = {
@@ -62,9 +62,9 @@ def as_json(report: Report) -> str:
 
 
 def as_sarif(report: Report) -> str:
-    """SARIF 2.1.0, for code scanning: the project's own files, since a scan shows no others.
+    """Return SARIF 2.1.0, for code scanning; it lists only the project's own files, as scans show no others.
 
-    An assumption is a warning, a question a note.
+    An assumption is a warning, a question is a note.
     """
     own = [place for place in report.places if not place.package]
     kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
@@ -104,7 +104,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {".md": as_markdown, ".json": as_j
 
 
 def format_of(file: str) -> Callable[[Report], str] | None:
-    """The format that a file's ending asks for; `None` for an ending that is none."""
+    """Return the function for the format that a file's suffix names; `None` for an unknown suffix."""
     return FORMATS.get(PurePath(file).suffix.lower())
 
 

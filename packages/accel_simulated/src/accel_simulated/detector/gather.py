@@ -1,4 +1,4 @@
-"""Findings of a run's processes, as one report."""
+"""Join the findings of a run's processes into one report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Place", "Report", "gather"]
 
 @dataclass
 class Place:
-    """One line that does one thing for one vendor."""
+    """One line of code that does one thing for one vendor."""
 
     #: As people read it: relative to the folder of the run, or to the one that packages are installed in.
     file: str
@@ -39,7 +39,7 @@ class Place:
 
     @property
     def instead(self) -> str:
-        """Its replacement."""
+        """Return the replacement for the code at this place."""
         return advice.instead(self.kind, self.what, self.type)
 
 
@@ -62,19 +62,19 @@ class Report:
 
     @property
     def assumptions(self) -> list[Place]:
-        """The places that somebody must change."""
+        """Return the places that must be changed."""
         return [place for place in self.places if place.kind != "ask"]
 
     @property
     def asks(self) -> list[Place]:
-        """The places that only ask whether a vendor's device is there."""
+        """Return the places that only check whether a vendor's device is present."""
         return [place for place in self.places if place.kind == "ask"]
 
 
 def gather(folder: Path, root: Path, command: list[str], simulated: str, status: int) -> Report:
-    """Join the files of `folder`; `root` is where the command was started.
+    """Join the files of `folder`; `root` is the folder in which the command was started.
 
-    A file that a process was killed over ends early: what is whole counts.
+    The file of a killed process may end early; complete lines of it are used.
     """
     report = Report(command, simulated, status)
     found: dict[tuple[str, int, str, str], Place] = {}

@@ -29,7 +29,7 @@ NOT_RECORDED = -1
 
 
 class Log:
-    """The places that this process, and no other, has found."""
+    """The places that this process has found."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -52,9 +52,9 @@ class Log:
         self._raised: set[Counter] = set()
 
     def seen(self, frame: FrameType, kind: str, what: str, of: str) -> Counter:
-        """Count one more `what` ("torch.cuda.synchronize") by who called from `frame`.
+        """Count one more `what` ("torch.cuda.synchronize") for the caller at `frame`; return the counter.
 
-        `NOT_RECORDED` where torch's own code did.
+        Returns `NOT_RECORDED` if torch's own code is the caller.
         """
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._calls.get(key)
@@ -70,12 +70,12 @@ class Log:
         return counter
 
     def again(self, counter: Counter) -> None:
-        """Count one more of a place."""
+        """Count a place once more."""
         if counter >= 0:
             self._counts[counter] += 1
 
     def place(self, frame: FrameType, kind: str, what: str, of: str) -> Counter:
-        """The counter of a place that is somebody's."""
+        """Return the counter of a place outside torch."""
         file, line = frame.f_code.co_filename, frame.f_lineno or 0
         key = (file, line, kind, what)
         counter = self._places.get(key)
@@ -86,17 +86,17 @@ class Log:
         return counter
 
     def raised(self, counter: Counter, text: str) -> None:
-        """Note the first error of a place."""
+        """Record the first error of a place."""
         if counter >= 0 and counter not in self._raised:
             self._raised.add(counter)
             self._write({"place": counter, "raised": text})
 
     def at(self, frame: FrameType, of: str) -> Counter:
-        """The counter of a place of the device type `of` on the line that a frame has come to."""
+        """Return the counter of a place of the device type `of`, on the line that `frame` is at."""
         return self._lines.get((frame.f_code.co_filename, frame.f_lineno or 0, of), NOT_RECORDED)
 
     def note(self, text: str) -> None:
-        """Say what cannot be found in this process."""
+        """Record what cannot be detected in this process."""
         self._write({"note": text})
 
     def _place(self, file: str, line: int, kind: str, what: str, of: str) -> Counter:

@@ -46,9 +46,9 @@ TYPES: Mapping[str, Names] = {
 
 
 def foreign(own: str) -> dict[str, Names]:
-    """`TYPES` as they are written for another device than `own`, torch's type of what is simulated.
+    """Return the entries of `TYPES` for all device types but `own`, torch's type of the simulated device.
 
-    What `own` shares with another (hccl) is not written for another.
+    Names that a vendor shares with `own` (the backend hccl) are left out.
     """
     mine = TYPES.get(own, Names())
     return {

@@ -1,4 +1,4 @@
-"""Recording in a process of a run, from Python's start."""
+"""Record in one process of a run, from Python's start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _library: ctypes.CDLL | None = None
 
 
 def begin(own: str) -> None:
-    """Watch, in a process that simulates torch's device type `own`, for all that is written for another."""
+    """Start to record code for other vendors, in a process that simulates torch's device type `own`."""
     global _log, _foreign
     _log = Log(os.environ[VARIABLE])
     _foreign = names.foreign(own)

@@ -34,16 +34,16 @@ _kept: list[object] = []
 
 
 def build() -> Path:
-    """The library: the one that was built ahead, else compiled in half a second where it is not there yet.
+    """Return the library: a prebuilt one, else one compiled in half a second and cached.
 
-    Raises `CannotBuildError` where there is no compiler, `OpBuildError` where it does not compile, and
+    Raises `CannotBuildError` if there is no compiler, `OpBuildError` if it does not compile, and
     `OpCacheError` as the cache does.
     """
     return prebuilt.find(_fit()) or _from_cache()
 
 
 def ahead(folder: Path) -> Path:
-    """Put the library into `folder`, beside the devices that were built ahead. Raises as `build` does."""
+    """Put the library into `folder`, beside prebuilt devices; return its path. Raises what `build` raises."""
     return prebuilt.write(_from_cache(), _fit(), folder)
 
 
@@ -73,7 +73,7 @@ def _from_cache() -> Path:
 
 
 def load(folder: str) -> ctypes.CDLL | None:
-    """Load it, before torch is; `None` where it cannot be."""
+    """Load the library; call this before torch is imported. Returns `None` if that fails."""
     try:
         return ctypes.CDLL(os.path.join(folder, LIBRARY), mode=ctypes.RTLD_GLOBAL)
     except OSError:
@@ -81,7 +81,7 @@ def load(folder: str) -> ctypes.CDLL | None:
 
 
 def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
-    """Record from now on who has torch read a string of these types."""
+    """Start to record the callers for whom torch reads a string of these device types."""
     from torch.amp import autocast_mode
 
     of_autocast = autocast_mode.autocast.__init__.__code__
@@ -114,7 +114,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
 
 
 def check(library: ctypes.CDLL | None) -> bool:
-    """Whether the library is asked at all: a torch may be linked so that it is not."""
+    """Return whether torch calls the library: a torch may be linked so that it does not."""
     import torch
 
     heard: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Calls of `torch.cuda` and its like, `.cuda()`, and arguments that name a vendor, once torch is there.
+"""Record calls of `torch.cuda` and its like, `.cuda()`, and arguments that name a vendor.
 
-A wrapper stands wherever its function stood in the module's tree, under its name and signature, so that it
-is found, pickled and looked up by identity as before. Of a class only the method that makes an object is
-wrapped. torch's own modules hold the functions themselves where they imported them first, and pay nothing.
+A wrapper replaces a function everywhere in the module's tree, with its name and signature, so that it can be
+found, pickled and compared by identity as before. Of a class only the method that makes an object is wrapped.
+torch's own modules keep the functions that they imported earlier, so they have no overhead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FUNCTIONS = (FunctionType, functools._lru_cache_wrapper)
 
 
 def watch(log: Log, foreign: Mapping[str, Names]) -> None:
-    """Wrap what there is once torch is imported, and the rest when it is."""
+    """Wrap what exists once torch is imported, and the rest when it is imported."""
     import torch
 
     for kind in foreign:
@@ -47,12 +47,12 @@ def watch(log: Log, foreign: Mapping[str, Names]) -> None:
 
 
 def is_question(name: str) -> bool:
-    """Whether a function only asks what is there: `is_available`, `device_count`."""
+    """Return whether a function only asks what is present: `is_available`, `device_count`."""
     return name.lstrip("_").startswith(("is_", "has_", "can_")) or name == "device_count"
 
 
 def first_line(error: BaseException | str, kind: str = "") -> str:
-    """An error in one line, such as "AssertionError: Torch not compiled with CUDA enabled"."""
+    """Return an error in one line: "AssertionError: Torch not compiled with CUDA enabled"."""
     kind = kind or type(error).__name__
     return f"{kind}: {next(iter(str(error).splitlines()), '')[:200]}"
 

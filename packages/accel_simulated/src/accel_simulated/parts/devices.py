@@ -50,7 +50,7 @@ def synchronize(device: Any = None) -> None:
 
 
 class device:
-    """Selects a device for a while."""
+    """Context manager that selects a device."""
 
     def __init__(self, device: Any) -> None:
         self.idx = _get_device_index(device, optional=True)
@@ -66,7 +66,7 @@ class device:
 
 
 class device_of(device):
-    """Selects the device of a tensor for a while."""
+    """Context manager that selects the device of a tensor."""
 
     def __init__(self, obj: Any) -> None:
         here = getattr(obj, "device", None)

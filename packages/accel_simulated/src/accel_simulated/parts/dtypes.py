@@ -16,7 +16,7 @@ def is_bf16_supported() -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """torch.autocast asks it of every vendor's module."""
+    """Return the data types of autocast; torch.autocast calls this on every vendor's module."""
     return [torch.float16, torch.bfloat16]
 
 

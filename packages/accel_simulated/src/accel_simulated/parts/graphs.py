@@ -18,7 +18,7 @@ __all__ = [
 
 
 class BareGraph:
-    """A graph that is captured and replayed, and no more."""
+    """A graph with capture and replay only."""
 
     def __init__(self) -> None:
         # torch's own is hidden, for it can do what a vendor's cannot.
@@ -35,7 +35,7 @@ class BareGraph:
 
 
 class PooledGraph(BareGraph):
-    """One whose memory may be shared; a vendor's class gives `capture_begin`, with its own default mode."""
+    """A graph whose memory may be shared; a vendor's class defines `capture_begin` with its default mode."""
 
     def _sim_begin(self, pool: Any, mode: str) -> None:
         self._sim_graph.capture_begin(pool=pool, capture_error_mode=mode)
@@ -48,14 +48,14 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """Shared part of CUDAGraph's followers."""
+    """Base of the vendors' classes that follow CUDAGraph."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()
 
 
 class Capture:
-    """The context manager that vendors call `graph`: it captures on a stream of its own."""
+    """Context manager that vendors call `graph`: it captures on a stream of its own."""
 
     def __init__(self, graph: Any, arguments: dict[str, Any], stream: Any) -> None:
         self._graph, self._arguments = graph, arguments

@@ -1,4 +1,4 @@
-"""Starting the vendor's runtime, at the first use, and what waits for it."""
+"""Start the vendor's runtime at its first use, and call what waits for that."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _forked = False
 
 @lru_cache
 def generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device."""
+    """Return the default generator of each device."""
     return device.generators()
 
 
 def running() -> Any:
-    """`torch.accelerator`, the runtime started."""
+    """Start the runtime if needed, and return `torch.accelerator`."""
     _lazy_init()
     return torch.accelerator
 

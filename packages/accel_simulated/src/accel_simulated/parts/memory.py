@@ -1,4 +1,4 @@
-"""The caching allocator: `torch.accelerator` serves every question."""
+"""The caching allocator, with `torch.accelerator` behind every function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Flat, with torch's keys; empty before the runtime has started, as vendors' are."""
+    """Return flat statistics with torch's keys; empty before the runtime has started, as at the vendors."""
     if not is_initialized():
         return {}
     return dict(torch.accelerator.memory_stats(_get_device_index(device, optional=True)))

@@ -49,4 +49,4 @@ def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
 
 def _check(msg: str) -> None:
     if not isinstance(msg, str):
-        raise TypeError(f"a range's name is a str, not {type(msg).__name__}")
+        raise TypeError(f"the name of a range must be a str, not {type(msg).__name__}")

@@ -79,7 +79,7 @@ class Event(torch.Event):
 
 
 class StreamContext:
-    """Makes a stream the current one for a while; `None` changes nothing."""
+    """Context manager that makes a stream the current one; `None` changes nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

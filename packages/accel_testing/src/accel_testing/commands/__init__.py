@@ -1,4 +1,4 @@
-"""The commands of `accel` for those who make an accelerator, or test code for one."""
+"""The commands of `accel` for people who write an accelerator, or code that must run on one."""
 
 from __future__ import annotations
 

@@ -139,16 +139,16 @@ def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tup
 
 
 def runnable(words: Sequence[str]) -> list[str]:
-    """Return the command with its file; a script without rights to run is given to this Python.
+    """Return the command with its full path; a script that is not executable is run with this Python.
 
-    Raises `LaunchError` where there is no such command.
+    Raises `LaunchError` if the command does not exist.
     """
     program = _found(words[0])
     return [program, *words[1:]] if os.access(program, os.X_OK) else [sys.executable, *words]
 
 
 def become(ctx: click.Context, arguments: list[str], environ: Mapping[str, str]) -> None:
-    """Become the command; wait for it on Windows, which cannot."""
+    """Replace this process by the command; on Windows, which cannot do that, wait for it."""
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Which checks there are, read from their sources: nothing of torch is imported for a list of names."""
+"""List the checks by reading their sources, without importing torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Check", "checks"]
 
 
 class Check(NamedTuple):
-    """One promise, and why somebody relies on it."""
+    """One promise, and the reason why users rely on it."""
 
     #: As people and files write it: `"compute.queues.events_tell_time"`.
     name: str
@@ -26,7 +26,7 @@ class Check(NamedTuple):
 
 @lru_cache(maxsize=1)
 def checks() -> tuple[Check, ...]:
-    """Every check, in the order in which they run."""
+    """Return all checks, in the order in which they run."""
     return tuple(check for group in GROUPS for check in _of(group))
 
 

@@ -14,7 +14,7 @@ NOT_CLAIMED = "not claimed: "
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 - what pytest shows is its name
-    """A check's finding: what was done, what came, and what was expected."""
+    """A check's finding: what was done, what the result was, and what was expected."""
 
     __module__ = "accel_testing.conformance"
 
@@ -27,7 +27,7 @@ def require(kept: object, words: str) -> None:
 
 
 def require_type(value: object, kind: type, what: str) -> None:
-    """The exact type: a `bool` is no count, a numpy number no `int`."""
+    """Raise `BrokenPromise` unless the type is exactly `kind`: a `bool` is not accepted as an `int`."""
     __tracebackhide__ = True
     expected = "None" if kind is type(None) else kind.__name__
     require(
@@ -36,7 +36,7 @@ def require_type(value: object, kind: type, what: str) -> None:
 
 
 def refused(call: Callable[[], Any], kinds: type[BaseException], what: str) -> str:
-    """The text of the error that `call` raises, which is of `kinds`."""
+    """Return the text of the error that `call` raises, which must be one of `kinds`."""
     __tracebackhide__ = True
     try:
         given = call()
@@ -50,5 +50,5 @@ def refused(call: Callable[[], Any], kinds: type[BaseException], what: str) -> s
 
 
 def not_claimed(words: str) -> NoReturn:
-    """End the check: the device says that it has no such thing, so there is nothing to hold it to."""
+    """Skip the check, because the device does not claim the feature."""
     pytest.skip(NOT_CLAIMED + words)

@@ -1,4 +1,4 @@
-"""A card as documents: JSON, JUnit's XML, the certificate's TOML, and a badge."""
+"""Write a card as documents: JSON, JUnit's XML, the certificate's TOML, and a badge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
 
 
 def to_dict(card: Card) -> dict[str, Any]:
-    """The card as JSON holds it."""
+    """Return the card as plain values, for JSON."""
     return {
         "backend": card.backend,
         "distribution": card.distribution,
@@ -45,9 +45,9 @@ def to_dict(card: Card) -> dict[str, Any]:
 
 
 def certify(card: Card, folder: Path) -> Path:
-    """Write `product.toml`, `junit.xml`, `report.json` and `badge.svg`; gives the folder they are in.
+    """Write `product.toml`, `junit.xml`, `report.json` and `badge.svg`, and return their folder.
 
-    It is `<folder>/<kit version>/<backend>-<version>`. Raises `OSError` where it cannot be written.
+    It is `<folder>/<kit version>/<backend>-<version>`. Raises `OSError` if it cannot be written.
     """
     place = folder / card.kit / f"{card.backend}-{card.version or 'unknown'}"
     place.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ NOTHING = Expected({}, {})
 
 
 def read(path: Path) -> Expected:
-    """Read the file. Raises `SettingError` for a check that there is not, or one without a reason."""
+    """Return the file's content. Raises `SettingError` for an unknown check, or one without a reason."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Running a few lines in a forked process."""
+"""Run a few lines in a forked process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["in_fork"]
 
 
 def in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
-    """Give the result or error of `work` in a forked process, and its status; `None` if it hung.
+    """Return the result or error of `work` in a forked process, and its status; `None` if it hung.
 
-    A process that hangs is ended after `seconds`. What it raises comes back as `"RuntimeError: …"`.
+    A process that hangs is ended after `seconds`. An exception is returned as `"RuntimeError: …"`.
     """
     reading, writing = os.pipe()
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""The groups of checks: which there are, of which level, and where they are."""
+"""The groups of checks: their names, levels and files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ class Group(NamedTuple):
 
     @property
     def process(self) -> str:
-        """Groups with the same word share a child process: importing torch takes longer than most checks."""
+        """Return the name of the child process for this group; groups with the same name share one.
+
+        Importing torch takes longer than most checks.
+        """
         return self.name.partition(".")[0]
 
     @property
     def file(self) -> Path:
-        """The file that pytest collects."""
+        """Return the file that pytest collects."""
         *folders, last = self.name.split(".")
         return Path(__file__).parent.joinpath(*folders, f"test_{last}.py")
 

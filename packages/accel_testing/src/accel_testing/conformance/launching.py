@@ -1,4 +1,4 @@
-"""Starting the ranks of a check, and taking in what they tell of each part: the other side of `parts`."""
+"""Start the ranks of a check, and read their report on each part; `parts` writes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAUSE = 0.05
 
 
 class Launch(NamedTuple):
-    """How the ranks ended, and what they told."""
+    """How the ranks ended, and what they reported."""
 
     #: By part a line of each rank: `problem`, `unclaimed`, `seconds`.
     lines: dict[str, list[dict[str, Any]]]
@@ -39,7 +39,7 @@ class Launch(NamedTuple):
 
 
 def ranks_of(accelerator: Accelerator) -> int:
-    """How many ranks can be tried: one has a device of its own, unless they communicate over the host."""
+    """Return how many ranks can be tried: one per device, unless they communicate through the host."""
     import torch
 
     if not torch.distributed.is_available():
@@ -51,11 +51,10 @@ def ranks_of(accelerator: Accelerator) -> int:
 
 
 def launch(module: str, *arguments: str, ranks: int, seconds: float, **variables: str) -> Launch:
-    """Run the module in so many ranks of this host, and wait for them.
+    """Run the module in `ranks` ranks on this host, and wait for them.
 
-    It is given a folder, theirs for as long as they run, and `arguments`; they have torchrun's variables and
-    `variables`. Those that still
-    run after `seconds` are ended.
+    The module gets a folder, which exists while the ranks run, and `arguments`. The ranks have torchrun's
+    variables and `variables`. Ranks that still run after `seconds` are ended.
     """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -77,7 +76,7 @@ def launch(module: str, *arguments: str, ranks: int, seconds: float, **variables
 
 
 def kept(launch: Launch, part: str) -> None:
-    """End the check that is about this part as the ranks say: well, broken, or not claimed."""
+    """End the check with the ranks' result for this part: passed, broken, or not claimed."""
     lines = [*launch.lines.get(BEGINNING, []), *launch.lines.get(part, [])]
     problems = {line["problem"] for line in lines} - {""}
     require(not problems, "; ".join(sorted(problems)))

@@ -1,7 +1,7 @@
-"""A rank's parts and its report on each: the other side of `launching`.
+"""The parts of a rank's program and its report on each; `launching` reads it.
 
-A line of JSON for each part, in the rank's own file, written as soon as the part is done: what comes after it
-may hang or take the process down.
+The report is a line of JSON for each part, in the rank's own file. It is written as soon as the part is done,
+because the next part may hang or crash the process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LONGEST = 1500
 def do(
     folder: Path, begin: Callable[[], tuple[Any, ...]], parts: Mapping[str, Callable[..., None]]
 ) -> NoReturn:
-    """Begin, do each part with what `begin` gave, and end the process with status 0.
+    """Call `begin`, run each part with its result, and end the process with status 0.
 
-    A part that raises is a problem of its own, and the next one follows; where `begin` raises there is none.
+    A part that raises is reported, and the next part runs. If `begin` raises, no part runs.
     """
     child.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:

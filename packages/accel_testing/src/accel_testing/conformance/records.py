@@ -12,7 +12,7 @@ __all__ = ["Card", "Outcome", "Result"]
 
 
 class Outcome(str, enum.Enum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -33,12 +33,12 @@ class Outcome(str, enum.Enum):
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing speaks against the backend."""
+        """Return whether this is no fault: passed, expected failure, skipped or not claimed."""
         return self in (Outcome.PASSED, Outcome.EXPECTED, Outcome.SKIPPED, Outcome.NOT_CLAIMED)
 
 
 class Result(NamedTuple):
-    """How one check ended."""
+    """The result of one check."""
 
     check: Check
     outcome: Outcome
@@ -48,7 +48,7 @@ class Result(NamedTuple):
 
 
 class Card(NamedTuple):
-    """Everything that a run found out."""
+    """All results of a run."""
 
     backend: str
     distribution: str
@@ -67,14 +67,15 @@ class Card(NamedTuple):
     frameworks: tuple[str, ...] = ()
 
     def of(self, level: int) -> tuple[Result, ...]:
-        """The results of one level."""
+        """Return the results of one level."""
         return tuple(result for result in self.results if result.check.level == level)
 
     @property
     def reached(self) -> int | None:
-        """The highest level up to which all is good; `None` where level 0 has faults.
+        """Return the highest level up to which all outcomes are good; `None` if level 0 has faults.
 
-        A level of which nothing passed is not reached: no framework was installed, or a device had to be two.
+        A level in which no check passed is not reached: no framework was installed, or two devices were
+        needed.
         """
         reached = None
         for level in range(self.level + 1):
@@ -87,11 +88,11 @@ class Card(NamedTuple):
         return reached
 
     def count(self, outcome: Outcome) -> int:
-        """How many checks ended so."""
+        """Return how many checks have this outcome."""
         return Counter(result.outcome for result in self.results)[outcome]
 
     @property
     def score(self) -> str:
-        """`"accel L2 · 96/100"`: the level that was reached, checks passed, and checks in all."""
+        """Return `"accel L2 · 96/100"`: the level reached, checks passed, and the number of checks."""
         level = "–" if self.reached is None else f"L{self.reached}"
         return f"accel {level} · {self.count(Outcome.PASSED)}/{len(self.results)}"

@@ -1,7 +1,7 @@
-"""How a child process of `accel verify` tells what comes of its checks: a plugin of pytest's.
+"""A pytest plugin with which a child process of `accel verify` reports the results of its checks.
 
-One line of JSON when a check begins and one when it has ended, written at once: the process may die in the
-next.
+It writes a line of JSON when a check begins and another when it has ended, at once, because the process may
+crash in the next check.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """A part of a check has ended: its set-up, itself, or its tear-down."""
+    """Return a part of a check has ended: its set-up, itself, or its tear-down."""
     outcome = yield
     report = outcome.get_result()
     found = _outcome(report)

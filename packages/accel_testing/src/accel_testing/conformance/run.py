@@ -1,4 +1,4 @@
-"""Running the checks: each group in a child process with a deadline, whose death harms no other."""
+"""Run the checks: each group in a child process with a deadline, so that its crash affects no other group."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def run(
     seconds: float | None = None,
     begins: Callable[[str], object] = lambda _: None,
 ) -> Card:
-    """Run the checks up to `level`, or those of them that `only` names, and give the card.
+    """Run the checks up to `level`, or those that `only` names, and return the card.
 
-    A check may take as long as its group says, or else `seconds`. `begins` is told the name of each check as
-    it begins. Raises `OSError` where no child can be started.
+    Each check may take as long as its group allows, or `seconds`. `begins` is called with the name of each
+    check when it begins. Raises `OSError` if no child process can be started.
     """
     started = time.monotonic()
     pin = f"{candidate.name}@{candidate.distribution}" if candidate.distribution else candidate.name

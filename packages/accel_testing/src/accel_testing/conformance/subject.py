@@ -15,9 +15,9 @@ __all__ = ["Subject", "candidate_of"]
 
 
 def candidate_of(name: str) -> Candidate | Unloaded:
-    """The backend of that name, or `name@distribution`; of several the one that ranks first.
+    """Return the backend `name`, or `name@distribution`; if there are several, the highest-ranking one.
 
-    Raises `BackendNotFoundError` where nobody declares it.
+    Raises `BackendNotFoundError` if no plugin declares it.
     """
     wanted, _, distribution = name.partition("@")
     found = [each for each in accel_core.discover() if each.name == wanted]
@@ -36,7 +36,7 @@ def _names() -> list[str]:
 
 
 class Subject:
-    """Gives the checks their backend. A suite of a vendor's sets `backend`."""
+    """Gives the checks their backend. A vendor's own suite sets `backend`."""
 
     #: The backend's name, as in `DS_ACCELERATOR`; empty: what `--accel` says, or else what is chosen.
     backend: ClassVar[str] = ""
@@ -44,7 +44,7 @@ class Subject:
     @pytest.fixture(scope="class")
     @classmethod
     def backend_name(cls, request: pytest.FixtureRequest) -> str:
-        """The name of the backend under test."""
+        """Return the name of the backend under test."""
         given = cls.backend or (request.config.getoption("--accel", None) or "").partition(":")[0]
         if not given or (given == simulated.device()[0] and given not in _names()):
             return accel_core.get_accelerator().name  # also of a simulated device that no plugin declares
@@ -53,7 +53,7 @@ class Subject:
     @pytest.fixture(scope="class")
     @classmethod
     def accelerator(cls, backend_name: str) -> Iterator[Accelerator]:
-        """The accelerator under test."""
+        """Yield the accelerator under test."""
         found = accel_core.accelerator(backend_name)
         yield found
         found.synchronize()

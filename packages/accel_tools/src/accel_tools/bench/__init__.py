@@ -1,4 +1,4 @@
-"""How fast an accelerator is: copies, matrices, launches, collectives, each a `Measurement`.
+"""Measure how fast an accelerator is: copies, matrices, launches, collectives, each a `Measurement`.
 
-Nothing here prints. Importing this package imports no torch.
+This package prints nothing. Importing it does not import torch.
 """

@@ -1,4 +1,4 @@
-"""A run as a chart: bars in a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
+"""Draw a run as a chart: bars in a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def draw(
     measurements: Sequence[Measurement],
     before: Mapping[str, Measurement] | None = None,
 ) -> None:
-    """Write the chart of a run; with `before`, another run's measurements by name, bars for these too.
+    """Write the chart of a run to `path`, whose suffix is one of `FORMS`.
 
-    The name's end is one of `FORMS`. Raises `OSError` where the file cannot be written.
+    `before`: another run's measurements by name; they get bars too. Raises `OSError` if the file cannot be
+    written.
     """
     panels = list(_panels(measurements))
     if path.suffix.lower() == ".txt":

@@ -1,7 +1,7 @@
-"""Bandwidth of collectives between ranks on this host, as nccl-tests define it.
+"""Bandwidth of collectives between ranks on this host, as nccl-tests defines it.
 
-The ranks are child processes, started and bound to cores as `accel run` would. They meet in a store of this
-process's, which is up before any of them: no port is chosen that somebody else may take meanwhile.
+The ranks are child processes, started and bound to cores as `accel run` would. They meet in a store in this
+process, which exists before they start, so no other program can take its port in the meantime.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_CALLS = 16
 
 
 def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Step]:
-    """One step that starts `ranks` ranks: by default one for each device, and at least two."""
+    """Return one step that starts `ranks` ranks; `None` means one for each device, and at least two."""
     return [Step("collectives", lambda: _rows(accelerator, effort, ranks))]
 
 
@@ -48,7 +48,7 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
-            return _without(Outcome.NOT_MEASURED, "one rank has no peer to send to")
+            return _without(Outcome.NOT_MEASURED, "one rank has no other rank to send to")
         shared = not on_host(accelerator) and accelerator.device_count() < count
         how = _how(accelerator, count, shared=shared)
         answers, problem = _run(accelerator, effort, count)
@@ -93,7 +93,7 @@ def _row(kind: str, answers: list[dict[str, Any]], how: str) -> Measurement:
     at_fault = [str(rank) for rank, answer in enumerate(answers) if not answer["right"]]
     if not at_fault:
         return row
-    return wrong(row, f"rank {', '.join(at_fault)} did not get what the others sent")
+    return wrong(row, f"rank {', '.join(at_fault)} received other data than was sent")
 
 
 # --- starting the ranks --------------------------------------------------------------------------------

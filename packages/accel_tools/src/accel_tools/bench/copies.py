@@ -20,14 +20,14 @@ __all__ = ["buffer_bytes", "copies", "in_bytes", "on_host"]
 
 #: Where nothing says how large the caches are: more than most processors have.
 _CACHE = 32 * 2**20
-_HOST_MEMORY = "its memory is the host's: nothing to copy"
-_NOT_EQUAL = "what arrived is not what was copied: the device did nothing, or something else"
+_HOST_MEMORY = "the device uses the host's memory: nothing to copy"
+_NOT_EQUAL = "the copy differs from its source: the device did nothing, or something else"
 
 
 def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """The steps of all copies.
+    """Return the steps of all copies.
 
-    A rate counts the bytes that cross between host and device once; on one device those read and those
+    A rate between host and device counts each byte once. A rate on one device counts bytes read and bytes
     written, as STREAM's Copy and nvbandwidth do.
     """
     made = [
@@ -63,12 +63,12 @@ def _step(name: str, title: str, timed: _Timed) -> Step:
 
 
 def on_host(accelerator: Accelerator) -> bool:
-    """Whether the device's memory is the host's own, as the CPU's is."""
+    """Return whether the device's memory is the host's own, as the CPU's is."""
     return accelerator.device().type == "cpu"
 
 
 def in_bytes(amount: int) -> str:
-    """`"128 MiB"`, `"512 KiB"`, `"100 B"`."""
+    """Return an amount of bytes as text: `"128 MiB"`, `"512 KiB"`, `"100 B"`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if amount >= size and not amount * 4 % size:
             return f"{amount / size:g} {unit}"
@@ -76,7 +76,7 @@ def in_bytes(amount: int) -> str:
 
 
 def buffer_bytes(accelerator: Accelerator, wanted: int) -> int:
-    """`wanted`, or what an eighth of the free memory holds: whole 4 KiB, at least one."""
+    """Return `wanted` bytes, at most an eighth of the free memory, in whole 4 KiB, at least 4 KiB."""
     try:
         free = accelerator.available_memory()
     except UnsupportedError:
@@ -85,7 +85,7 @@ def buffer_bytes(accelerator: Accelerator, wanted: int) -> int:
 
 
 def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
-    """Bytes of a buffer in host memory that the processor's caches do not hold."""
+    """Return the size in bytes of a buffer in host memory that does not fit in the CPU's caches."""
     caches = effort.caches * (last_level_cache() or _CACHE)
     return buffer_bytes(accelerator, min(max(effort.least_bytes, caches), effort.most_bytes))
 
@@ -103,7 +103,7 @@ def _locked(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
     """A page-locked copy. Raises `UnsupportedError` where there is only ordinary memory."""
     locked = accelerator.pin_memory(tensor)
     if not accelerator.is_pinned(locked):
-        raise UnsupportedError(f"{accelerator.name} gives no page-locked memory")
+        raise UnsupportedError(f"{accelerator.name} has no page-locked memory")
     return locked
 
 
@@ -145,7 +145,7 @@ def _both_ways(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str,
     if on_host(accelerator):
         raise UnsupportedError(_HOST_MEMORY)
     if getattr(accelerator.Stream, "one_queue", False):
-        raise UnsupportedError(f"{accelerator.name} has one queue: its copies follow each other")
+        raise UnsupportedError(f"{accelerator.name} has one queue, so copies do not overlap")
     amount = buffer_bytes(accelerator, effort.copy_bytes)
     pattern = _pattern(amount)
     up, down = _locked(accelerator, pattern), _locked(accelerator, _zeros(amount, "cpu"))

@@ -1,4 +1,4 @@
-"""A run as one JSON document: made, read back, and compared with another."""
+"""A run as one JSON document: write it, read it back, and compare it with another run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One measurement in two runs, each of which has a value."""
+    """One measurement in two runs; both runs have a value for it."""
 
     before: Measurement
     now: Measurement
@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`"faster"` or `"slower"`; empty where the difference is within the spreads of both."""
+        """Return `"faster"` or `"slower"`; empty if the difference is within the spreads of both runs."""
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
         gain = self.ratio if self.now.more_is_better else 1 / self.ratio
         if gain > 1 + noise:
@@ -69,7 +69,7 @@ class Change(NamedTuple):
         return "slower" if 1 / gain > 1 + noise else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The change as plain values, for JSON."""
+        """Return the change as plain values, for JSON."""
         return {
             "name": self.now.name, "unit": self.now.unit, "before": self.before.value, "now": self.now.value,
             "ratio": self.ratio, "verdict": self.verdict or "same",
@@ -78,12 +78,12 @@ class Change(NamedTuple):
 
 
 def started() -> str:
-    """The time, as a `Run` has it."""
+    """Return the current time in the format of `Run`."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def to_dict(run: Run) -> dict[str, Any]:
-    """The document."""
+    """Return the run as a document for JSON."""
     return {
         "document": KIND,
         "schema": SCHEMA_VERSION,
@@ -101,16 +101,16 @@ def to_dict(run: Run) -> dict[str, Any]:
 
 
 def read(path: Path) -> Run:
-    """The run that a file holds.
+    """Return the run in a file.
 
-    Raises `ValueError` that says what is wrong: no such file, no JSON, another command's document, one of a
-    later schema, one that is damaged.
+    Raises `ValueError` with the reason: the file does not exist, is not JSON, is another command's document,
+    has a later schema, or is damaged.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES // 2**20} MiB, which no such document has")
+            raise ValueError(f"it has more than {_MOST_BYTES // 2**20} MiB")
         document = json.loads(data.decode("utf-8"))
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
@@ -119,10 +119,10 @@ def read(path: Path) -> Run:
     except ValueError as error:  # of the encoding and of the JSON too
         raise ValueError(f"it is not the output of `accel bench --json`: {error}") from None
     if not isinstance(document, dict) or document.get("document") != KIND:
-        raise ValueError("it is JSON, and not the output of `accel bench --json`")
+        raise ValueError("it is JSON, but not the output of `accel bench --json`")
     version = document.get("schema")
     if version != SCHEMA_VERSION:
-        raise ValueError(f"its schema is {version!r}, and this accel-core reads {SCHEMA_VERSION}")
+        raise ValueError(f"its schema is {version!r}, but this accel-core reads {SCHEMA_VERSION}")
     try:
         return of_dict(document)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -131,7 +131,7 @@ def read(path: Path) -> Run:
 
 
 def of_dict(document: dict[str, Any]) -> Run:
-    """The run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
+    """Return the run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` otherwise."""
     return Run(
         time=_typed(document["time"], str),
         seconds=_typed(document["seconds"], (int, float)),
@@ -149,9 +149,9 @@ def _measurement(entry: Any) -> Measurement:
         _typed(text, str)
     for number in (read.value, read.best, read.spread, read.seconds, read.work):
         if number is not None and not _can_be(_typed(number, (int, float))):
-            raise ValueError(f"{read.name} has a number that cannot be: {number}")
+            raise ValueError(f"{read.name} has an impossible number: {number}")
     if (read.outcome is Outcome.MEASURED) != bool(read.value):
-        raise ValueError(f"{read.name} is {read.outcome.value}, and its value is {read.value}")
+        raise ValueError(f"{read.name} is {read.outcome.value}, but its value is {read.value}")
     return read
 
 
@@ -172,7 +172,7 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
-    """Pair the measurements of which both runs have a value, in the order of `now`."""
+    """Return the measurements for which both runs have a value, in the order of `now`."""
     known = {measurement.name: measurement for measurement in before}
     return [
         Change(old, new, new.value / old.value)
@@ -183,7 +183,7 @@ def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[C
 
 
 def differences(before: Run, now: Run) -> list[str]:
-    """Why the two runs' figures say little of each other, a sentence each; none where all is the same."""
+    """Return why the figures of two runs are hard to compare, a sentence each; empty if nothing differs."""
     found = []
     for part, field, words in _SAME:
         old, new = getattr(before, part).get(field), getattr(now, part).get(field)
@@ -191,7 +191,7 @@ def differences(before: Run, now: Run) -> list[str]:
             found.append(f"{words} was {_shown(old)} and is {_shown(new)}")
     if before.quick != now.quick:
         quick, full = ("the earlier", "this") if before.quick else ("this", "the earlier")
-        found.append(f"{quick} run is a quick one and {full} is not")
+        found.append(f"{quick} run is a quick one, but {full} is not")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Facts that a figure depends on: the machine, the software, the device."""
+"""Facts that influence the figures: the machine, the software, the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["device_facts", "machine_facts"]
 
 
 def machine_facts() -> dict[str, Any]:
-    """The processor, its cores and memory, the system, Python, torch and its threads."""
+    """Return the processor, its cores and memory, the system, Python, torch and its threads."""
     import psutil
 
     torch = import_torch()
@@ -37,9 +37,9 @@ def machine_facts() -> dict[str, Any]:
 
 
 def device_facts(accelerator: Accelerator) -> dict[str, Any]:
-    """The backend, the current device, how many there are, and the device's driver where it is known.
+    """Return the backend, the current device, the number of devices, and the device's driver if known.
 
-    Raises `BackendUnavailableError` where there is no device, or none that answers.
+    Raises `BackendUnavailableError` if there is no device, or if the device does not respond.
     """
     source, name = accelerator.backend.provenance, accelerator.name
     try:
@@ -47,12 +47,12 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         device = accelerator.current_device_name() if count else ""
     except CAUGHT as error:
         raise BackendUnavailableError(
-            f"{name} cannot be asked for its devices: {root_cause(error)}. See accel info {name}."
+            f"{name} cannot list its devices: {root_cause(error)}. See: accel info {name}"
         ) from error
     if not count:
         raise BackendUnavailableError(
-            f"{name} has no device here, so there is nothing to measure. See accel why {name}, or name "
-            "another: accel list."
+            f"{name} has no device here, so there is nothing to measure. To see why: accel why {name}. "
+            "Other backends: accel list"
         )
     try:
         properties = accelerator.device_properties()

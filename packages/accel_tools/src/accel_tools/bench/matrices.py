@@ -1,4 +1,4 @@
-"""Rate of matrix products by data type, and what a launch costs."""
+"""Rate of matrix products by data type, and the time of one launch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TF32_STEP = 2.0**-10
 
 
 def matrices(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """A step for each data type: a square product, 2 n³ operations."""
+    """Return a step for each data type: a product of square matrices of n rows, 2 n³ operations."""
     return [_step(accelerator, dtype, effort) for dtype in _DTYPES]
 
 
@@ -78,8 +78,8 @@ def _product(
     if error <= _tolerated(step, rows):
         return row
     if step < _TF32_STEP and str(dtype) == "torch.float32" and error <= _tolerated(_TF32_STEP, rows):
-        return row._replace(note="computed in fewer bits than float32 has, TF32 or the like")
-    return wrong(row, f"the product is wrong: off by {error:.1e} of its size, compared with float64")
+        return row._replace(note="computed with less precision than float32, such as TF32")
+    return wrong(row, f"the product is wrong: its relative error is {error:.1e}, compared with float64")
 
 
 def _precision(dtype: torch.dtype) -> str:
@@ -140,7 +140,7 @@ def _tolerated(step: float, rows: int) -> float:
 
 
 def launches(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Seconds of the smallest operation: in a row with others, and alone until it is done."""
+    """Return a step that times the smallest operation, in seconds: many in a row, and one with waiting."""
     return [
         _launch(accelerator, effort, "launch.queued", "launch, in a row", waited=False),
         _launch(accelerator, effort, "launch.waited", "launch and wait", waited=True),
@@ -166,6 +166,6 @@ def _launch(accelerator: Accelerator, effort: Effort, name: str, title: str, *, 
         counted = counter.item()  # exact: far fewer than 2**24
         if counted == samples.total:
             return row
-        return wrong(row, f"{samples.total} additions of 1 gave {counted:g}: the device left some out")
+        return wrong(row, f"{samples.total} additions of 1 gave {counted:g}: the device skipped some")
 
     return Step(title, lambda: [attempted(name, title, "s", measure)])

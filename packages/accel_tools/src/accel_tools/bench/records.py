@@ -1,4 +1,4 @@
-"""Records of measurements, the effort that one may take, and the error if none can be made."""
+"""Records of measurements, limits of their effort, and the error if no measurement is possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outcome(str, enum.Enum):
 
 
 class Measurement(NamedTuple):
-    """One figure, or why there is none."""
+    """One figure, or the reason why it is missing."""
 
     #: Stays the same from release to release: `"copy.to_device.pinned"`.
     name: str
@@ -53,11 +53,11 @@ class Measurement(NamedTuple):
 
     @property
     def more_is_better(self) -> bool:
-        """Whether the value is a rate, not a time."""
+        """Return whether a larger value is better: it is a rate, not a time."""
         return self.unit != "s"
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain values, for JSON."""
+        """Return the record as plain values, for JSON."""
         return {**self._asdict(), "outcome": self.outcome.value}
 
 
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How long and how large: the time is bounded, and sizes follow from the device within these."""
+    """Limits on time and sizes of a run; within them, sizes depend on the device."""
 
     #: Seconds that the repeats of one measurement may take together.
     seconds: float = 0.8

@@ -1,4 +1,4 @@
-"""Every measurement of an accelerator, as steps to be run one after another."""
+"""Every measurement of an accelerator, as steps to run one after another."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["steps"]
 
 
 def steps(accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None) -> list[Step]:
-    """The steps in order; none has run yet.
+    """Return the steps in order; none has run yet.
 
-    `ranks`: how many take part in the collectives, by default one for each device and at least two; with 1
-    they are left out, and say so. Running a step raises nothing: what fails is in its measurements.
+    `ranks`: how many ranks take part in the collectives; `None` means one for each device, and at least two.
+    With 1 the collectives are skipped, with a reason. Running a step raises nothing: its measurements hold
+    the errors.
     """
     return [
         *copies(accelerator, effort),

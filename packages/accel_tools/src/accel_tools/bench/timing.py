@@ -1,4 +1,4 @@
-"""Repeats of a call by the host's clock, the device waited for before and after each."""
+"""Time repeats of a call by the host's clock; the host waits for the device before and after each repeat."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Samples(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Seconds a call."""
+        """Return the median time of one call, in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def spread(self) -> float:
-        """The interquartile range as a share of the median; 0 of a single repeat."""
+        """Return the interquartile range as a share of the median; 0 for a single repeat."""
         if len(self.seconds) < 2:
             return 0.0
         lower, _, upper = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -44,10 +44,10 @@ class Samples(NamedTuple):
 
 
 def sampled(call: Callable[[], object], wait: Callable[[], object], effort: Effort) -> Samples:
-    """Time `call`, with `wait` for what it has queued, as often as `effort` allows.
+    """Time `call`, with `wait` for the work that it queues, as often as `effort` allows.
 
-    The host's clock around `synchronize()`: it serves every device alike, and a repeat is long enough for
-    the waiting itself not to count.
+    It uses the host's clock around `synchronize()`, which works on every device. A repeat is so long that the
+    waiting itself does not matter.
     """
     tried = quickest(call, wait, effort)
     calls = min(_MOST_CALLS, max(1, round(effort.span / tried.seconds)))
@@ -74,9 +74,9 @@ class Tried(NamedTuple):
 
 
 def quickest(call: Callable[[], object], wait: Callable[[], object], effort: Effort) -> Tried:
-    """A call to warm up, then a few that are timed, of which the fastest says how long one takes.
+    """Call once to warm up, then time a few calls, and return the result of the fastest.
 
-    Where others want the cores too, one call may wait for them a hundred times as long as it works.
+    If other processes use the cores, a single call may take a hundred times as long as its work.
     """
     _timed(call, wait, 1)  # allocations, first touches, kernels that are compiled or looked up
     seconds = [_timed(call, wait, 1)]
@@ -97,7 +97,7 @@ def _timed(call: Callable[[], object], wait: Callable[[], object], calls: int) -
 def measured(
     name: str, title: str, unit: str, samples: Samples, work: float, size: str, note: str = ""
 ) -> Measurement:
-    """The record of timed calls, each of which did `work` in bytes or operations (a time: 1)."""
+    """Return the record of timed calls; each did `work` bytes or operations (1 for a time)."""
     values = [work / s if unit != "s" else s for s in (samples.median, min(samples.seconds))]
     return Measurement(
         name=name, title=title, unit=unit, outcome=Outcome.MEASURED, value=values[0], best=values[1],
@@ -107,12 +107,12 @@ def measured(
 
 
 def wrong(measurement: Measurement, reason: str) -> Measurement:
-    """The record without its value: how fast a device does what was not asked says nothing."""
+    """Return the record without its value: the speed of a wrong result is meaningless."""
     return measurement._replace(outcome=Outcome.WRONG, value=None, best=None, reason=reason)
 
 
 def attempted(name: str, title: str, unit: str, measure: Callable[[], Measurement]) -> Measurement:
-    """Return the result of `measure`; if it raises, a record that says why there is no value.
+    """Return the result of `measure`; if it raises, return a record with the reason.
 
     `UnsupportedError` means that the device lacks the feature; any other error is a failure.
     """

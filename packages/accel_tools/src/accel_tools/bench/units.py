@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Format figures for people."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ _PREFIXES = (
 
 
 def scaled(value: float, unit: str) -> str:
-    """`"21.3 GB/s"`, `"1.4 us"`: three digits and a power of 1000, at most 12 characters."""
+    """Return a value as text of at most 12 characters: `"21.3 GB/s"`, `"1.4 us"`.
+
+    It has three digits and a prefix for a power of 1000.
+    """
     size, prefix = next((pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), _PREFIXES[-1])
     digits = value / size
     return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f} {prefix}{unit}"
 
 
 def in_words(measurement: Measurement) -> str:
-    """The value; a dash where there is none."""
+    """Return the value as text; a dash if it is missing."""
     return "-" if measurement.value is None else scaled(measurement.value, measurement.unit)

@@ -1,1 +1,1 @@
-"""Parts that the commands of accel-tools share: options, and output besides the terminal's."""
+"""Parts that the commands of accel-tools share: options, and output in other places than the terminal."""

@@ -1,4 +1,4 @@
-"""Output of `accel doctor` for others, redacted: `--issue`, `--bundle FILE` and `--html FILE`."""
+"""Redacted output of `accel doctor` for other people: `--issue`, `--bundle FILE` and `--html FILE`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Outlets(NamedTuple):
-    """Outputs of a visit besides the terminal."""
+    """Destinations of the output of a visit, other than the terminal."""
 
     issue: bool
     bundle: str | None
@@ -30,14 +30,14 @@ class Outlets(NamedTuple):
     force: bool
 
     def check(self, *, as_json: bool) -> None:
-        """Raise `click.UsageError` for options that do not go together."""
+        """Raise `click.UsageError` for options that exclude each other."""
         if self.issue and as_json:
-            raise click.UsageError("--issue and --json are two forms of stdout: give one of them.")
+            raise click.UsageError("--issue and --json both write to stdout: give one of them.")
         if self.bundle is not None and self.bundle == self.html:
-            raise click.UsageError(f"--bundle and --html are two files, and both are {self.html}.")
+            raise click.UsageError(f"--bundle and --html are two files, and both name {self.html}.")
 
     def log(self) -> contextlib.AbstractContextManager[list[str]]:
-        """Records the log, where it is to go into a bundle."""
+        """Return a context manager that records the log if a bundle needs it."""
         if self.bundle is None:
             return contextlib.nullcontext([])
         from accel_tools.doctor.bundle import recorded
@@ -47,10 +47,10 @@ class Outlets(NamedTuple):
     def write(
         self, visit: Visit, report: Report, log: list[str], in_terminal: Callable[[Report], list[page.Part]]
     ) -> str:
-        """Write the files; gives the Markdown for stdout, empty where none is asked for.
+        """Write the files of `--bundle` and `--html`, and return the Markdown of `--issue` (else empty).
 
-        `in_terminal` gives the report as the terminal shows it. Raises `click.ClickException` for a file that
-        is there already, or cannot be written.
+        `in_terminal(report)` returns the parts that the terminal shows; the HTML page has the same. Raises
+        `click.ClickException` for a file that exists already without `--force`, or cannot be written.
         """
         if not (self.issue or self.bundle or self.html):
             return ""
@@ -80,7 +80,9 @@ class Outlets(NamedTuple):
             ) from None
         except OSError as error:
             raise click.ClickException(f"{option} {path}: it cannot be written: {error.strerror}") from None
-        click.echo(f"{path} is written. It names no person, host or folder; look into it before you send it.")
+        click.echo(
+            f"{path} is written. Names of people, hosts and folders were removed; check it before sending."
+        )
 
 
 def _html(parts: list[page.Part], columns: int = _HTML_COLUMNS) -> str:
@@ -102,7 +104,7 @@ def _besides(made: Outgoing) -> list[page.Part]:
     parts += [page.heading("Versions"), page.facts(made.versions.items())]
     if made.variables:
         parts += [page.heading("Environment variables"), page.facts(made.variables.items())]
-    foot = "Names of people, hosts and folders, and the values of other variables, were taken out."
+    foot = "Names of people, hosts and folders, and the values of other variables, were removed."
     return [*parts, page.paragraph(), page.paragraph((foot, "dim"))]
 
 
@@ -117,7 +119,7 @@ def _row(ranked: Ranked) -> list[tuple[str, str]]:
 
 
 def outlets(command: F) -> F:
-    """`--issue`, `--bundle`, `--html` and `--force`; the command gets `outlets`."""
+    """Add `--issue`, `--bundle`, `--html` and `--force`; the command gets them as `outlets`."""
 
     @functools.wraps(command)
     def gathered(
@@ -127,13 +129,13 @@ def outlets(command: F) -> F:
 
     made: Any = gathered
     for option in (
-        click.option("--force", is_flag=True, help="Replace FILE where it exists."),
+        click.option("--force", is_flag=True, help="Replace FILE if it exists."),
         click.option(
-            "--html", "html_file", metavar="FILE", type=click.Path(), help="Write it as a page, redacted."
+            "--html", "html_file", metavar="FILE", type=click.Path(), help="Write an HTML page, redacted."
         ),
         click.option(
             "--bundle", "bundle_file", metavar="FILE", type=click.Path(),
-            help="Write a zip to send: the report, what is installed, the log; redacted.",
+            help="Write a zip to send: report, installed packages and log, redacted.",
         ),
         click.option("--issue", is_flag=True, help="Print Markdown for a bug report, redacted."),
     ):  # fmt: skip

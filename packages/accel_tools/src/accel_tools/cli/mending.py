@@ -1,4 +1,4 @@
-"""`accel doctor --fix` and `--list`: what plugins' checks would mend, and what is looked into at all."""
+"""`accel doctor --fix` and `--list`: run the fixes of plugins' checks, and list topics and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Mending(NamedTuple):
-    """Options of `--fix`: whether to fix, to show only, to ask before each, or to list the fixes."""
+    """Options of `--fix`: whether to fix, only show, ask before each fix, or list the fixes."""
 
     fix: bool
     dry_run: bool
@@ -27,20 +27,20 @@ class Mending(NamedTuple):
     listing: bool
 
     def check(self, *, as_json: bool) -> None:
-        """Raise `click.UsageError` where nobody could be asked, or options mean nothing."""
+        """Raise `click.UsageError` if nobody could be asked, or if an option has no effect."""
         if (self.dry_run or self.yes) and not self.fix:
             option = "--dry-run" if self.dry_run else "--yes"
             raise click.UsageError(f"{option} says how to fix: give it with --fix.")
         if self.fix and as_json:
-            raise click.UsageError("--fix asks questions in words: give it without --json.")
+            raise click.UsageError("--fix asks questions on the terminal: give it without --json.")
         if self.fix and not (self.dry_run or self.yes or sys.stdin.isatty()):
             raise click.UsageError(
-                "--fix asks before each fix, and stdin is not a terminal: give --yes to do them all, or "
+                "--fix asks before each fix, but stdin is not a terminal: give --yes to run all fixes, or "
                 "--dry-run to see what they would do."
             )
 
     def offer(self, visit: Visit, report: Report) -> Report:
-        """Ask for each fix, apply it and tell what came of it; the report as it is now."""
+        """Ask before each fix, apply it and print the result; return the report after the fixes."""
         found = [*checks.run(visit)]
         left = []
         for checked in found:
@@ -64,7 +64,7 @@ class Mending(NamedTuple):
 
 
 def options(command: F) -> F:
-    """`--fix`, `--dry-run`, `--yes` and `--list`; the command gets `mend`."""
+    """Add `--fix`, `--dry-run`, `--yes` and `--list`; the command gets them as `mend`."""
 
     @functools.wraps(command)
     def gathered(*args: Any, fix: bool, dry_run: bool, yes: bool, listing: bool, **more: Any) -> Any:
@@ -72,9 +72,9 @@ def options(command: F) -> F:
 
     made: Any = gathered
     for name, text in (
-        (("--list", "listing"), "Only list the topics, and the checks with the plugins that bring them."),
+        (("--list", "listing"), "Only list the topics, and the plugins' checks."),
         (("--yes",), "With --fix: ask nothing."),
-        (("--dry-run",), "With --fix: only say what would be done."),
+        (("--dry-run",), "With --fix: only print what would be done."),
         (("--fix",), "Run the fixes that plugins' checks offer, asking before each; installs nothing."),
     ):
         made = click.option(*name, is_flag=True, help=text)(made)
@@ -82,7 +82,7 @@ def options(command: F) -> F:
 
 
 def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json: bool) -> None:
-    """Write what a visit looks into: the topics, and the plugins' checks."""
+    """Write what a visit examines: the topics, and the plugins' checks."""
     found = checks.listed(visit)
     if as_json:
         listed = [

@@ -1,4 +1,4 @@
-"""Progress line on stderr, if that is a terminal: the present work, and how far it has come."""
+"""A progress line on stderr, if that is a terminal: the current work, and how much is done."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """The line is drawn between measurements only: a thread that drew it would be measured too.
+    """A progress line, drawn only between measurements: a thread that draws would be measured too.
 
-    Nothing is written to a pipe, a file or a terminal that cannot go back to the start of a line
-    (`TERM=dumb`). Leaving the block wipes the line.
+    Nothing is written to a pipe, a file or a terminal that cannot return to the start of a line
+    (`TERM=dumb`). Leaving the block erases the line.
     """
 
     def __init__(self, total: int) -> None:
@@ -32,7 +32,7 @@ class Progress:
         self._draw("")
 
     def show(self, what: str) -> None:
-        """`what` begins, and all before it is done."""
+        """Show that `what` begins, and that everything before it is done."""
         self._done += 1
         self._draw(f"{what}, {self._done} of {self._total} ...")
 

@@ -1,4 +1,4 @@
-"""The commands of `accel` that look into a machine."""
+"""The commands of `accel` that examine a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SUMMARIES", "remarks"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
-    "doctor": "Say what is wrong here, or with each NAME, and what to do.",
+    "doctor": "Report what is wrong here, or with each NAME, and how to correct it.",
     "facts": "Print what each backend, or NAME, declares, as JSON.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "setup": "Print the command that installs the right torch here.",
@@ -22,7 +22,7 @@ SUMMARIES = {
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """For `accel list` and `accel why`: the packages that bring a device and announce it to nobody."""
+    """Yield remarks for `accel list` and `accel why` on packages with a device that is not registered."""
     from accel_tools.doctor import unannounced  # here, as `accel --help` has no need of it
 
     modules = [
@@ -32,5 +32,5 @@ def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     for package in unannounced.found({module.strip().partition(".")[0] for module in modules}):
         yield (
             f"{package.distribution} {package.version} registers a device with torch when it is imported, "
-            f"and neither torch nor a plugin knows of it: accel --import {package.module} list"
+            f"but neither torch nor a plugin imports it. To try it: accel --import {package.module} list"
         )

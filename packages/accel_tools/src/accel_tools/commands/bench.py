@@ -1,4 +1,4 @@
-"""`accel bench`: how fast an accelerator copies, multiplies, launches and communicates."""
+"""`accel bench`: measure how fast an accelerator copies, multiplies, launches and communicates."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
         raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
     if kind != ".txt" and find_spec("matplotlib") is None:
         raise click.BadParameter(
-            f"{shown}: matplotlib, which draws it, is not installed. Give a name that ends in .txt for bars "
+            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars "
             "as text, or: pip install 'accel-tools[plot]'"
         )
     existed = value.exists()
@@ -71,16 +71,14 @@ def _path(name: str, metavar: str, callback: Callable[..., Any], words: str) -> 
 
 @click.command("bench")
 @options.backend_name
-@click.option(
-    "--quick", is_flag=True, help="Fewer repeats of smaller sizes: seconds instead of a quarter minute."
-)
+@click.option("--quick", is_flag=True, help="Fewer repeats and smaller sizes: takes seconds instead of 15 s.")
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
     metavar="N",
     help="Ranks in the collectives [default: one for each device, at least 2]; 1 leaves them out.",
 )
-@_path("compare", "OLD.json", _earlier, "Compare with an earlier run's --json.")
+@_path("compare", "OLD.json", _earlier, "Compare with the --json output of an earlier run.")
 @_path("plot", "FILE", _picture, "Draw the figures: .svg or .png (needs matplotlib), or .txt.")
 @options.probe_timeout
 @options.as_json
@@ -98,9 +96,9 @@ def command(
 ) -> None:
     """Measure how fast the chosen accelerator, or NAME, is.
 
-    Copies between host and device and on it, matrix products by data type, launches, and collectives
-    between ranks on this host. What is computed is checked too. Takes a quarter of a minute, and wants the
-    machine for itself. The exit status is 1 where something failed or came out wrong.
+    Copies between host and device and on the device, matrix products by data type, launches, and collectives
+    between ranks on this host. The results are checked for correctness too. Takes about 15 seconds; run
+    nothing else in the meantime. Exit status: 1 if a measurement failed or a result was wrong, else 0.
     """
     with answering(as_json=as_json) as output:
         run = _measure(options.read_settings(timeout), name, ranks, quick=quick)
@@ -126,7 +124,7 @@ def _measure(settings: Settings, name: Pin | None, ranks: int | None, *, quick: 
 
 
 def measured_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: the document of a run."""
+    """In the child: return the document of a run."""
     start, began = time.perf_counter(), document.started()
     accelerator = chosen.accelerator
     step("device_properties()")
@@ -227,7 +225,7 @@ def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     return (
         [*parts, page.table(_CHANGES, rows)]
         if rows
-        else [*parts, page.paragraph(("No measurement is in both.", ""))]
+        else [*parts, page.paragraph(("The two runs have no measurement in common.", ""))]
     )
 
 
@@ -239,5 +237,5 @@ def _change(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
         (in_words(now._replace(value=change["before"])), ""),
         (in_words(now), ""),
         (f"{change['ratio']:.2f} {verdict}".strip(), style),
-        ("" if change["same_size"] else f"of another size: {now.size} now", "dim"),
+        ("" if change["same_size"] else f"different size: {now.size} now", "dim"),
     ]

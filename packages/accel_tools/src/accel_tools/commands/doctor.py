@@ -1,4 +1,4 @@
-"""`accel doctor`: what is wrong with the accelerators here, and the next command for each of it."""
+"""`accel doctor`: report what is wrong with the accelerators here, and the next command for each fault."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 @click.command("doctor")
 @options.backend_names
-@click.option("--all", "everything", is_flag=True, help="All findings, and what was seen.")
+@click.option("--all", "everything", is_flag=True, help="Show all findings and observations.")
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
-    help=f"Only this one; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+    help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
 )
 @options.probe_timeout
 @options.as_json
@@ -48,11 +48,11 @@ def command(
     outlets: handing_on.Outlets,
     mend: mending.Mending,
 ) -> None:
-    """Say what is wrong here, or with each NAME, and what to do.
+    """Report what is wrong here, or with each NAME, and how to correct it.
 
-    Everything runs in child processes, side by side. Exit status: 0 = healthy (missing devices or vendor
-    packages don't count), 1 = warnings or errors, 2 = bad usage. An error is: no backend works, a pinned
-    backend or a present device does not, or torch cannot be imported.
+    All topics run in child processes, in parallel. Exit status: 0 = healthy (missing devices or vendor
+    packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
+    backend does not work; a present device does not work; torch cannot be imported.
     """
     outlets.check(as_json=as_json)
     mend.check(as_json=as_json)
@@ -88,7 +88,7 @@ def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Pa
         shown = [_once(f, told) for f in topic.findings if everything or f.level is not Level.OK]
         parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
     if not everything:
-        parts += [page.paragraph(), page.paragraph(("`accel doctor --all` says all that was seen.", "dim"))]
+        parts += [page.paragraph(), page.paragraph(("All observations: `accel doctor --all`.", "dim"))]
     return parts
 
 
@@ -116,7 +116,7 @@ def _topic(
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
     parts: list[page.Part] = [page.marked(mark(topic.level), (topic.title, "bold"), (took, "dim"))]
     if topic.failed:
-        failed = f"this could not be looked into: {text.clean(topic.failed)}"
+        failed = f"this could not be examined: {text.clean(topic.failed)}"
         parts.append(page.marked(mark(Level.WARNING), (failed, ""), indent=2))
     for finding in findings:
         parts.append(page.marked(mark(finding.level), *_in_words(finding), indent=2))

@@ -1,4 +1,4 @@
-"""`accel facts`: the declarations as JSON, for schedulers, images and scripts."""
+"""`accel facts`: print the backends' declarations as JSON, for schedulers, images and scripts."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def command(
 ) -> None:
     """Print what each backend, or NAME, declares, as JSON.
 
-    Variables for visible devices, device nodes, PCI ids, resource names, communication and compile
-    backends: each field of the declarations, from installed plugins and without torch. The exit status is 1
-    where a plugin fails.
+    Each field of the declarations: variables for visible devices, device nodes, PCI ids, resource names,
+    communication and compile backends, and more. It reads installed plugins, and does not need torch. The
+    exit status is 1 if a plugin fails.
     """
     with answering(as_json=True) as output:
         if schema:

@@ -1,4 +1,4 @@
-"""`accel info`: what an accelerator is and can do."""
+"""`accel info`: show what an accelerator is and can do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IN_WORDS = {
     "is_bf16_native": "native bf16",
     "is_fp16_supported": "fp16",
     "is_synchronized_device": "synchronous execution",
-    "use_host_timers": "timing by the host's clock",
+    "use_host_timers": "timing with the host's clock",
     "resolves_data_dependency": "implicit stream ordering",
     "handles_memory_backpressure": "waiting for free memory",
     "supports_nvtx_domain": "NVTX domains",
@@ -61,7 +61,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
-    operators. Needs torch; a child process imports it and the vendor's package.
+    operators. Needs torch; a child process imports torch and the vendor's package.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)  # judged before torch takes its second to import
@@ -82,7 +82,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
 
 
 def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: the document, all but what torch's autoload spoils."""
+    """In the child: return the document, except for the effects of torch's autoload."""
     document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
     how = chosen.how.value if chosen.how else None
     return {**document, "how": how, "autoload": list(chosen.autoload)}
@@ -124,7 +124,8 @@ def _checked(answer: T, kinds: tuple[type, ...]) -> T:
     if isinstance(answer, DeviceProperties):
         for name, fact in answer.to_dict().items():
             if fact is not None and not isinstance(fact, _FACTS.get(name, str)):
-                raise TypeError(f"its {name} is {shown(fact)} ({type(fact).__name__})")
+                expected = _FACTS.get(name, str).__name__
+                raise TypeError(f"{name} is {shown(fact)} ({type(fact).__name__}), expected {expected}")
     return answer
 
 
@@ -310,7 +311,7 @@ def _yes(answer: bool | None, no: str = "no") -> str:
 
 def _ids(ids: list[int | str] | None) -> str:
     if ids is None:
-        return "not set: all"
+        return "not set: all devices"
     return f"now {','.join(map(str, ids))}" if ids else "now none"
 
 

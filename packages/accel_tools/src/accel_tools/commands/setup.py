@@ -1,4 +1,4 @@
-"""`accel setup`: the command that installs the right torch, vendor package and plugin on a machine."""
+"""`accel setup`: print the command that installs the right torch, vendor package and plugin."""
 
 from __future__ import annotations
 
@@ -69,16 +69,19 @@ def _name(value: str) -> str:
 @click.option(
     "--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]"
 )
-@click.option("--python", callback=_version, metavar="X.Y", help="Another Python than this one.")
-@click.option("--torch", callback=_version, metavar="X.Y.Z", help="This version of torch.")
+@click.option("--python", callback=_version, metavar="X.Y", help="Version of Python, if not this one.")
+@click.option("--torch", callback=_version, metavar="X.Y.Z", help="Version of torch to install.")
 @click.option(
-    "--machine", "file", metavar="FILE", help="Another machine: a bundle, or a tree of /sys and /dev."
+    "--machine",
+    "file",
+    metavar="FILE",
+    help="Plan for another machine: a bundle, or a copy of its /sys and /dev.",
 )
 @click.option(
-    "--driver", callback=_version, metavar="VERSION", help="This version of NVIDIA's driver, here or not."
+    "--driver", callback=_version, metavar="VERSION", help="Version of NVIDIA's driver to plan for."
 )
 @click.option(
-    "--toolkit", callback=_version, metavar="VERSION", help="This version of CUDA, ROCm or CANN, here or not."
+    "--toolkit", callback=_version, metavar="VERSION", help="Version of CUDA, ROCm or CANN to plan for."
 )
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
 @click.option("--yes", is_flag=True, help="With --run: do not ask.")
@@ -100,11 +103,11 @@ def command(
 ) -> None:
     """Print the command that installs the right torch here.
 
-    For the best accelerator of this machine, or for NAME, a backend or `rocm`. Give --driver or --toolkit for
-    hardware that is on another machine: what you give is believed. It reads /sys, /dev and the files of
-    drivers and toolkits, and asks nvidia-smi on Windows and in WSL2; it imports no torch, and installs
-    nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a command, 1
-    without one.
+    The command is for the best accelerator of this machine, or for NAME, a backend or `rocm`. For hardware on
+    another machine, give --driver or --toolkit; these versions are not checked. It reads /sys, /dev and the
+    files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. It does not import torch, and
+    installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a
+    command, 1 without one.
     """
     _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
     name = _name(name)
@@ -129,9 +132,9 @@ def command(
 
 def _check(*, run: bool, yes: bool, form: str | None, file: str | None, python: str, as_json: bool) -> None:
     if yes and not run:
-        raise click.UsageError("--yes goes with --run.")
+        raise click.UsageError("--yes needs --run.")
     if run and as_json:
-        raise click.UsageError("--run prints what the installer prints: leave out --json.")
+        raise click.UsageError("--run prints the installer's output: leave out --json.")
     if run and (file or python):
         raise click.UsageError(
             "--run installs for this Python on this machine: leave out --machine and --python."
@@ -148,17 +151,17 @@ def _check_given(name: str, driver: str, toolkit: str) -> None:
     if driver and name != "cuda":
         raise click.UsageError(f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}.")
     if driver and float(driver.split(".", maxsplit=1)[0]) < _FIRST_DRIVER:
-        what = f"--driver: {driver!r} is no version of NVIDIA's driver, expected one such as 570.86."
+        what = f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such as 570.86."
         raise click.UsageError(f"{what} Did you mean --toolkit {driver}?")
     if not toolkit:
         return
     known = toolkits()
     if name not in known:
         named = ", ".join(f"{label} ({key})" for key, label in known.items())
-        raise click.UsageError(f"--toolkit: no toolkit decides what {name} needs; it is for {named}.")
+        raise click.UsageError(f"--toolkit has no effect on {name}; it is for {named}.")
     major = parsed_version(toolkit)
     if name == "cuda" and major and major.major >= _FIRST_DRIVER:
-        what = f"--toolkit: {toolkit!r} is no version of CUDA, expected one such as 12.8."
+        what = f"--toolkit: {toolkit!r} is not a version of CUDA, expected one such as 12.8."
         raise click.UsageError(f"{what} Did you mean --driver {toolkit}?")
     if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
         such = "12.8" if name == "cuda" else "6.4"

@@ -1,5 +1,5 @@
-"""`accel doctor`: what is wrong with the accelerators of this machine, and what to do.
+"""`accel doctor`: report what is wrong with the accelerators of this machine, and how to correct it.
 
-Topics look at one matter each (`topics/`), side by side and each on its own: one that fails says so and
-the others go on. `run.py` makes them a report; the command shows it.
+Each topic (`topics/`) examines one matter. Topics run in parallel and independently: if one fails, its report
+says so and the others continue. `run.py` makes a report of them, and the command prints it.
 """

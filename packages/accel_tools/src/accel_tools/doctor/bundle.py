@@ -1,4 +1,4 @@
-"""A visit as one file to send: a zip with the report, what is installed and the log, all of it redacted."""
+"""A visit as one file to send: a zip with the report, the installed packages and the log, all redacted."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MOST_LINES = 20_000
 
 
 def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> bytes:
-    """The zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, `machine.json`.
+    """Return the zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, `machine.json`.
 
-    The same visit gives the same bytes: no time of day and no owner is in it.
+    The same visit gives the same bytes: the file holds no time of day and no owner.
     """
     files = {
         "report.json": json.dumps({"schema": 1, **outgoing.to_dict()}, indent=2),
@@ -47,10 +47,10 @@ def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> byte
 
 
 def write(path: str, data: bytes, *, force: bool) -> None:
-    """Write a file as a whole or not at all; readable by its owner only.
+    """Write a file that only its owner can read, either completely or not at all.
 
-    Raises `FileExistsError` where something is there already and `force` is not given, and `OSError` where
-    it cannot be written: nothing is left behind then.
+    Raises `FileExistsError` if the path exists and `force` is not given, and `OSError` if it cannot be
+    written; then nothing is left behind.
     """
     target = Path(path)
     if not force and os.path.lexists(target):
@@ -83,7 +83,7 @@ def _link(made: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[str]]:
-    """Keep the lines of the log, of this process and its children, within the block."""
+    """Return a context manager that records the log lines of this process and its children."""
     lines: list[str] = []
     with logged_by(_Keeper(lines)):
         yield lines

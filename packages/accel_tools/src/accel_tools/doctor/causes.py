@@ -1,7 +1,7 @@
-"""One cause, one finding, one remedy: what several topics found of one thing becomes the first one's.
+"""Merge findings of several topics that have one cause, so that each cause has one finding and one remedy.
 
-A vendor's package that cannot be loaded is seen by its backend's probe, by torch's autoload and by its
-plugin's own checks, each with a remedy of its own.
+If a vendor's package cannot be loaded, its backend's probe, torch's autoload and its plugin's own checks all
+report it, each with a remedy of its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["by_cause"]
 
 
 def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
-    """The topics, with each finding that has an earlier one's cause or remedy merged into that one.
+    """Return the topics; a finding with the cause or remedy of an earlier finding is merged into that one.
 
-    What it said stands in the facts.
+    The text of the merged finding is kept in the facts.
     """
     wrong = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
     merged: dict[int, Finding | None] = {}

@@ -1,4 +1,4 @@
-"""Facts about a backend's device, driver and toolkit on this machine, from files and variables alone."""
+"""Facts about a backend's device, driver and toolkit on this machine, read from files and variables only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_FOLDERS = 3000
 def hardware_facts(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
-    """Names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
+    """Yield names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
     if host.on_linux():
         nodes = devices.device_nodes((*backend.hardware.nodes, *backend.hardware.shared_nodes), root)
         yield "device nodes", devices.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes)
@@ -63,10 +63,10 @@ def _driver(backend: Backend, root: str) -> str:
 
 
 def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that name the toolkit's folders; `None` for one that is not set.
+    """Return the variables that name the toolkit's folders, with their values; `None` if not set.
 
-    Those of the vendors that are known here, and whatever is set that begins as the backend's variables do,
-    ends as a toolkit's do, and holds a path: `SDAA_ROOT`.
+    These are the variables of vendors that we know. They are also all variables that begin like the backend's
+    variables, end like a toolkit's, and hold a path: `SDAA_ROOT`.
     """
     known = [
         name
@@ -92,7 +92,7 @@ def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def lost_folders(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """The toolkit's variables that name what is not there."""
+    """Return the toolkit's variables that name a missing folder."""
     named = toolkit(backend, environ).items()
     return {name: value for name, value in named if value is not None and not _all_there(value)}
 
@@ -102,9 +102,9 @@ def _all_there(value: str) -> bool:
 
 
 def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -> dict[str, str]:
-    """Folders in which libraries of these names lie, though the loader does not look there.
+    """Return folders with libraries of these names in which the loader does not look.
 
-    Sought below `folders`, which the toolkit's variables name, and where toolkits are usually installed.
+    It searches below `folders`, which the toolkit's variables name, and where toolkits are usually installed.
     """
     wanted, found, left = set(names), dict[str, str](), _MOST_FOLDERS
     waiting = [(folder, 0) for folder in folders if folder.startswith("/")]

@@ -1,8 +1,8 @@
-"""Changes that an import makes to the process, beyond its own modules.
+"""Changes that an import makes to the process, apart from its own modules.
 
-Functions of torch and of Python that are replaced, signal handlers and hooks, environment, locale, umask,
-folder, threads and processes: taken before, compared after. In a child process only: whoever takes it keeps
-what it saw alive, and reading the umask sets it for a moment.
+It compares, before and after: functions of torch and of Python, signal handlers and hooks, environment,
+locale, umask, working folder, threads and processes. Use it only in a child process: a footprint keeps
+objects alive, and reading the umask changes it for a moment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOOKS = ("sys.excepthook", "sys.displayhook", "sys.unraisablehook", "threading.
 
 
 class Change(NamedTuple):
-    """One thing that is not as it was."""
+    """One difference between two footprints."""
 
     #: `"function"`, `"signal"`, `"hook"`, `"environment"`, `"locale"`, `"umask"`, `"folder"`, `"thread"` or
     #: `"process"`.
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The change as a clause: `"replaces torch.gather"`."""
+        """Return the change as a clause: `"replaces torch.gather"`."""
         return _WORDS[self.kind].format(self.name, self.to)
 
 
@@ -63,14 +63,14 @@ _WORDS = {
 
 
 class Footprint(NamedTuple):
-    """How the process is now."""
+    """The state of the process now."""
 
     functions: Mapping[str, Mapping[str, object]]
     values: Mapping[str, Mapping[str, object]]
 
 
 def footprint() -> Footprint:
-    """Everything that `changes` compares. Of torch, what is imported."""
+    """Return everything that `changes` compares; for torch, only modules that are imported."""
     return Footprint(dict(_spaces()), {kind: dict(pairs) for kind, pairs in _values()})
 
 
@@ -129,10 +129,10 @@ def _children() -> Iterator[str]:
 
 
 def changes(before: Footprint) -> list[Change]:
-    """List what has changed since `before`, in the order of the kinds, and by name.
+    """List the differences from `before` to now, sorted by kind and then by name.
 
-    A function counts where the new one comes from another package: torch and Python replace some of their
-    own while more of them is imported.
+    A replaced function is listed only if its new version comes from another package than the old one: torch
+    and Python replace functions of their own during further imports.
     """
     after = footprint()
     # One function stands in several namespaces, torch.gather also in torch._C: the shortest name tells it.

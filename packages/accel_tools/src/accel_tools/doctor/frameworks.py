@@ -1,4 +1,4 @@
-"""The device that a framework would choose here: asked of the framework itself, in a child process."""
+"""Ask a framework, in a child process, which device it would choose here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FRAMEWORKS", "Framework", "ask"]
 
 
 class Framework(NamedTuple):
-    """One framework: its question, and how to make it choose ours."""
+    """A framework: how to ask it for its device, and how to make it use ours."""
 
     name: str
     #: The distributions that must be installed; its version is that of the first.
@@ -29,14 +29,14 @@ class Framework(NamedTuple):
     from_theirs: Mapping[str, str] = {}
 
     def step(self, ours: str, theirs: str) -> str:
-        """Return what makes it choose `ours` in the place of `theirs`."""
+        """Return the step that makes the framework choose `ours` instead of `theirs`."""
         if theirs in self.from_theirs:
             return self.from_theirs[theirs].format(ours)
         return self.to_cpu if ours == "cpu" and self.to_cpu else self.to_ours.format(ours.partition(".")[0])
 
 
 def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: ask the framework of that name, as a program that no launcher has started."""
+    """In the child: return the device that the framework named in `job` chooses without a launcher."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     [framework] = [framework for framework in FRAMEWORKS if framework.name == job["framework"]]

@@ -64,19 +64,19 @@ _LEAST = 4
 
 
 def may_be_told(name: str, value: str) -> bool:
-    """Whether a bug report may hold the value of the environment variable `name`."""
+    """Return whether a bug report may show the value of the environment variable `name`."""
     if name.endswith("_VERSION"):
         return _VERSION.fullmatch(value) is not None
     return _TOLD_NAMES.match(name) is not None
 
 
 def matters(name: str) -> bool:
-    """Whether a bug report says of the environment variable `name` at all that it is set."""
+    """Return whether a bug report may show that the environment variable `name` is set."""
     return name.startswith(_MATTER) or _TOLD_NAMES.match(name) is not None
 
 
 def is_public(host: str) -> bool:
-    """Whether a host is one that everybody knows."""
+    """Return whether a host is a well-known public one."""
     return any(host == known or host.endswith(f".{known}") for known in _PUBLIC_HOSTS)
 
 
@@ -93,7 +93,7 @@ class Identity(NamedTuple):
 
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> Identity:
-        """Read the identity of this process and its user; no name is looked up in a network."""
+        """Return the identity of this process and its user, without any network lookup."""
         folders = dict.fromkeys(_installed(), ENVIRONMENT)
         with contextlib.suppress(OSError):
             folders.setdefault(os.getcwd(), PATH)  # noqa: PTH109 - it may be deleted

@@ -1,4 +1,4 @@
-"""Work that topics leave to child processes, in a module of its own so that a child imports little."""
+"""Functions that topics run in child processes, in a module of their own so that a child imports little."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["architectures", "import_vendor", "try_acts"]
 
 
 def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
-    """Do what each of the acts would do, an entry point or lines of a file; how it fails, by its number."""
+    """Run each act, an entry point or lines of a file; return the error of each that fails, by its number."""
     wrong: dict[int, str] = {}
     for index, act in enumerate(job["jobs"]):
         stage(json.dumps([act["what"], index, wrong]))
@@ -32,7 +32,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
 
 
 def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """Import torch, then the vendor's package; what the latter changed, also where its import fails."""
+    """Import torch, then the vendor's package; return what the package changed, even if its import fails."""
     from importlib import import_module
 
     from accel_tools.doctor.footprint import changes, footprint
@@ -47,7 +47,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
 
 
 def architectures(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
-    """List the architectures that torch has code for, and the GPUs with their compute capability."""
+    """Return the architectures that torch has code for, and the GPUs with their compute capability."""
     stage("import of torch")
     torch = import_torch()
     stage("torch.cuda")

@@ -1,6 +1,6 @@
-"""A vendor's package as it is installed: its folder, and the distribution that brings it.
+"""A vendor's installed package: its folder, and the distribution that it belongs to.
 
-Read from files: nothing of it is imported or loaded.
+It is read from files; the package is not imported or loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["VendorPackage", "vendor_package"]
 
 
 class VendorPackage(NamedTuple):
-    """One installed package, and the distribution that it belongs to, where that is known."""
+    """An installed package, and the distribution that it belongs to, if known."""
 
     #: What is imported: `"habana_frameworks.torch"`.
     module: str
@@ -34,7 +34,7 @@ class VendorPackage(NamedTuple):
 
 
 def vendor_package(module: str) -> VendorPackage | None:
-    """Return what is installed under that name; `None` where that is nothing, or no package."""
+    """Return the package installed under that name; `None` if it is missing, or is not a package."""
     folder = next(iter(package_folders(module)), "")
     if not folder:
         return None

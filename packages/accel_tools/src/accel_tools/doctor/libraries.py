@@ -1,4 +1,4 @@
-"""Libraries that a vendor's extension modules need and would not get, from ELF headers; nothing is loaded.
+"""Find libraries that a vendor's extension modules need but would not get, from ELF headers, loading nothing.
 
 pyelftools reads the headers; it comes with `accel-tools[doctor]`. Folders are searched in the order of
 https://man7.org/linux/man-pages/man8/ld.so.8.html. Linux only.
@@ -29,7 +29,7 @@ _WEAK = 2  # VER_FLG_WEAK: a version that is only wished for
 
 
 class Unmet(NamedTuple):
-    """A library that another one needs, and would not get."""
+    """A library that another library needs but would not get."""
 
     #: The name that is needed: `"libhccl.so"`; or the path of a library that cannot be read itself.
     name: str
@@ -40,18 +40,19 @@ class Unmet(NamedTuple):
 
 
 def why_unknown() -> str:
-    """Return why libraries cannot be looked into, with the next step; empty where pyelftools is installed."""
+    """Return why libraries cannot be examined, with the next step; empty if pyelftools is installed."""
     return "" if find_spec("elftools") else "not known without pyelftools: pip install 'accel-tools[doctor]'"
 
 
 def unmet_needs(
     paths: Iterable[str], environ: Mapping[str, str], loaded: Sequence[str] = ()
 ) -> Iterator[Unmet]:
-    """Yield what the libraries `paths`, and those that they need in turn, need and would not get.
+    """Yield the missing dependencies of the libraries `paths`, and of the libraries that these need in turn.
 
-    Each need once for each library that has it, nearest first; none without pyelftools (`why_unknown`).
-    `environ`: where `LD_LIBRARY_PATH` is read. `loaded`: folders of libraries that are loaded before, or by
-    their paths: a name in them is there. A library that cannot be read is reported as one that is needed.
+    Each dependency is yielded once for each library that needs it, nearest first; none without pyelftools
+    (`why_unknown`). `environ`: the variables, for `LD_LIBRARY_PATH`. `loaded`: folders of libraries that are
+    loaded earlier or by their paths; a name in them counts as available. A library that cannot be read is
+    reported as a missing dependency.
     """
     if why_unknown():
         return

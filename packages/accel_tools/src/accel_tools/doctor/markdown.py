@@ -1,6 +1,6 @@
 """A visit as Markdown for a bug report.
 
-Vendors' words stand in fenced blocks alone: there they are neither links, nor mentions, nor markup.
+Texts from vendors appear only in fenced blocks, where they cannot act as links, mentions or markup.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["markdown"]
 
 _FOOT = (
     "Written by `accel doctor --issue`. Names of people, hosts and folders, and the values of other "
-    "variables, were taken out."
+    "variables, were removed."
 )
 
 
 def markdown(outgoing: Outgoing) -> str:
-    """The report as Markdown of GitHub's and GitLab's kind, with a line end at its end."""
+    """Return the report as Markdown for GitHub and GitLab, with a newline at its end."""
     lines = [
         "### accel doctor",
         "",
@@ -48,7 +48,7 @@ def markdown(outgoing: Outgoing) -> str:
 def _topic(topic: Examined) -> Iterator[str]:
     yield f"**{topic.level.mark} {_title(topic.title)}** ({topic.ms / 1e3:.1f} s)"
     wrong = [finding for finding in topic.findings if finding.level is not Level.OK]
-    failed = [f"! this could not be looked into: {clean(topic.failed)}"] if topic.failed else []
+    failed = [f"! this could not be examined: {clean(topic.failed)}"] if topic.failed else []
     if wrong or failed:
         yield ""
         yield from _block([*failed, *(line for finding in wrong for line in _finding(finding))])

@@ -1,6 +1,6 @@
-"""Record of a visit that may leave this machine, redacted: the report, the ranking, versions, variables.
+"""A redacted record of a visit that may leave this machine: the report, the ranking, versions, variables.
 
-`--issue`, `--html` and `--bundle` write this one record, and look at nothing else.
+`--issue`, `--html` and `--bundle` write this record and read nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Outgoing", "Ranked", "distributions", "outgoing"]
 
 
 class Ranked(NamedTuple):
-    """One backend, as the ranking shows it."""
+    """One backend in the ranking."""
 
     name: str
     distribution: str
@@ -47,7 +47,7 @@ class Outgoing(NamedTuple):
     variables: Mapping[str, str]
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it: the report's keys, and these."""
+        """Return the record as plain values, for JSON: the report's keys, and the fields of this record."""
         return {
             **self.report.to_dict(),
             "ranking": [row._asdict() for row in self.ranking],
@@ -57,7 +57,7 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(visit: Visit, report: Report, redactor: Redactor | None = None) -> Outgoing:
-    """The visit without what names people, machines and folders."""
+    """Return the visit without texts that identify people, machines and folders."""
     redactor = redactor or Redactor(Identity.here(visit.environ))
     surveyed = visit.surveyed
     return redactor.of(
@@ -113,7 +113,7 @@ def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
 
 
 def distributions() -> list[str]:
-    """List installed distributions by name, `name==version`; of several, the one that is imported."""
+    """List installed distributions as `name==version`, sorted by name; of duplicates, the imported one."""
     found: dict[str, str] = {}
     for distribution in packages.distributions():
         try:

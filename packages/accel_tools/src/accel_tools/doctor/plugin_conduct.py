@@ -1,6 +1,6 @@
-"""Side effects of a plugin while it is discovered: importing torch, starting a thread, and so on.
+"""Side effects of a plugin during discovery: importing torch, starting a thread, and so on.
 
-Found in a child process, by loading that one plugin as discovery does; no process that chooses comes here.
+A child process loads that one plugin as discovery does. Processes that choose an accelerator do not use this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Misstep", "conduct", "conducts", "observe"]
 
 
 class Misstep(NamedTuple):
-    """One thing that every process pays for which only asks what accelerators there are."""
+    """One side effect, which affects every process that only lists accelerators."""
 
     #: As a clause, the plugin being who: `"starts a thread"`.
     what: str
@@ -33,10 +33,10 @@ class Misstep(NamedTuple):
 
 
 def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
-    """List what that entry point's module, and its `accel_backends`, do too early, in order.
+    """List the side effects of loading that entry point's module and calling `accel_backends`, in order.
 
-    The list is empty for a plugin that ends its process, or takes longer than `timeout` seconds: the
-    verdict on it says so.
+    The list is empty for a plugin that ends its process or takes longer than `timeout` seconds: the verdict
+    on the plugin reports that.
     """
     return _observed([provenance], timeout) or ()
 
@@ -44,7 +44,7 @@ def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
 def conducts(
     provenances: Sequence[Provenance], timeout: float, each: Callable[[Provenance], tuple[Misstep, ...]]
 ) -> dict[Provenance, tuple[Misstep, ...]]:
-    """The same of several: one child loads all of them, and only where something is amiss, `each` follows."""
+    """Return the side effects of several plugins: one child loads all; `each` runs if it finds any."""
     if not provenances or _observed(provenances, timeout) == ():
         return dict.fromkeys(provenances, ())
     return {provenance: each(provenance) for provenance in provenances}
@@ -157,7 +157,7 @@ def _short(file: str) -> str:
 
 
 def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: load the entry points of those names and distributions, and say what they did."""
+    """In the child: load the entry points of those names and distributions, and return their side effects."""
     wanted = [tuple(pair) for pair in job["plugins"]]
     vendors: set[str] = set()
     before = footprint()

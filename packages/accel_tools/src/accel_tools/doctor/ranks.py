@@ -1,10 +1,10 @@
-"""`accel run --doctor`: each rank looks at its machine before its script, and rank 0 tells what differs.
+"""`accel run --doctor`: each rank examines its machine before its script; rank 0 reports the differences.
 
     python -m accel_tools.doctor.ranks OWN...
 
-The worker of a rank starts it in the rank's own environment, in a process of its own, whose end takes the
-store and torch with it. `OWN` are the variables that each rank was given a value of its own. The exit status
-is `REFUSED` where no rank's script may start.
+The worker of each rank starts this in the rank's own environment, in a process of its own, which takes the
+store and torch with it when it ends. `OWN` names the variables that have a different value on each rank. The
+exit status is `REFUSED` if no rank's script may start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LONGEST, _MOST = 500, 400
 
 
 class Looked(NamedTuple):
-    """Observations of one rank."""
+    """The observations of one rank."""
 
     rank: int
     host: str
@@ -59,7 +59,7 @@ class Looked(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Looked:
-        """Read the record that a rank has left, which may be anything."""
+        """Return the record that a rank left in the store; its content is untrusted."""
         try:
             host, facts, problem = json.loads(data)
             texts = {_text(name): _text(value) for name, value in list(facts.items())[:_MOST]}
@@ -69,7 +69,10 @@ class Looked(NamedTuple):
 
 
 def main(own: Sequence[str]) -> int:
-    """Look, meet the other ranks, tell; the exit status. Whatever goes wrong is told, and scripts start."""
+    """Examine this rank, compare with the others, and report; return the exit status.
+
+    An error is reported, and the scripts start.
+    """
     child.end_with_parent(os.getppid())
     try:
         settings = read_settings()
@@ -130,7 +133,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     for topic in examine(visit, topics, max(1.0, end - time.monotonic())):
         facts.update(_facts(topic.name, topic.findings))
         if topic.failed:
-            facts[topic.title] = f"could not be looked into: {topic.failed}"
+            facts[topic.title] = f"could not be examined: {topic.failed}"
     return Looked(me.rank, me.host, facts, problem)
 
 
@@ -181,10 +184,10 @@ def _wait_for_the_end(met: Meeting) -> None:
 
 
 def compared(seen: Sequence[Looked], world_size: int, timeout: float) -> tuple[list[str], bool]:
-    """Lines for people on what differs between the ranks, and whether the scripts must not start.
+    """Return lines for people on the differences between ranks, and whether scripts must not start.
 
-    `seen` is of the ranks that came, in their order. Scripts do not start where a rank can choose no
-    accelerator: they would fail there, and wait for each other elsewhere.
+    `seen` has the ranks that came, in order. Scripts must not start if a rank can choose no accelerator: its
+    script would fail, and the others would wait for it.
     """
     problems = [look for look in seen if look.problem]
     lines = [
@@ -207,7 +210,7 @@ def compared(seen: Sequence[Looked], world_size: int, timeout: float) -> tuple[l
     elif len(seen) > 1:
         lines.append("no other difference between the ranks")
     if problems:
-        lines.append("no script was started; `accel doctor`, on that host, says more")
+        lines.append("no script was started; for details run `accel doctor` on that host")
     return lines, bool(problems)
 
 

@@ -1,4 +1,4 @@
-"""Records of a doctor's visit: findings, in topics, in a report. They are never changed."""
+"""Immutable records of a doctor's visit: findings, in topics, in a report."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Level(str, enum.Enum):
 
     @property
     def mark(self) -> str:
-        """The sign for people: ✓, ! or ✗."""
+        """Return the sign for people: ✓, ! or ✗."""
         return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
 
     @property
     def plain_mark(self) -> str:
-        """The sign in ASCII: +, ! or x."""
+        """Return the sign in ASCII: +, ! or x."""
         return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
 class Finding(NamedTuple):
-    """One thing that a topic says."""
+    """One statement of a topic."""
 
     level: Level
     #: What kind of finding it is, for scripts: `"machine.driver-too-old"`.
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
     facts: Mapping[str, str] = {}
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
+        """Return the record as plain values, for JSON."""
         return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
 
 
@@ -80,14 +80,14 @@ class Visit:
         self._failure: BaseException | None = None
 
     def candidates(self) -> tuple[Candidate | Unloaded, ...]:
-        """Candidates that are installed, before any is probed; the first caller reads them, others wait."""
+        """Return the installed candidates, before any is probed. The first call reads them; others wait."""
         with self._discovering:
             if self._candidates is None:
                 self._candidates = find_candidates(None, self.settings, self._load)
             return self._candidates
 
     def declared(self) -> tuple[Candidate, ...]:
-        """Return the candidates that were asked for, in rank order, and that the policy leaves."""
+        """Return the requested candidates that the policy allows, in rank order."""
         return tuple(
             candidate
             for candidate in self.candidates()
@@ -97,10 +97,10 @@ class Visit:
         )
 
     def survey(self) -> Survey:
-        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
+        """Return the verdicts on all candidates and the choice. The first call makes them; others wait.
 
-        What torch's autoload spoils is not in it, for that would be tried after all else: a topic does.
-        Where that fails, each of them gets the same error.
+        The survey does not say what torch's autoload would break, because that must be tried last: a topic
+        does it. If the survey fails, every call raises the same error.
         """
         with self._lock:
             if self._failure is not None:
@@ -116,16 +116,16 @@ class Visit:
 
     @property
     def surveyed(self) -> Survey | None:
-        """The survey where it has been made; nobody waits for it."""
+        """Return the survey if it has been made, else `None`; does not wait for it."""
         return self._survey
 
     def concerns(self, name: str, distribution: str) -> bool:
-        """Whether a backend of that name, from that distribution, was asked for."""
+        """Return whether a backend of that name, from that distribution, was requested."""
         return not self.names or any(pin.matches(name, distribution) for pin in self.names)
 
 
 class Topic(NamedTuple):
-    """One matter that is looked into: a function that gives findings, and its titles."""
+    """One matter to examine: a function that yields findings, and its titles."""
 
     #: For scripts and `--topic`: `"visible-devices"`.
     name: str
@@ -148,13 +148,13 @@ class Examined(NamedTuple):
 
     @property
     def level(self) -> Level:
-        """The most serious of its findings; a topic that failed is a warning, for it says nothing."""
+        """Return the most serious level of the findings; a failed topic is a warning."""
         levels = {finding.level for finding in self.findings}
         worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
         return worst if levels - {Level.OK} or self.failed else Level.OK
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
+        """Return the record as plain values, for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -166,7 +166,7 @@ class Examined(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The whole visit."""
+    """The result of a whole visit."""
 
     #: One sentence: what is chosen, and whether something is wrong.
     verdict: str
@@ -178,17 +178,17 @@ class Report(NamedTuple):
 
     @property
     def level(self) -> Level:
-        """The most serious level of all topics."""
+        """Return the most serious level of all topics."""
         return max((topic.level for topic in self.topics), key=list(Level).index, default=Level.OK)
 
     @property
     def exit_status(self) -> int:
-        """0 healthy, 1 not, 2 where a name is nobody's; `level` says how bad it is."""
+        """Return 0 if healthy, 1 if not, 2 if a name is unknown; `level` tells how serious it is."""
         codes = [finding.code for topic in self.topics for finding in topic.findings]
         return 2 if "candidates.not-declared" in codes else int(self.level is not Level.OK)
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
+        """Return the record as plain values, for JSON."""
         return {
             "verdict": self.verdict,
             "chosen": self.chosen,

@@ -1,7 +1,8 @@
-"""A report without what names people, machines and folders, so that it can be shown to strangers.
+"""Remove from a report what names people, machines and folders, so that it can be shown to strangers.
 
-What is known of this machine (`identity`) is looked for in every form that a message may quote it in; what
-looks like a path, an address, a serial number or a secret goes too, known or not. In doubt it goes.
+It removes what is known of this machine (`identity`), in every form in which a message may quote it. It also
+removes anything that looks like a path, an address, a serial number or a secret, known or not. In doubt, it
+removes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ _TELLING = re.compile(r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac 
 
 
 class Redactor:
-    """Takes out of texts what `identity` names, and what looks as if it named somebody."""
+    """Removes from texts what `identity` names, and what looks like a name or a secret."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
@@ -101,10 +102,10 @@ class Redactor:
         self._known = re.compile("|".join(map(_bounded, words)) or r"(?!)", re.IGNORECASE)
 
     def of(self, value: T) -> T:
-        """The same with every text in it redacted: records, mappings and lists, and what is in these.
+        """Return a copy of a record, mapping or list in which every text is redacted, at any depth.
 
-        In a mapping the value of an environment variable, by whose name it stands, is told where `identity`'s
-        table allows it.
+        A value in a mapping under the name of an environment variable is kept if `identity`'s table allows
+        it.
         """
         made: Any = value
         if isinstance(value, enum.Enum):
@@ -131,7 +132,7 @@ class Redactor:
         return name in self._identity.environ or re.fullmatch(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", name) is not None
 
     def text(self, text: str) -> str:
-        """`text` with marks in the place of what names somebody."""
+        """Return `text` with marks in place of identifying parts."""
         if len(text) > _LONGEST:
             text = f"{text[:_LONGEST]} … (cut)"
         settled: list[str] = []

@@ -1,4 +1,4 @@
-"""The topics to a report: each on its own and timed, side by side, and none for ever."""
+"""Run the topics in parallel, time each, limit its time, and make a report of the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROBES = 12
 def visited(
     visit: Visit, topics: Iterable[Topic], awaiting: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """The report of a whole visit; `awaiting` is told the title of each topic that is waited for."""
+    """Return the report of a visit; `awaiting` is called with the title of each topic that is waited for."""
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
     known = visit.surveyed
@@ -36,10 +36,10 @@ def examine(
     limit: float | None = None,
     awaiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[Examined, ...]:
-    """Return the findings of each topic, in order; one that raises or hangs says so, and the others go on.
+    """Return the findings of each topic, in order; a topic that raises or hangs is reported as failed.
 
-    `limit`: seconds after which those that are not done are given up; what they had found is kept. `awaiting`
-    is called with the title of each topic that is waited for.
+    `limit`: seconds after which unfinished topics are abandoned; findings they already have are kept.
+    `awaiting` is called with the title of each topic that is waited for.
     """
     limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
     end = time.monotonic() + limit
@@ -59,7 +59,7 @@ def examine(
 
 
 def end_given_up() -> None:
-    """End what topics that were given up still do, at the end of the process, which would wait for it."""
+    """End the work of abandoned topics when the process exits, which would otherwise wait for it."""
     if any(isinstance(thread, _Examination) for thread in threading.enumerate()):
         child.end_all(for_good=True)
 
@@ -95,5 +95,5 @@ class _Examination(threading.Thread):
         ms, failed = self._took, self._failed
         if ms is None:
             ms = (time.perf_counter() - self._began) * 1e3
-            failed = f"it did not finish within {limit:g} s and was given up"
+            failed = f"it did not finish within {limit:g} s and was abandoned"
         return Examined(self._topic.name, self._topic.title, tuple(self._findings), ms, failed)

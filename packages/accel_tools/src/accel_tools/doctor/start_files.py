@@ -1,7 +1,7 @@
 """Files that run code whenever Python starts: `.pth` files with imports, sitecustomize and usercustomize.
 
-As the module `site` finds them (https://docs.python.org/3/library/site.html), each with the distribution that
-brought it, by its RECORD. Nothing is run for it.
+They are found as the module `site` does it (https://docs.python.org/3/library/site.html). The RECORD of a
+distribution tells which one brought a file. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 16 << 20
 
 
 class StartFile(NamedTuple):
-    """One file, and what of it runs."""
+    """A file, and the lines of it that run."""
 
     path: str
     #: The lines that run, or `import sitecustomize`.
@@ -31,7 +31,7 @@ class StartFile(NamedTuple):
 
 
 def start_files() -> tuple[StartFile, ...]:
-    """Those that run in this Python, in the order in which they do; none where it runs without `site`."""
+    """Return the files that run in this Python, in their order; none if it runs without `site`."""
     if sys.flags.no_site:
         return ()
     return (*_path_files(), *_customizations())

@@ -1,4 +1,4 @@
-"""Whether torch itself can be imported, tried in a child process without the packages that it would load."""
+"""Check that torch itself can be imported, in a child process, without the packages that it would load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATE = "late"
 
 
 def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -> Finding:
-    """Return the finding on torch; `proven`: a backend works with it, so it need not be tried.
+    """Return the finding on torch; `proven`: a backend works with torch, so it need not be tried.
 
     `timeout`: seconds for the child process.
     """

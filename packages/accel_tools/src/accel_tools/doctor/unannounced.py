@@ -1,7 +1,7 @@
-"""Packages that bring a device into torch and tell nobody: neither torch, by an entry point, nor accel.
+"""Packages that bring a device into torch without an entry point for torch or for accel.
 
-Whoever imports one has its device; nobody who chooses hears of it. Found by what a package has to call, read
-in its files: nothing is imported.
+The device works only in a program that imports the package. They are found by a call that such a package must
+make, in its files, without importing it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Unannounced(NamedTuple):
 
 
 def found(claimed: Iterable[str]) -> list[Unannounced]:
-    """Those whose modules no backend claims; `claimed`: the top modules of the declared vendor imports."""
+    """List the packages whose modules are not in `claimed`, the top modules of vendor imports."""
     known = set(claimed)
     found = (package for distribution in packages.distributions() for package in _of(distribution))
     return [package for package in found if package.module not in known]

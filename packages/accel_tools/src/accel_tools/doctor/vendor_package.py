@@ -1,6 +1,6 @@
-"""A vendor's package as it is installed: its distribution, what it was built for, its libraries.
+"""Check a vendor's installed package: its distribution, what it was built for, its libraries.
 
-Read from files: nothing of it is imported or loaded.
+It is read from files; the package is not imported or loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEEPEST = 1
 
 
 def misfits(package: VendorPackage) -> Iterator[tuple[str, str]]:
-    """Why the package does not fit the torch or the Python that is here, each with the next step."""
+    """Yield why the package does not fit the installed torch or Python, each with the next step."""
     build = torch_build()
     if build is not None:
         yield from _torch_misfits(package, build.version)
@@ -93,9 +93,10 @@ def _is_for_this_python(tags: tuple[str, ...]) -> bool:
 
 
 def extensions(folder: str) -> list[str]:
-    """The extension modules for this Python in a package's folder, and in the folders right below it.
+    """Return the extension modules for this Python in a package's folder, and in the folders one level below.
 
-    What lies deeper is loaded on demand, if at all, and what is called `lib…` is loaded by these.
+    Deeper modules are loaded on demand, if at all. Files named `lib…` are left out, because these modules
+    load them.
     """
     found: list[str] = []
     waiting = [(folder, 0)]
@@ -116,10 +117,10 @@ def _is_extension(name: str) -> bool:
 
 
 def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple[Unmet, ...]:
-    """Return what the package's extension modules, and libraries that they bring in, need and would not get.
+    """Return the missing dependencies of the package's extension modules and of the libraries they load.
 
-    torch's libraries are there, for torch is imported first; so are those that torch loads from NVIDIA's
-    packages, and those of the package itself, which may load them by their paths.
+    These count as available: torch's libraries, because torch is imported first; the libraries that torch
+    loads from NVIDIA's packages; and those of the package itself, which may load them by path.
     """
     if not host.on_linux():
         return ()
@@ -135,7 +136,7 @@ def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple
 
 
 def missing_libraries(unmet: Iterable[Unmet]) -> str:
-    """Return each library once, with the first that needs it, and the reason unless it is missing."""
+    """Return each library once, with the first library that needs it, and the reason unless it is missing."""
     lines: dict[str, str] = {}
     for need in unmet:
         why = "" if need.why == NOT_FOUND else f": {need.why}"

@@ -12,7 +12,7 @@ __all__ = ["verdict"]
 
 
 def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
-    """One sentence, with its full stop; of the backends that were asked for, where some were."""
+    """Return the visit's result as one sentence with its full stop, on the requested backends if any."""
     known = visit.surveyed
     said = [*_standing(visit, known), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
@@ -52,7 +52,7 @@ def _is_chosen(found: Verdict, selection: Selection) -> bool:
 
 def _choice(selection: Selection) -> str:
     if selection.is_unknown:
-        return "what would be chosen is not known"
+        return "the choice is not known"
     if selection.chosen is None:
         return "nothing can be chosen"
     how = "" if selection.how is How.RANKED else f" ({selection.how.words})"
@@ -66,7 +66,7 @@ def _wrong(topics: Sequence[Examined]) -> str:
     # What is wrong with several backends alike is one thing.
     causes = {finding.facts.get("root cause", "") for finding in found} - {""}
     said = list({finding.what: _short(finding, causes) for finding in reversed(wrong)}.values())[::-1]
-    said += [f"{topic.title.lower()} could not be looked into" for topic in topics if topic.failed]
+    said += [f"{topic.title.lower()} could not be examined" for topic in topics if topic.failed]
     if not said:
         return "nothing is wrong"
     return (

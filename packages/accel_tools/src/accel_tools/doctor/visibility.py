@@ -1,7 +1,8 @@
-"""Which physical devices a process sees, and by which number: several variables, composed.
+"""Which physical devices a process sees, and by which number, after all variables are applied.
 
-Variables work one after the other: `ROCR_VISIBLE_DEVICES` filters what there is, `HIP_VISIBLE_DEVICES` counts
-among what that left. What a value names that is not there disappears without a word from the vendor.
+Variables apply one after the other: `ROCR_VISIBLE_DEVICES` filters the physical devices, and
+`HIP_VISIBLE_DEVICES` numbers those that are left. The vendor ignores values that name no device without a
+message.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Visibility(NamedTuple):
 
     @property
     def logical(self) -> dict[visible_devices.Id, int]:
-        """The logical number of each physical device."""
+        """Return the logical number of each physical device."""
         return {physical: number for number, physical in enumerate(self.devices or ())}
 
 
@@ -54,8 +55,8 @@ def visibility(
 ) -> Visibility:
     """Return which of `backend`'s devices a process with `environ` sees.
 
-    `count`: how many there are, if known; `uuids`: their identifiers, if known. Never raises: the step of
-    a malformed value says what is wrong.
+    `count`: the number of devices, if known; `uuids`: their identifiers, if known. Never raises: the step of
+    a malformed value holds the error.
     """
     grammar = backend.visibility.grammar
     named = [name for name in backend.visibility.variables if name in environ]
@@ -118,9 +119,9 @@ def _unfit(identifier: str, uuids: Sequence[str]) -> str:
 
 
 def rewritten(grammar: str, value: str, count: int | None = None) -> str:
-    """Return a value for those devices of `value` that exist, each once; empty if none does.
+    """Return a value with only the existing devices of `value`, each once; empty if none exists.
 
-    `count`: how many there are for this variable, where that is known.
+    `count`: the number of devices that this variable can name, if known.
     """
     items: dict[visible_devices.Id, None] = {}
     for entry in value.split(","):

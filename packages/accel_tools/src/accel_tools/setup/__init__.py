@@ -1,1 +1,1 @@
-"""Which torch, vendor package and toolkit belong on a machine: read from files, planned, printed."""
+"""Find which torch, vendor package and toolkit a machine needs: read files, plan, print the command."""

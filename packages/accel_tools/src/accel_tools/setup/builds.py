@@ -1,4 +1,4 @@
-"""PyTorch's own builds for NVIDIA, AMD and Intel: uv says which, and a dated table where uv is missing."""
+"""PyTorch's own builds for NVIDIA, AMD and Intel; uv knows them, and a dated table is used without uv."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _PATIENCE = 10.0
 
 
 class Build(NamedTuple):
-    """One of PyTorch's indexes, and who says that it fits."""
+    """One of PyTorch's indexes, and the source that says that it fits."""
 
     #: Its name in the address, which is uv's `--torch-backend`: `"cu130"`; empty where none fits.
     name: str
@@ -140,12 +140,12 @@ class Build(NamedTuple):
 
 
 def index_of(name: str) -> str:
-    """The address of one of PyTorch's indexes."""
+    """Return the address of one of PyTorch's indexes."""
     return f"{INDEX}/{name}"
 
 
 def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
-    """Why there is no torch for that architecture and hardware; empty where there is."""
+    """Return why there is no torch for that architecture and hardware; empty if there is one."""
     if architecture not in _ARCHITECTURES.get(system, ()):
         return f"PyPI has no torch for {architecture} on {system}"
     if system == "darwin" and not target.startswith(("Apple", "CPU")):
@@ -156,7 +156,7 @@ def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
 
 
 def python_fits(python: str, torch: str = "") -> str:
-    """Why PyTorch has no wheels for that Python; empty where it has, or nobody knows."""
+    """Return why PyTorch has no wheels for that Python; empty if it has, or if that is not known."""
     minor = _minor(torch)
     if minor in RELEASES:
         oldest, newest = RELEASES[minor][1]
@@ -172,9 +172,9 @@ def python_fits(python: str, torch: str = "") -> str:
 
 
 def has(torch: str, build: str) -> bool:
-    """Whether that release of torch has that build.
+    """Return whether that release of torch has that build.
 
-    Releases that the table lacks are newer: they are assumed to have the builds of its newest.
+    Releases missing in the table are newer, and are assumed to have the builds of the newest release in it.
     """
     if not torch:
         return True
@@ -184,7 +184,7 @@ def has(torch: str, build: str) -> bool:
 
 
 def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
-    """The build for NVIDIA's driver of that version."""
+    """Return the build for NVIDIA's driver of that version."""
     names, source = _ask_uv(system, UV_CUDA_DRIVER_VERSION=driver)
     if not names:
         names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
@@ -193,12 +193,12 @@ def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
 
 
 def oldest_driver(system: str) -> str:
-    """The oldest driver of NVIDIA's for which a torch that we support has a build."""
+    """Return the oldest NVIDIA driver for which a supported torch has a build."""
     return next(oldest[system == "win32"] for name, *oldest in _NVIDIA if name == _OLDEST)
 
 
 def for_amd(architecture: str, torch: str = "") -> Build:
-    """The build for an AMD GPU of that architecture, `"gfx90a"`."""
+    """Return the build for an AMD GPU of that architecture, `"gfx90a"`."""
     if architecture in _VEGA:
         return Build(_first(_WITH_VEGA, "rocm", torch), _VEGA_SOURCE)
     names, source = _ask_uv("linux", UV_AMD_GPU_ARCHITECTURE=architecture)
@@ -210,10 +210,11 @@ def for_amd(architecture: str, torch: str = "") -> Build:
 
 
 def for_toolkit(kind: str, toolkit: str, torch: str = "", system: str = "linux") -> Build:
-    """The build for that version of CUDA (kind `"cu"`) or ROCm (`"rocm"`).
+    """Return the build for that version of CUDA (kind `"cu"`) or ROCm (`"rocm"`).
 
-    Of the same major version, the newest build that is not newer than the toolkit: what runs one runs it, and
-    torch compiles extensions with a toolkit of the same major version, torch/utils/cpp_extension.py.
+    It is the newest build of the same major version that is not newer than the toolkit. A machine that runs
+    one build of a major version runs the others, and torch compiles extensions with any toolkit of that major
+    version (torch/utils/cpp_extension.py).
     """
     wanted = _major_minor(toolkit)
     published = {name for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
@@ -228,19 +229,19 @@ def for_toolkit(kind: str, toolkit: str, torch: str = "", system: str = "linux")
 
 
 def toolkits(kind: str) -> str:
-    """The versions of CUDA or ROCm that PyTorch's builds are for, in words."""
+    """Return the versions of CUDA or ROCm that PyTorch has builds for, as text."""
     found = {_of_build(name) for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
     return ", ".join(f"{major}.{minor}" for major, minor in sorted(found))
 
 
 def runs(driver: str, build: str, system: str = "linux") -> bool:
-    """Whether NVIDIA's driver of that version runs that build."""
+    """Return whether NVIDIA's driver of that version runs that build."""
     names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
     return _runs(build, names, "cu")
 
 
 def gpus_of(build: str) -> tuple[str, ...]:
-    """AMD's architectures for which that build of ROCm has code."""
+    """Return AMD's architectures for which that build of ROCm has code."""
     version = build.removeprefix("rocm")
     vega = _VEGA if build in _WITH_VEGA else ()
     return (*vega, *(gfx for gfx, oldest in _AMD.items() if _at_least(version, oldest)))
@@ -257,12 +258,12 @@ def _of_build(name: str) -> tuple[int, int]:
 
 
 def is_retired(name: str) -> bool:
-    """Whether that CUDA build has no torch that we support."""
+    """Return whether no torch that we support has that CUDA build."""
     return int(name[2:]) < int(_OLDEST[2:])
 
 
 def lacks_volta(name: str) -> bool:
-    """Whether that CUDA build has no code for GPUs from Maxwell to Volta."""
+    """Return whether that CUDA build has no code for GPUs from Maxwell to Volta."""
     return int(name[2:]) > int(LAST_WITH_VOLTA[2:])
 
 

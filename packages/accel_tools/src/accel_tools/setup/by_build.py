@@ -1,4 +1,4 @@
-"""A plan by PyTorch's own builds: for NVIDIA, AMD, Intel, Apple and the processor."""
+"""Plan with PyTorch's own builds: for NVIDIA, AMD, Intel, Apple and the CPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAST_DRIVER_WITH_VOLTA = 580
 
 
 def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
-    """Complete the plan for its target; `torch`: the version that it must be, or empty."""
+    """Complete the plan for its target; `torch`: the required version, or empty."""
     if plan.target == "NVIDIA GPU" and "Jetson" in plan.kind:
         return _jetson(plan, torch)
     is_apple = plan.target == "Apple GPU"

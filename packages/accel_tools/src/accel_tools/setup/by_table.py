@@ -1,4 +1,4 @@
-"""A plan by a vendor's table: torch, the vendor's package and its toolkit."""
+"""Plan with a vendor's table: torch, the vendor's package and its toolkit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["by_table"]
 
 
 def by_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
-    """The plan for its target, by the newest row that fits; torch: the version that it must be, or empty."""
+    """Complete the plan by the newest row that fits; `torch`: the required version, or empty."""
     notes: tuple[str, ...] = (recipe.note,) if recipe.note else ()
     if not recipe.rows:
         what = f"no public table says which packages the {plan.target} needs"

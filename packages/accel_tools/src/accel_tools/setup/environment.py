@@ -1,4 +1,4 @@
-"""The environment that the command would change: what forbids it, said before anything runs."""
+"""Check the environment that the command would change, and report what forbids it, before anything runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PATIENCE = 5.0
 
 
 def default_format() -> str:
-    """`"uv"` where it is installed, else `"pip"`."""
+    """Return `"uv"` if it is installed, else `"pip"`."""
     return "uv" if shutil.which("uv") else "pip"
 
 
 def problems(form: str) -> Iterator[str]:
-    """Give what keeps such a command from changing the environment of this Python, each with the way out."""
+    """Yield reasons why the command cannot change this Python's environment, each with a remedy."""
     if struct.calcsize("P") == 4:
         yield "this Python is 32-bit, and PyTorch has wheels for 64-bit Pythons alone: use a 64-bit Python"
     if form == "uv" and shutil.which("uv") is None:
@@ -52,7 +52,7 @@ def _is_condas(package: str) -> bool:
 
 
 def runnable(line: str) -> list[list[str]]:
-    """The commands of a line for pip or uv, as they are run: on this very Python."""
+    """Return the commands of a line for pip or uv as argument lists that run with this Python."""
     import shlex
 
     commands = []
@@ -66,9 +66,9 @@ def runnable(line: str) -> list[list[str]]:
 
 
 def unreachable(plan: Plan) -> str:
-    """Say why the plan's index of torch cannot be reached; empty where it answers.
+    """Return why the plan's index of torch cannot be reached; empty if it can.
 
-    PyPI is left to pip, which may be configured with another index.
+    PyPI is not checked, because pip may be configured with another index.
     """
     addresses = [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
     for address in addresses:

@@ -1,4 +1,4 @@
-"""A plan as a command or a file: for pip, uv, conda, a Dockerfile, pyproject.toml, requirements.txt."""
+"""Format a plan as a command or a file: pip, uv, conda, Dockerfile, pyproject.toml, requirements.txt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOUNTED = "/accel"
 
 
 def command(plan: Plan, form: str) -> str:
-    """The plan in that format; empty where the plan has no torch."""
+    """Return the plan in that format; empty if the plan has no torch."""
     return FORMATS[form](plan) if plan.torch else ""
 
 

@@ -1,4 +1,4 @@
-"""Accelerators of a machine and their drivers: read from its files, without torch and without a vendor."""
+"""Accelerators of a machine and their drivers, read from its files without torch and without a vendor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Present(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """The accelerators of a machine, the best for training first."""
+    """The accelerators of a machine; the best one for training comes first."""
 
     present: tuple[Present, ...] = ()
     #: The version of NVIDIA's driver, `"580.65.06"`; empty where neither a file nor `nvidia-smi` has it.
@@ -78,7 +78,7 @@ class Hardware(NamedTuple):
 
 
 def seen(machine: Machine) -> Hardware:
-    """Look at the machine."""
+    """Return the accelerators of the machine and their drivers."""
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
     return Hardware(

@@ -1,4 +1,4 @@
-"""Sentences on what is installed and does not fit the machine, for `accel setup` and `accel doctor`."""
+"""Installed packages that do not fit the machine, as sentences for `accel setup` and `accel doctor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 
 
 def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
-    """Everything that is installed here and does not fit, the most basic first."""
+    """Return a sentence for each installed package that does not fit, the most basic first."""
     build = torch_build()
     found = []
     if build is not None:
@@ -38,7 +38,7 @@ def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
 
 
 def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
-    """Say that torch's build cannot drive that hardware; empty where it can."""
+    """Return that torch's build cannot use that hardware, as a sentence; empty if it can."""
     field, _ = BUILDS.get(label, ("", ""))
     if not field or getattr(build, field):
         return ""
@@ -47,7 +47,7 @@ def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str
 
 
 def too_old(build: TorchBuild, driver: str) -> str:
-    """Say that NVIDIA's driver is too old for torch's CUDA; empty where it is new enough."""
+    """Return that NVIDIA's driver is too old for torch's CUDA, as a sentence; empty if it is new enough."""
     major = (build.cuda or "").partition(".")[0]
     oldest = OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
     if int(driver.partition(".")[0]) >= oldest:

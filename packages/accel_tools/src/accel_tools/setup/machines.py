@@ -1,7 +1,7 @@
 """The machine that torch is to be set up on: this one, or one whose files were saved.
 
-Everything is read below a folder, `Machine.root`: `/` here, and for a saved machine the folder that its files
-were written to. So both are read by the same code.
+All files are read below a folder, `Machine.root`: `/` for this machine, and the folder of the saved files for
+another. So the same code reads both.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ _PATIENCE = 5.0
 
 
 class MachineFileError(AccelError, ValueError):
-    """A file that holds no machine."""
+    """The error for a file that does not describe a machine."""
 
 
 class Machine(NamedTuple):
-    """One machine, and where its files are."""
+    """One machine, and the folder that its files are in."""
 
     #: The folder below which its `/sys`, `/dev` and `/proc` lie.
     root: str
@@ -106,16 +106,16 @@ class Machine(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the machine that the command runs on."""
+        """Return whether this is the machine that the command runs on."""
         return not self.file
 
     def text(self, path: str) -> str:
-        """The text of one of its files; empty if the machine lacks it."""
+        """Return the text of one of the machine's files; empty if it is missing."""
         return host.read_text(path, self.root).replace("\0", "").strip()
 
 
 def here(python: str = "", root: str = "/") -> Machine:
-    """This machine, with the Python that runs, or another one."""
+    """Return this machine, with the Python that runs this, or another version."""
     version = python or "{}.{}".format(*sys.version_info)
     library, release = platform.libc_ver()
     glibc = release if library == "glibc" else ""
@@ -124,7 +124,7 @@ def here(python: str = "", root: str = "/") -> Machine:
 
 
 def driver_version(root: str = "/") -> str:
-    """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty where no file has it."""
+    """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty if no file has it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
         if found := re.search(_NVIDIA_VERSION, host.read_text(path, root)):
             return found[0]
@@ -132,7 +132,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def unknown_devices(machine: Machine) -> tuple[devices.PciDevice, ...]:
-    """Return the PCI functions that may be accelerators, and are of no vendor that we know."""
+    """Return PCI functions that may be accelerators, but are from no vendor that we know."""
     found = devices.pci_devices(machine.root) if machine.system == "linux" else ()
     return tuple(device for device in found if _may_count(device) and not _is_known(device))
 
@@ -166,9 +166,10 @@ def _by_nvidia_smi(root: str) -> str:
 
 @contextlib.contextmanager
 def saved(path: str, python: str = "") -> Iterator[Machine]:
-    """Give a machine from a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`.
+    """Return a context manager with a machine from saved files.
 
-    Raises `MachineFileError` for a file that is missing, of another kind, or larger than 50 MB.
+    `path` is a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`. Raises
+    `MachineFileError` for a file that is missing, of another kind, or larger than 50 MB.
     """
     with tempfile.TemporaryDirectory(prefix="accel-machine-") as folder:
         about = _unpacked(Path(path), Path(folder))
@@ -263,9 +264,10 @@ def _of_tree(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
-    """Give what `accel setup --machine` needs of this machine, as JSON can hold it.
+    """Return what `accel setup --machine` needs of this machine, as plain values for JSON.
 
-    `toolkits`: glob patterns of files with a toolkit's version, each with the expression that reads it.
+    `toolkits`: glob patterns of files with a toolkit's version, each with the regular expression that reads
+    it.
     """
     root = machine.root
     functions = [d.address for d in devices.pci_devices(root) if _is_known(d) or _may_count(d)]

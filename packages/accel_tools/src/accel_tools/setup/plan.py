@@ -1,4 +1,4 @@
-"""The plan for a machine: its parts with their reasons, or why there is none and where to read on."""
+"""The plan for a machine: its parts with reasons, or why there is none and where to read more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Part", "Plan", "for_installation", "requirement", "with_plugin"]
 
 
 class Part(NamedTuple):
-    """One part of the command, or what must be there before it."""
+    """One part of the command, or something that must exist before it."""
 
     #: A requirement, `"torch-npu==2.12.0"`, or a thing, `"CANN 9.1.0"`.
     what: str
@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The requirements and indexes to install from; the command is made of them."""
+    """The requirements and indexes to install from; the command is made from them."""
 
     hardware: Hardware
     #: The hardware that the plan is for: `"NVIDIA GPU"`; `"CPU"` without any.
@@ -52,17 +52,17 @@ class Plan(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of machine that counts: that of another machine is not known."""
+        """Return the kind of machine to plan for; it is not known for another machine."""
         return "" if self.target in self.given else self.hardware.kind
 
 
 def requirement(torch: str) -> str:
-    """torch, or that release of it."""
+    """Return the requirement for torch, or for that release of it."""
     return f"torch=={torch}" if torch else "torch"
 
 
 def with_plugin(plan: Plan) -> Plan:
-    """Add our plugin, unless the target is the CPU or there is no plan."""
+    """Add our plugin, unless the target is the CPU or there is no plugin for it."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
     if not plugin or plan.unknown:
         return plan
@@ -71,9 +71,9 @@ def with_plugin(plan: Plan) -> Plan:
 
 
 def for_installation(plan: Plan, *, is_new: bool) -> Plan:
-    """Add accel-core for an environment that is new; leave out what is in this one.
+    """Add accel-core for a new environment; leave out what is installed in this one.
 
-    `is_new`: the environment is another machine's, or made by the command.
+    `is_new`: the environment belongs to another machine, or the command creates it.
     """
     if plan.unknown:
         return plan

@@ -1,4 +1,4 @@
-"""A machine's plan: which of its hardware it is for, and who knows the packages."""
+"""Plan for a machine: choose its hardware, and the source that knows the packages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _ROCM = "rocm"
 
 
 def names() -> tuple[str, ...]:
-    """The names that can be asked for: the backends, and `rocm`."""
+    """Return the names that can be requested: the backends, and `rocm`."""
     tables, _ = recipes()
     declared = {name for name in installed_names() if name != "generic" and "." not in name}
     return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables, *declared}))
 
 
 def toolkits() -> dict[str, str]:
-    """The toolkit whose version decides, by name: of `cuda` it is CUDA."""
+    """Return the toolkit whose version decides, by backend: CUDA for `cuda`."""
     tables, _ = recipes()
     own = {name: recipe.toolkit.name for name, recipe in tables.items() if recipe.toolkit}
     return {"cuda": "CUDA", _ROCM: "ROCm", **own}
@@ -47,10 +47,10 @@ def toolkits() -> dict[str, str]:
 def planned(
     machine: Machine, name: str = "", torch: str = "", *, driver: str = "", toolkit: str = ""
 ) -> Plan:
-    """Plan for the best hardware of the machine, or for `name`, present or not.
+    """Return a plan for the best hardware of the machine, or for `name`, present or not.
 
-    `torch`: the version that it must be; empty for the newest that fits. `driver` and `toolkit`: versions of
-    NVIDIA's driver and the vendor's toolkit, which are believed, whatever the machine has.
+    `torch`: the required version; empty for the newest that fits. `driver` and `toolkit`: versions of
+    NVIDIA's driver and of the vendor's toolkit, used instead of those on the machine.
     """
     hardware = seen(machine)
     tables, problems = recipes()

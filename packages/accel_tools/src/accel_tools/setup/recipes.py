@@ -79,13 +79,16 @@ class Recipe(NamedTuple):
     note: str = ""
 
     def is_old(self, today: dt.date) -> bool:
-        """Whether its newest row is more than a year old."""
+        """Return whether the newest row is more than a year old."""
         newest = max((row.date for row in self.rows), default="")
         return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(days=365)
 
 
 def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
-    """The tables by backend, installed plugins' before our copies, and a sentence on each malformed one."""
+    """Return the tables by backend, and a sentence on each malformed one.
+
+    A table of an installed plugin takes precedence over our copy.
+    """
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
     for entry_point in reversed(entry_points(GROUP)):  # ours count, of two with one name
@@ -105,9 +108,9 @@ def _ours() -> dict[str, Any]:
 
 
 def parsed(backend: str, table: Any) -> Recipe:
-    """Turn a plugin's table into a `Recipe`.
+    """Return a plugin's table as a `Recipe`.
 
-    Raises `ValueError`, which names the row and what is wrong with it, for anything malformed.
+    Raises `ValueError`, which names the row and its fault, for a malformed table.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
@@ -140,13 +143,13 @@ def _row(number: int, row: Any) -> Row:
 
 
 def known_files() -> dict[str, str]:
-    """Return the files of all toolkits, as in `Toolkit.files`: for saving a machine."""
+    """Return the files of all toolkits, as in `Toolkit.files`, for saving a machine."""
     tables, _ = recipes()
     return {glob: fact for r in tables.values() if r.toolkit for glob, fact in r.toolkit.files.items()}
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
-    """The newest version of the vendor's toolkit on the machine; `None` where there is none."""
+    """Return the newest version of the vendor's toolkit on the machine; `None` if there is none."""
     return max(_versions(recipe, machine), default=None)
 
 
@@ -159,7 +162,7 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
 
 
 def parsed_version(text: str) -> Version | None:
-    """Return a toolkit's version; one unknown to PEP 440, `8.1.RC1.alpha001`, is before its release."""
+    """Return a toolkit's version; one that PEP 440 rejects, `8.1.RC1.alpha001`, sorts before its release."""
     try:
         return Version(text)
     except InvalidVersion:

@@ -1,4 +1,4 @@
-"""`accel deepspeed`: DeepSpeed's launcher, whose ranks run on the chosen accelerator."""
+"""`accel deepspeed`: start DeepSpeed's launcher; its ranks run on the chosen accelerator."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _OFFERED = (
 _HELP = """\
 accel deepspeed [options of DeepSpeed's launcher] SCRIPT [arguments of the script]
 
-DeepSpeed's own launcher, whose get_accelerator() is accel-core's: here, on every node, and in every rank.
-It has no options beside the launcher's, which follow. What it runs on is chosen as everywhere:
+Start DeepSpeed's own launcher. DeepSpeed's get_accelerator() returns accel-core's accelerator in the
+launcher, on every node, and in every rank. All options are the launcher's; they follow below. To choose the
+accelerator:
 
   accel why                                       what would be chosen
-  DS_ACCELERATOR=npu accel deepspeed train.py     this one, or an error that says why not
+  DS_ACCELERATOR=npu accel deepspeed train.py     use this one, or fail and say why
 """
 
 
@@ -39,8 +40,8 @@ def command(arguments: tuple[str, ...]) -> None:
     """Start a script's ranks with DeepSpeed's launcher.
 
     They run on the chosen accelerator. All options are the launcher's: accel deepspeed --help shows them.
-    DeepSpeed's get_accelerator() is
-    accel-core's in the launcher, on every node, and in every rank.
+    DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every node, and in
+    every rank.
     """
     from accel_train.deepspeed._launcher import launch  # an integration, so not at the top
 

@@ -1,4 +1,4 @@
-"""`accel doors`: the way by which each installed framework takes an accelerator that it does not know."""
+"""`accel doors`: how each installed framework can use an accelerator that it does not know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STYLES = {"own": "dim", "open": "green", "half": "yellow", "shut": "red"}
 
 
 class Asked(NamedTuple):
-    """The backend that the doors are for."""
+    """The backend that `accel doors` reports on."""
 
     name: str
     distribution: str
@@ -45,12 +45,12 @@ class Asked(NamedTuple):
 
     @property
     def known_as(self) -> set[str]:
-        """The names by which a framework may know it."""
+        """Return the names by which a framework may know the backend."""
         return {self.name, self.device_type, self.impersonates}
 
 
 class Standing(NamedTuple):
-    """How a door stands: `own`, `open`, `half` or `shut`; and how to use it, or why not, as a clause."""
+    """The state of a door (`own`, `open`, `half`, `shut`), and how to use it or why it is shut."""
 
     state: str
     why: str
@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
 @click.command("doors")
 @options.backend_name
-@click.option("--all", "everything", is_flag=True, help="Frameworks that are not installed too.")
+@click.option("--all", "everything", is_flag=True, help="Also list frameworks that are not installed.")
 @options.probe_timeout
 @options.as_json
 def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def _chosen(settings: Settings) -> Asked:
 
 
 def device_type_in_child(chosen: Chosen, _arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: torch's type of the live device."""
+    """In the child: return torch's device type of the accelerator."""
     step("device()")
     return {"device_type": chosen.accelerator.device().type}
 
@@ -109,7 +109,7 @@ def _asked(backend: Backend, device_type: str) -> Asked:
 
 
 def standing_of(door: Door, asked: Asked, release: str) -> Standing:
-    """Judge the door of a framework for a backend; `release` is empty where it is not installed."""
+    """Judge a framework's door for a backend; `release` is its version, empty if not installed."""
     if asked.device_type == "cpu":
         return Standing("own", "the CPU needs no door")
     if known := sorted(asked.known_as.intersection(door.own)):
@@ -149,11 +149,11 @@ def _misfit(door: Door, release: str) -> Standing | None:
     try:
         version = Version(release)
     except InvalidVersion:
-        return Standing("half", f"its release cannot be compared with {door.tested}, which was tested")
+        return Standing("half", f"its version cannot be compared with {door.tested}, the tested one")
     if SpecifierSet(door.needs).contains(version, prereleases=True):
         return None
     if version > Version(door.tested):
-        return Standing("half", f"newer than the tested {door.tested}: its door may have moved")
+        return Standing("half", f"newer than {door.tested}, the last tested version: this may no longer work")
     return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
 
 

@@ -1,4 +1,4 @@
-"""`accel env`: the variables that a launcher must give to ranks on other hosts."""
+"""`accel env`: print the variables that a launcher must pass to ranks on other hosts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
             text = _FORMS[form](variables, backend)
             if not output.can_write(text):
                 raise LaunchError(
-                    "stdout's encoding cannot hold every value, and would alter it: set "
+                    "stdout's encoding would change some of the values. Set "
                     "PYTHONIOENCODING=utf-8, or use --format shell"
                 )
             output.write(text)
@@ -107,6 +107,6 @@ def _variables(
 
 
 def variables_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: the variables that are forwarded for the accelerator."""
+    """In the child: return the variables to forward for the accelerator."""
     step("export_envs()")
     return {"variables": environment.forwarded(chosen.accelerator, arguments["environ"])}

@@ -1,4 +1,4 @@
-"""The words of `accel run` and `accel deepspeed`: a launcher reads them, and the shell completes them."""
+"""Arguments of `accel run` and `accel deepspeed`: the launcher parses them, and the shell completes them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Launcher(click.Command):
-    """A command whose words, options too, are another parser's: what completes is its argument's to say."""
+    """A command whose arguments and options another parser reads; its one argument does all completion."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a word that looks like an option as the argument does."""
+        """Return completions for `incomplete`, also for a word that looks like an option."""
         return self.params[0].shell_complete(ctx, incomplete)
 
 
 def words(*offered: str) -> Callable[[F], F]:
-    """All words of a `Launcher`: `offered` options complete, names behind `--backend`, and else files.
+    """Return a decorator that gives a `Launcher` one argument for all of its words.
 
-    Behind the script everything is the script's, and only files complete.
+    Completion gives the options in `offered`, backend names after `--backend`, and otherwise files. After the
+    script's name it gives files only, because all later words belong to the script.
     """
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -1,4 +1,4 @@
-"""`accel ops`: who provides each operator, and whether it can be used and is built."""
+"""`accel ops`: list who provides each operator, whether it can be used, and whether it is built."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 @click.command("ops")
 @options.backend_name
 @click.argument("op", required=False, metavar="[OPERATOR]", shell_complete=lambda *given: _complete(given[2]))
-@click.option("--build", is_flag=True, help="Compile the OPERATOR for the processor, and keep it.")
+@click.option("--build", is_flag=True, help="Compile OPERATOR for the CPU, and keep it in the cache.")
 @options.probe_timeout
 @options.as_json
 @click.pass_context
@@ -53,9 +53,10 @@ def command(
 ) -> None:
     """List the operators of a backend, and who provides each.
 
-    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): all who provide it, in
-    the order in which they are asked, and which of them is used. The exit status is then 0 when one can be
-    used, and 1 when not. Needs torch; imports DeepSpeed if that is installed and has operators.
+    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): list all providers of
+    that operator in the order in which they are tried, and mark the one that is used. The exit status is then
+    0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
+    operators.
 
     A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
@@ -82,7 +83,7 @@ def command(
 
 
 def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: the document; or `"unknown"`, a sentence, where no operator has that name."""
+    """In the child: return the document, or `{"unknown": sentence}` if no operator has the given name."""
     accelerator, op = chosen.accelerator, arguments["op"]
     step("operators()")
     known = accelerator.operators()
@@ -137,7 +138,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
                 raise
             except Exception as error:  # of another provider's compiler
                 raise OpBuildError(
-                    f"{operator.name} of {meant.provider} does not compile: {error}"
+                    f"{operator.name} by {meant.provider} does not compile: {error}"
                 ) from error
     return accelerator.operators()
 
@@ -202,7 +203,7 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
 
 def _why_not(candidate: OpCandidate) -> str:
     """Why another is used before it, as one sentence."""
-    return candidate.reason or ("it would be compiled first" if candidate.has_to_be_compiled else "")
+    return candidate.reason or ("it must be compiled first" if candidate.has_to_be_compiled else "")
 
 
 def _used(op: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _more(doc: dict[str, Any]) -> page.Cell:
-    more = "`accel ops OPERATOR` says more."
+    more = "Details: `accel ops OPERATOR`."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
         more += " `accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
@@ -237,7 +238,7 @@ def _row(op: dict[str, Any]) -> list[page.Cell]:
         (_built(used), ""),
         (_verdict(used), _STYLES[_verdict(used)]),
         (text.clean(used["reason"]), ""),
-        (f"passed over: {text.clean(passed)}" if passed else "", "dim"),
+        (f"skipped: {text.clean(passed)}" if passed else "", "dim"),
     ]
 
 
@@ -245,7 +246,7 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
     """All candidates of one operator."""
     (op,) = doc["ops"]
     used = _used(op)
-    clause = "is used" if used["compatible"] else "would be asked, and cannot be used"
+    clause = "is used" if used["compatible"] else "would be tried, but cannot be used"
     parts: list[page.Part] = [
         page.paragraph(
             (text.clean(op["op"]), "bold"),
@@ -277,7 +278,7 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
 
 def _advice(doc: dict[str, Any]) -> str:
     more = "" if doc["deepspeed"] else " or DeepSpeed (pip install deepspeed)"
-    return f"Mend what a reason above says, or install a plugin{more} that provides it for {doc['backend']}."
+    return f"Correct a reason above, or install a plugin{more} that provides it for {doc['backend']}."
 
 
 def _verdict(candidate: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`accel run`: torchrun for whatever accelerator is chosen."""
+"""`accel run`: start ranks as torchrun does, on any accelerator."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, 
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
-    It takes torchrun's options and its own, in any order: accel run --help shows its own and the most used,
-    --help-all all of them. The exit status is torchrun's: 0 when every rank succeeded.
+    It accepts its own options and torchrun's in any order. accel run --help shows its own and the most used
+    of torchrun's; --help-all shows all. The exit status is torchrun's: 0 if every rank succeeded.
     """
     try:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
@@ -62,7 +62,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         announced = entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
-                "accel run --doctor comes with accel-tools: " + vendors.sourced("pip install accel-tools")
+                "accel run --doctor needs accel-tools: " + vendors.sourced("pip install accel-tools")
             )
         before = announced[0].value
     try:

@@ -1,7 +1,8 @@
-"""DeepSpeed on accel_core's accelerator: `activate()`, before or after `import deepspeed`.
+"""DeepSpeed on accel_core's accelerator: call `activate()` before or after `import deepspeed`.
 
-Afterwards DeepSpeed's `get_accelerator()` returns what `accel_core.get_accelerator()` returns, in this
-process and in those it starts. No file of DeepSpeed is changed, and nothing of it is imported here.
+After that, DeepSpeed's `get_accelerator()` returns what `accel_core.get_accelerator()` returns, in this
+process and in its child processes. No file of DeepSpeed is changed. Importing this module does not import
+DeepSpeed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A record of `activate()`."""
+    """The result of `activate()`."""
 
     #: What DeepSpeed's `get_accelerator()` returns now.
     accelerator: Accelerator
@@ -35,17 +36,17 @@ class Activation:
 
 
 def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation:
-    """Make DeepSpeed's `get_accelerator()` return ours, in this process and in those it starts.
+    """Make DeepSpeed's `get_accelerator()` return ours, in this process and in its child processes.
 
-    Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
-    Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
-    before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it. What
-    the vendor wants set (`Backend.environment.set`, Gaudi's deterministic mode) is set, and logged once,
-    unless `vendor_defaults` is False; child processes do the same.
+    Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit. It
+    may be called again. `force`: replace an accelerator that DeepSpeed has already chosen for another device.
+    `vendor_defaults`: set what the vendor wants set (`Backend.environment.set`, Gaudi's deterministic mode)
+    and log it once; child processes do the same. If DeepSpeed does not know the device, the features that do
+    not work there are logged once, as a warning.
 
-    Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
-    `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication
-    backend for the device, and what `get_accelerator()` raises.
+    Raises `IntegrationMissingError`, an `ImportError`, if DeepSpeed is missing or older than 0.16. Raises
+    `IntegrationError` if DeepSpeed has already chosen another device, and `LaunchError` if torch has no
+    communication backend for the device. Also raises what `get_accelerator()` raises.
     """
     version = _installed.version()
     accelerator = get_accelerator()
@@ -71,7 +72,7 @@ def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def prepare() -> None:
-    """Have our accelerator chosen and put in place when DeepSpeed is imported; child processes call this."""
+    """Choose our accelerator and set it when DeepSpeed is imported; child processes call this."""
     _placing.prepare()
 
 
@@ -79,7 +80,9 @@ def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None
     if changed and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {entry}" for entry in changed)
         _log.warning(
-            "Set for %s, as its vendor wants it (vendor_defaults=False: not):%s", accelerator.name, lines
+            "Set for %s, as its vendor wants it (activate(vendor_defaults=False) leaves it out):%s",
+            accelerator.name,
+            lines,
         )
 
 
@@ -94,6 +97,6 @@ def _report(activation: Activation) -> None:
         lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
             logging.INFO if known else logging.WARNING,
-            "DeepSpeed %s runs on %s. What it keeps to other devices:%s",
+            "DeepSpeed %s runs on %s. It has these features on other devices only:%s",
             activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

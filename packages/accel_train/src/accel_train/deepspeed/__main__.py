@@ -1,4 +1,4 @@
-"""`python -m accel_train.deepspeed script.py …`: run one script, activated."""
+"""`python -m accel_train.deepspeed script.py …`: activate the integration, then run one script."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _USAGE = """\
 usage: python -m accel_train.deepspeed SCRIPT [ARGUMENTS...]
        python -m accel_train.deepspeed -m MODULE [ARGUMENTS...]
 
-Run a script, or a module, in which DeepSpeed's get_accelerator() is accel_core's.
+Run a script or a module. In it DeepSpeed's get_accelerator() returns accel_core's accelerator.
 To start several ranks: accel deepspeed --num_gpus N SCRIPT [ARGUMENTS...]"""
 
 
 def main(arguments: list[str]) -> None:
-    """Activate, then run `arguments` as Python would run them."""
+    """Call `activate()`, then run `arguments` as Python would run them."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(_USAGE)  # noqa: T201
         return

@@ -1,4 +1,4 @@
-"""One process without a launcher: DeepSpeed asks MPI who the ranks are, and fails where mpi4py is missing."""
+"""DeepSpeed in one process without a launcher: it asks MPI for the ranks, and fails if mpi4py is missing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def serve(module: Any) -> None:
-    """Have `init_distributed()` of `module`, DeepSpeed's, make a group of one where nothing speaks of more.
+    """Make `init_distributed()` of DeepSpeed's `module` start a group of one rank if no launcher is set.
 
-    Where mpi4py is installed DeepSpeed goes on as it does. Where it is not and a launcher speaks of several
-    processes, the error says what is missing: DeepSpeed's would be "No module named 'mpi4py'".
+    If mpi4py is installed, DeepSpeed works as before. If it is not installed and a launcher's variable names
+    several processes, the error says what is missing instead of "No module named 'mpi4py'".
     """
     theirs = getattr(module, _ASKS_MPI, None)
     if theirs is None or getattr(theirs, "serves_one", False):
@@ -52,8 +52,8 @@ def _require_alone(environ: Mapping[str, str]) -> None:
         missing = [name for name in _NEEDED if name not in environ]
         raise IntegrationMissingError(
             f"{several}={environ[several]} says that this is one of several processes, and DeepSpeed needs "
-            f"{', '.join(missing)} of each. Start it with `accel deepspeed` or torchrun, which set them, or "
-            "`pip install mpi4py`, by which DeepSpeed asks MPI."
+            f"{', '.join(missing)} in each. Start it with `accel deepspeed` or torchrun, which set them, or "
+            "let DeepSpeed ask MPI: `pip install mpi4py`."
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether the processes that this one starts hear of the activation."""
+"""Check whether child processes of this process would activate the integration."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deep
 
 
 def obstacle() -> str:
-    """Why child processes would not activate by themselves, and the next step; empty where they do."""
+    """Return why child processes would not activate by themselves, with the next step; empty if they do."""
     if _installed.asks_us():
         return ""
     if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return (
-            f"{AUTOLOAD} is off, so torch does not tell child processes of the "
-            "activation. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
+            f"{AUTOLOAD} is off, so child processes do not activate the "
+            "integration. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
         if not any(e.name == name for e in packages.entry_points(group)):
             return (
-                f"accel-train's entry point in group {group} is not installed, so torch does not tell child "
-                "processes of the activation. Install accel-train again (pip install, or pip install -e)"
+                f"accel-train's entry point in group {group} is not installed, so child processes do "
+                "not activate the integration. Install accel-train again (pip install, or pip install -e)"
             )
     return ""

@@ -1,8 +1,8 @@
-"""DeepSpeed's builders as they are handed out: they say when they compile, and what they load is checked.
+"""DeepSpeed's builders as we return them: they report when they compile, and arguments are checked.
 
-DeepSpeed compiles in silence, and its C++ for the processor takes what it is given: a list that is too
-short, a tensor of another type or an optimizer that was never created ends Python. The class stays
-DeepSpeed's own, whoever asks for it; its `load` is what differs.
+DeepSpeed compiles silently, and its C++ for the CPU does not check arguments: a list that is too short, a
+tensor of another type or an optimizer that was never created crashes Python. The builder's class stays
+DeepSpeed's own; only its `load` differs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _ADAM_LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
 
 
 def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callable[[Any], str]) -> None:
-    """Have builders of this class say on stderr that they compile, and check what they load.
+    """Make builders of this class report on stderr that they compile, and check arguments of what they load.
 
-    `is_ready` tells of a builder that nothing is left to compile, `kept` where it will be. One rank of a host
-    speaks.
+    `is_ready` returns whether a builder has nothing left to compile. `kept` returns where it will keep the
+    result. Only one rank of a host reports.
     """
     load = builder_class.load
     if getattr(load, "announces", False):
@@ -69,11 +69,12 @@ def _operator(op: str, module: Any) -> CheckedOperator:
 
 
 class CheckedOperator:
-    """One of DeepSpeed's compiled modules; what is not an update of an optimizer is passed on as it is.
+    """A compiled module of DeepSpeed; updates of optimizers are checked, all else is passed on unchanged.
 
-    An update raises `OpInputError` before anything is changed: for an optimizer that was not created, tensors
-    that do not match or are not dense ones on the CPU, and numbers out of range. Tensors that are not
-    contiguous are updated too, which DeepSpeed's C++ leaves as they were, and autograd learns of the change.
+    An update raises `OpInputError` before it changes anything: for an optimizer that was not created, for
+    tensors that do not match, for tensors that are not dense or not on the CPU, and for numbers out of range.
+    Tensors that are not contiguous are updated too (DeepSpeed's C++ leaves them unchanged), and autograd sees
+    the change.
     """
 
     def __init__(self, op: str, module: Any) -> None:
@@ -123,7 +124,7 @@ class CheckedOperator:
         if optimizer_id not in self._created:
             create = next(iter(self._checks))
             raise OpInputError(
-                f"{self._op}: no optimizer {optimizer_id} was created; call {create}({optimizer_id}, …)"
+                f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
             )
         given = dict(zip(numbers, rest, strict=False))
         step = self._checked_numbers(step, given, bits=64)
@@ -142,7 +143,7 @@ class CheckedOperator:
             arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
             for tensor in tensors:
                 if str(getattr(tensor, "dtype", "")) != "torch.float32":
-                    raise OpInputError(f"{self._op}: a step can be rolled back in float32 only")
+                    raise OpInputError(f"{self._op}: only steps in float32 can be rolled back")
         return self._update(call, optimizer_id, step, *rest)
 
     def _multi_tensor_adam(

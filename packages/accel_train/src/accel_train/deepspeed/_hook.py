@@ -1,4 +1,4 @@
-"""An import hook: something to do around the execution of a few modules of somebody else's."""
+"""An import hook: runs a function before, or a context around, the execution of given modules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder for `sys.meta_path` that finds nothing itself, and follows what the others find.
+    """A finder for `sys.meta_path` that uses the spec of the other finders and wraps its loader.
 
-    `around[name](module)` gives the context in which that module is executed when it is imported.
-    `before[name]()` is called before its code is executed, imported or run as a script (`python -m`).
+    `around[name](module)` returns the context in which that module is executed when it is imported.
+    `before[name]()` is called before the module's code runs, either by an import or as a script (`python
+    -m`).
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class ImportHook:
         self._seeking: set[tuple[int, str]] = set()
 
     def install(self) -> None:
-        """Come first: another finder may answer for everything (editable installs do).
+        """Put this hook first in `sys.meta_path`: other finders (editable installs) may handle every name.
 
-        A hook that an older copy of this module installed goes: `accel_core` was reloaded, or imported anew,
-        and each of the two would put its own accelerator in place.
+        A hook that an older copy of this module installed is removed: `accel_core` was reloaded or imported
+        again, and each of the two hooks would set its own accelerator.
         """
         if self in sys.meta_path:
             return
@@ -44,7 +45,7 @@ class ImportHook:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Give the other finders' spec, with a loader that calls us."""
+        """Return the other finders' spec, with a loader that calls this hook."""
         if name not in self._around and name not in self._before:
             return None
         # Others ask all finders as well; one that asks us in turn is told what it would be told without us.

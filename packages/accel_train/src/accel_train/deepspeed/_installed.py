@@ -1,4 +1,4 @@
-"""Which DeepSpeed is installed, found out without importing it."""
+"""Find the version and the folder of the installed DeepSpeed, without importing it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UNKNOWN = "of unknown version"
 
 
 def version() -> str:
-    """The version of the installed DeepSpeed, or `UNKNOWN` for a source tree without metadata.
+    """Return the version of the installed DeepSpeed, or `UNKNOWN` for a source tree without metadata.
 
-    Raises `IntegrationMissingError` where there is none, or one older than `OLDEST`.
+    Raises `IntegrationMissingError` if DeepSpeed is not installed or older than `OLDEST`.
     """
     version = installed_version()
     if version is None:
@@ -36,7 +36,7 @@ def version() -> str:
 
 
 def installed_version() -> str | None:
-    """The version, or `UNKNOWN` for a source tree without metadata; `None` where there is no DeepSpeed."""
+    """Return DeepSpeed's version, `UNKNOWN` for a source tree without metadata, `None` if not installed."""
     # Metadata may outlive its package, and a source tree has none.
     return None if folder() is None else _version()
 
@@ -59,18 +59,18 @@ def _is_older(version: str) -> bool:
 
 
 def is_installed() -> bool:
-    """Whether DeepSpeed can be found; it is not imported."""
+    """Return whether DeepSpeed is installed, without importing it."""
     return folder() is not None
 
 
 def asks_us() -> bool:
-    """Whether the installed DeepSpeed asks accel_core itself, as contrib/deepspeed-native.patch makes it."""
+    """Return whether the installed DeepSpeed calls accel_core itself (contrib/deepspeed-native.patch)."""
     home = folder()
     file = home and home / "accelerator" / "real_accelerator.py"
     return bool(file and file.is_file() and "import accel_core" in file.read_text("utf-8", "replace"))
 
 
 def folder() -> Path | None:
-    """Give the folder of DeepSpeed's package; `None` without one."""
+    """Return the folder of DeepSpeed's package; `None` if it is not installed."""
     folders = package_folders("deepspeed")
     return Path(folders[0]) if folders else None

@@ -1,4 +1,4 @@
-"""DeepSpeed's own launcher, with the activation in every process it starts."""
+"""DeepSpeed's own launcher, with the integration activated in every process that it starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["launch"]
 
 
 def launch(arguments: Sequence[str]) -> None:
-    """Run DeepSpeed's launcher on `arguments`; ends the process with a rank's status when one fails.
+    """Run DeepSpeed's launcher on `arguments`. If a rank fails, end this process with the rank's status.
 
-    Raises what `activate()` raises, and `IntegrationError` where the ranks would not hear of it.
+    Raises what `activate()` raises, and `IntegrationError` if the ranks would not activate the integration.
     """
     if reason := _children.obstacle():
         raise IntegrationError(f"{reason}.")

@@ -1,7 +1,7 @@
 """Features that DeepSpeed lacks on a device it does not know, reported at activation.
 
-DeepSpeed compares the names of devices and of communication backends with lists of its own in a few
-places. Training does not pass them; the features below do.
+In a few places DeepSpeed compares the names of devices and of communication backends with lists of its own.
+Training does not use these places; the features below do.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _FEATURES = (
     ),
     _Feature(
         "runtime/superoffload", ("cuda",), "device",
-        "SuperOffload (offload_optimizer with super_offload) is refused: it asserts cuda",
+        "SuperOffload (offload_optimizer with super_offload) raises an error: it needs CUDA",
     ),
     _Feature(
         "runtime/swap_tensor/aio_config.py", ("cuda",), "device",
-        "GPUDirect storage (aio with use_gds) is refused: it asserts cuda",
+        "GPUDirect storage (aio with use_gds) raises an error: it needs CUDA",
     ),
     _Feature(
         "compile/util.py", ("cuda",), "device",
-        'DeepCompile ("compile": {"deepcompile": true}) is off: it is for cuda',
+        'DeepCompile ("compile": {"deepcompile": true}) is off: it needs CUDA',
     ),
     _Feature(
         "inference/engine.py", ("cuda",), "device",
-        "device graphs in inference (enable_cuda_graph) are off: they are for cuda",
+        "device graphs in inference (enable_cuda_graph) are off: they need CUDA",
     ),
     _Feature(
         "model_implementations/features/cuda_graph.py", ("cuda",), "device",
@@ -56,9 +56,9 @@ _FEATURES = (
 
 
 def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """A sentence for each feature that the installed DeepSpeed keeps from `accelerator`.
+    """Return a sentence for each feature that the installed DeepSpeed does not have on `accelerator`.
 
-    `missing` names members that DeepSpeed's abstract class asks for and `accelerator` has not.
+    `missing` names members of DeepSpeed's abstract class that `accelerator` lacks.
     """
     home = _installed.folder()
     names = {"device": accelerator.device_name(), "communication": accelerator.communication_backend_name()}
@@ -66,11 +66,11 @@ def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str
     if not _has_generators(accelerator):
         sentences.append(
             "activation checkpointing restores the random state through the vendor's default_generators, "
-            f"which torch.{names['device']} has not: use torch.utils.checkpoint instead"
+            f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
         )
     if missing:
         sentences.append(
-            f"this DeepSpeed may call what accel-core does not have yet: {', '.join(missing)}. "
+            f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing)}. "
             "Update accel-core, or report it"
         )
     return tuple(sentences)

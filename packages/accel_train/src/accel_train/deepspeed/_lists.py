@@ -1,8 +1,8 @@
-"""DeepSpeed's lists of operators: every builder that our accelerator gives stands in them under its NAME.
+"""DeepSpeed's lists of operators: add every builder of our accelerator under its `NAME`.
 
-DeepSpeed lists what stands in the package that `op_builder_dir()` names, and asks
-`deepspeed.ops.__compatible_ops__[Builder.NAME]` of builders that `get_op_builder()` gave. Builders that come
-from elsewhere (accel-core's portable ones, a plugin's) are no keys there until they are added.
+DeepSpeed lists the builders in the package that `op_builder_dir()` names, and looks up
+`deepspeed.ops.__compatible_ops__[Builder.NAME]` for builders that `get_op_builder()` returned. Builders from
+elsewhere (accel-core's portable ones, a plugin's) are missing in these lists until they are added.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def complete(module: Any, accelerator: Any) -> None:
-    """Add what is missing in `module`, DeepSpeed's `all_ops`: the operators that `accelerator` can name.
+    """Add to `module`, DeepSpeed's `all_ops`, the operators of `accelerator` that it lacks.
 
-    Nothing is added where it can name none: DeepSpeed's own, or none at all.
+    Adds nothing if the accelerator lists no operators: it is DeepSpeed's own, or it has none.
     """
     for name in _named(accelerator):
         with contextlib.suppress(UnsupportedError):  # it fails to import, and says so when it is asked for
@@ -43,7 +43,7 @@ def _named(accelerator: Any) -> Iterable[str]:
 
 
 def renew(accelerator: Any) -> None:
-    """Ask again which operators are compatible, of `accelerator`, where the one before it was asked."""
+    """Check again which operators `accelerator` is compatible with, if another one was checked before."""
     module = sys.modules.get(ALL_OPS)
     if module is None:
         return

@@ -1,4 +1,4 @@
-"""Putting our accelerator where DeepSpeed keeps its own, at the moments when that can be done."""
+"""Put our accelerator where DeepSpeed keeps its own, as soon as that is possible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NEVER_CALLED = frozenset(("amp",))
 
 
 def prepare() -> None:
-    """Have our accelerator put in place when DeepSpeed is imported; until then nothing is chosen."""
+    """Have our accelerator set when DeepSpeed is imported; until then none is chosen."""
     _hook.install()
 
 
@@ -59,10 +59,10 @@ def _placing(module: ModuleType) -> Iterator[None]:
 
 
 def set_up(accelerator: Accelerator) -> tuple[str, ...]:
-    """Set what the vendor wants set, unless `activate(vendor_defaults=False)`; what was changed now.
+    """Set what the vendor wants set, unless vendor defaults are off; return what was changed now.
 
-    One process serves without a launcher, also where DeepSpeed's communication was imported before.
-    DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.
+    DeepSpeed can then run in one process without a launcher, even if its communication was imported before.
+    The module that provides the communication backend is imported, because DeepSpeed only asks for its name.
     """
     if (communication := sys.modules.get(_alone.COMM)) is not None:
         _alone.serve(communication)
@@ -98,7 +98,7 @@ def _present() -> Accelerator:
 
 
 def settle(accelerator: Accelerator) -> None:
-    """Replace what stood in for `accelerator` while the class that it is made of imported DeepSpeed."""
+    """Put `accelerator` in place of its stand-in, used while its own class imported DeepSpeed."""
     global _stand_in
     if _stand_in is not None and _stand_in is kept_by_deepspeed():
         replace(accelerator, force=True)
@@ -136,7 +136,7 @@ def _attribute(module: str, name: str) -> Any:
 
 
 def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
-    """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before it is imported."""
+    """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before its import."""
     names = {name for abstract in _abstract_classes() for name in abstract.__abstractmethods__}
     return tuple(sorted(n for n in names - _NEVER_CALLED if not hasattr(type(accelerator), n)))
 
@@ -231,20 +231,20 @@ _hook = ImportHook(
 
 
 def known_to_deepspeed() -> tuple[str, ...]:
-    """List the devices for which the imported DeepSpeed has classes of its own, and what was put in place."""
+    """List the devices that the imported DeepSpeed has its own classes for, and the one that we set."""
     lists = (_attribute(home, "SUPPORTED_ACCELERATOR_LIST") or () for home in _HOMES)
     return tuple(name for names in lists for name in names)
 
 
 def kept_by_deepspeed() -> Any:
-    """The accelerator that DeepSpeed has chosen in this process; `None` before it has."""
+    """Return the accelerator that DeepSpeed has chosen in this process; `None` if it has not chosen yet."""
     return _attribute(_HOME, "ds_accelerator")
 
 
 def replace(accelerator: Accelerator, *, force: bool) -> None:
-    """Give an imported DeepSpeed `accelerator` instead of its own, and what was derived from that.
+    """Give an imported DeepSpeed `accelerator` instead of its own, and update what it derived from its own.
 
-    Raises `IntegrationError` where its own is for another device, unless `force` is set.
+    Raises `IntegrationError` if DeepSpeed's own accelerator is for another device, unless `force` is set.
     """
     homes = [home for name in _HOMES if (home := sys.modules.get(name)) is not None and _is_home(home)]
     chosen: list[Any] = [home.ds_accelerator for home in homes]
@@ -253,8 +253,8 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
         if old.device_name() != accelerator.device_name() and not force:
             raise IntegrationError(
                 f"DeepSpeed was imported before and has chosen {_described(old)}, accel-core has chosen "
-                f"{accelerator!r}. DeepSpeed's modules, and objects made since, hold what they got from the "
-                "first. Call activate() before `import deepspeed`; or activate(force=True) where no engine, "
+                f"{accelerator!r}. DeepSpeed's modules, and objects made since, still use the first "
+                "one. Call activate() before `import deepspeed`; or activate(force=True) if no engine, "
                 "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
             )
     for home in homes:

@@ -1,8 +1,9 @@
 """Our accelerator as DeepSpeed's launcher needs it; training processes get the accelerator itself.
 
-The launcher takes the first visible-devices variable without asking whether there is one, reads its value
-as integers, prints every such variable after it set them, and forwards only variables whose prefix the
-accelerator names. The interface answers otherwise, for good reasons; what differs is here.
+The launcher takes the first visible-devices variable without checking that there is one, reads its value as
+integers, prints every such variable after setting them, and forwards only variables with the prefixes that
+the accelerator names. Four members of our accelerator return other values than it needs; this module
+overrides them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
 
 
 def launcher_view(accelerator: Accelerator) -> Accelerator:
-    """An object of the same class and state as `accelerator`, with the launcher's four answers."""
+    """Return an object with the class and state of `accelerator`, and the launcher's four values."""
     if isinstance(accelerator, _LauncherAnswers):
         return accelerator
     kind = type(accelerator)
@@ -93,6 +94,6 @@ class _LauncherAnswers:
         except IndexError:
             raise ValueError(
                 f"{variable}={value!r} names {len(given)} devices, and the launcher was asked for "
-                f"{', '.join(map(str, places))}. Where {variable} holds no plain indices, --include and "
-                "--num_gpus count places in its list, from 0."
+                f"{', '.join(map(str, places))}. If {variable} holds no plain indices, --include and "
+                "--num_gpus refer to positions in its list, from 0."
             ) from None

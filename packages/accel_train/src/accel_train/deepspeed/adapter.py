@@ -1,12 +1,12 @@
-"""An existing `DeepSpeedAccelerator`, in-tree or a vendor's, as an accelerator of ours.
+"""Turn an existing `DeepSpeedAccelerator`, in-tree or a vendor's, into an accelerator of ours.
 
     Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
             accelerator="acme_deepspeed.accelerator:ACME_Accelerator")
 
-`accel_core.set_accelerator()` takes the object or the class too. What the class implements is asked of it.
-What it lacks, as it was written for an older DeepSpeed or as ours has more, is what ours does on that device.
-Nothing of DeepSpeed is imported here: the class imports it, and where the choice makes it do so, DeepSpeed
-has the adapted object as its own, as after `activate()`.
+`accel_core.set_accelerator()` accepts the object or the class too. Members that the class implements are its
+own. For members that it lacks (it was written for an older DeepSpeed, or ours has more), the adapted object
+uses our default for that device. This module does not import DeepSpeed: the class does. If choosing an
+accelerator imports the class, DeepSpeed uses the adapted object as its own, as after `activate()`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _KEPT = frozenset(("create_op_builder", "get_op_builder", "op_builder_dir", "nam
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """`foreign`, an object or a class of DeepSpeed's interface, as an accelerator; `None` for anything else.
+    """Return an accelerator for `foreign`, an object or class of DeepSpeed's interface; else `None`.
 
-    A class is called without arguments, also where it is abstract because DeepSpeed is newer than it is.
-    Without `backend` the declaration is made of what the object says of itself. Raises
-    `InvalidAcceleratorError` where the object cannot be made, or is for another device type than `backend`.
+    A class is called without arguments, even if it is abstract because DeepSpeed is newer than the class.
+    Without `backend`, the declaration is made from what the object reports. Raises `InvalidAcceleratorError`
+    if the object cannot be made, or is for another device type than `backend`.
     """
     kind = foreign if isinstance(foreign, type) else type(foreign)
     if not any(base.__name__ == _ABSTRACT for base in kind.__mro__):

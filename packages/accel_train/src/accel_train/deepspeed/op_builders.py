@@ -1,7 +1,7 @@
-"""DeepSpeed's own builders: which there are for a device type, and what each needs before it can be used.
+"""DeepSpeed's own builders: list them for a device type, and check what each needs before it can be used.
 
-Which there are is read from the files of the installed package; nothing of DeepSpeed is imported for it.
-An entry point in group `accel.op_builders` names this module.
+The list is read from the files of the installed package, without importing DeepSpeed. An entry point in group
+`accel.op_builders` names this module.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class DeepSpeedProvider(OpProvider):
     """DeepSpeed as a provider of operators."""
 
     def compatibility(self, builder: Any) -> str:
-        """As `compatibility` below: DeepSpeed's own check is not enough."""
+        """Return what the function `compatibility` returns: DeepSpeed's own check is not enough."""
         return compatibility(builder)
 
     def is_built(self, builder: Any) -> bool:
-        """As `is_built` below: DeepSpeed's builders do not say."""
+        """Return what the function `is_built` returns: DeepSpeed's builders do not report it."""
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked.
+        """Return DeepSpeed's class, changed to report when it compiles and to check arguments of its C++.
 
-        DeepSpeed asks for an accelerator when it is imported, and is given ours.
+        Importing DeepSpeed makes it ask for an accelerator; it gets ours.
         """
         from accel_train.deepspeed import _placing  # which imports what this module is imported by
 
@@ -70,9 +70,10 @@ class DeepSpeedProvider(OpProvider):
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """DeepSpeed's builders for `backend`; none where DeepSpeed is not installed.
+    """Return DeepSpeed as provider of its builders for `backend`; without builders if it is not installed.
 
-    Those of the device's name, else those of its type: klxpu has its own, and is torch's cuda.
+    It uses the builders for the backend's name, or else those for its device type: klxpu has builders of its
+    own, although its device type in torch is cuda.
     """
     version = _installed.installed_version()
     if version is None:
@@ -85,7 +86,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
         kind="deepspeed",
         package=package(device),
         optional=True,
-        advice="DeepSpeed has none for this device, and accel-train neither",
+        advice="neither DeepSpeed nor accel-train has one for this device",
     )
 
 
@@ -123,9 +124,9 @@ def _is_deepspeeds(file: Path) -> bool:
 
 
 def package(device_type: str) -> str:
-    """DeepSpeed's package of builders for a device type, or for a device of its own list by name.
+    """Return DeepSpeed's package of builders for a device type, or for a device in DeepSpeed's own list.
 
-    Empty where it has none, or is not installed.
+    Returns an empty string if DeepSpeed has none, or is not installed.
     """
     name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
     folder = _folder(name)
@@ -133,9 +134,9 @@ def package(device_type: str) -> str:
 
 
 def sources(device_type: str) -> dict[str, str]:
-    """The builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
+    """Return the builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
 
-    Any device has the one for page-locked host memory, a device that DeepSpeed does not know too.
+    Every device has the builder for page-locked host memory, even one that DeepSpeed does not know.
     """
     name = package(device_type)
     builders = dict(_read(name, _folder(name))) if name else {}
@@ -149,10 +150,10 @@ def sources(device_type: str) -> dict[str, str]:
 
 
 def compatibility(builder: Any) -> str:
-    """Why one of DeepSpeed's builders cannot be used here; empty where it can.
+    """Return why one of DeepSpeed's builders cannot be used here; empty if it can.
 
-    DeepSpeed's own check says yes to most builders on machines that cannot compile, so what compiling needs
-    is looked for too.
+    DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
+    looks for what compiling needs.
     """
     if not builder.is_compatible(verbose=False):
         return _complaint(builder)
@@ -162,13 +163,13 @@ def compatibility(builder: Any) -> str:
         return ""
     if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):  # it sets CXX=icpx itself
         if shutil.which("icpx") is None:
-            return "it has to be compiled, and there is no icpx: install Intel's DPC++, source its setvars.sh"
+            return "it must be compiled, and icpx is missing: install Intel's DPC++, source its setvars.sh"
     elif shutil.which(compiler := (os.environ.get("CXX", "").split() or ["c++"])[0]) is None:
-        return f"it has to be compiled, and there is no C++ compiler {compiler!r}: install one, or set CXX"
+        return f"it must be compiled, and the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:
-        return "it has to be compiled, and there is no ninja: pip install ninja"
+        return "it must be compiled, and ninja is missing: pip install ninja"
     if any(str(source).endswith(".cu") for source in builder.sources()) and not _has_device_compiler():
-        return "it has to be compiled, and there is no CUDA toolkit: install it, and set CUDA_HOME"
+        return "it must be compiled, and the CUDA toolkit is missing: install it, and set CUDA_HOME"
     return ""
 
 
@@ -179,9 +180,9 @@ def _missing_source(builder: Any) -> str:
 
 
 def is_built(builder: Any) -> bool:
-    """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result.
+    """Return whether nothing is left to compile: plain Python, installed compiled, or in torch's cache.
 
-    What torch keeps is compiled again when torch itself is newer, or a source or the compiler is another.
+    torch compiles again if torch itself is newer than its result, or if a source or the compiler has changed.
     """
     if not builder.sources():
         return True
@@ -198,7 +199,7 @@ def is_built(builder: Any) -> bool:
 
 
 def kept_in(builder: Any) -> str:
-    """The folder in which torch keeps what it compiles for a builder."""
+    """Return the folder in which torch keeps what it compiles for a builder."""
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     return str(Path(kept, builder.name) if kept else _build_root())
 
@@ -253,7 +254,7 @@ def _complaint(builder: Any) -> str:
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
-    return "; ".join(warnings) or "DeepSpeed's own check says no"
+    return "; ".join(warnings) or "DeepSpeed's own check rejects it"
 
 
 def _folder(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A warning for a door that stays shut: frameworks log a failing plugin at DEBUG, or end with it."""
+"""Warn if a door stays shut: frameworks log a failing plugin at DEBUG, or crash with it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["warned", "warning"]
 
 @contextmanager
 def warned(framework: str, step: str) -> Iterator[None]:
-    """Turn an error in the block into one warning: `framework` goes on without us; `step` is the remedy."""
+    """Turn an exception in the block into one warning that says why, and names the remedy `step`."""
     try:
         yield
     except Exception as error:
         why = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        warning(f"{framework} does not get accel's accelerator: {why}. {step}")
+        warning(f"{framework} cannot use accel's accelerator: {why}. {step}")
 
 
 def warning(text: str) -> None:
-    """Warn the user, also where warnings are errors: an error would end the framework's own import."""
+    """Warn the user, even if warnings are errors: an error would stop the import of the framework."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -1,7 +1,7 @@
-"""axolotl: its trainer's arguments with our mixin, and its model on the chosen accelerator.
+"""axolotl: add our mixin to its trainer's arguments, and load its model on the chosen accelerator.
 
-axolotl makes the plugins that entry points of group `axolotl.plugins` name, before it reads a configuration.
-Ours stands aside where axolotl knows the device itself.
+axolotl loads the plugins that entry points of group `axolotl.plugins` name, before it reads a configuration.
+Ours does nothing if axolotl knows the device itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OWN = ("cpu", "cuda", "mps", "npu")
 
 
 class Arguments(AcceleratorArguments):
-    """The arguments' mixin, whose state of Accelerate's survives axolotl's trainer."""
+    """A mixin for the trainer's arguments; Accelerate's state for our device survives axolotl's trainer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
@@ -31,22 +31,22 @@ class Arguments(AcceleratorArguments):
 
 
 class Members:
-    """axolotl's `BasePlugin` for any accelerator; what it has a default for stays axolotl's."""
+    """axolotl's `BasePlugin` for any accelerator; axolotl's defaults stay."""
 
     @cached_property
     def ours(self) -> accel_core.Accelerator | None:
-        """The accelerator for axolotl; `None` for a device that it knows, and on an error, with a warning."""
+        """Return the accelerator for axolotl; `None` for a device that it knows, and after an error."""
         with warned("axolotl", "See why: accel why"):
             chosen = accel_core.get_accelerator()
             return None if chosen.device_type in _OWN else chosen
         return None
 
     def get_training_args_mixin(self) -> str | None:
-        """The mixin that gives Transformers' arguments our device, by name."""
+        """Return the import path of the mixin that gives Transformers' arguments our device."""
         return f"{__name__}.{Arguments.__name__}" if self.ours else None
 
     def register(self, cfg: Any) -> None:
-        """Make Accelerate's state, which axolotl asks early, and say where the model is loaded."""
+        """Make Accelerate's state, which axolotl reads early, and set the device for the model."""
         if self.ours is None:
             return
         device = str(partial_state().device)
@@ -55,7 +55,7 @@ class Members:
             cfg["bf16"] = self.ours.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:
-        """Say the device that axolotl's callbacks take: it has chosen the CPU by then."""
+        """Set the device that axolotl's callbacks use: by then axolotl has chosen the CPU."""
         if self.ours is not None:
             cfg.device = str(partial_state().device)
 

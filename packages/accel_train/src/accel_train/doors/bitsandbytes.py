@@ -1,7 +1,8 @@
-"""bitsandbytes: the chosen accelerator's device type among those that it calls supported.
+"""bitsandbytes: add the chosen accelerator's device type to its set of supported device types.
 
-bitsandbytes calls what entry points of group `bitsandbytes.backends` name, while it is imported. Its kernels
-in plain torch take any device type; libraries such as Transformers ask the set before they call them.
+bitsandbytes calls the functions that entry points of group `bitsandbytes.backends` name, while it is
+imported. Its kernels in plain torch work on any device type, but libraries such as Transformers check the set
+before they call them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Add the device type; an error becomes a warning, as it would end the import of bitsandbytes."""
+    """Add the device type. An error becomes a warning, because it would stop the import of bitsandbytes."""
     with warned("bitsandbytes", "See why: accel why"):
         ours = accel_core.get_accelerator()
         importlib.import_module("bitsandbytes").supported_torch_devices.add(ours.device_type)

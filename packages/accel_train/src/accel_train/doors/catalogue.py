@@ -1,6 +1,6 @@
-"""Frameworks, the door that each has for a device that it does not know, and our way through it.
+"""Frameworks, how each can use a device that it does not know, and what accel-train does for it.
 
-Data alone: `accel doors` shows it, and the documents. Importing it imports no framework.
+This is data only: `accel doors` and the documents show it. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ANY = "*"
 
 
 class Door(NamedTuple):
-    """A framework, and how a device comes into it."""
+    """A framework, and how it can use a device that it does not know."""
 
     #: As people write it: `"DeepSpeed"`.
     name: str

@@ -20,10 +20,10 @@ _NAME = "accel"
 
 
 def accelerator() -> Accelerator | None:
-    """Activate, and return our accelerator; `None` to leave a device to DeepSpeed's own class.
+    """Activate, and return our accelerator; return `None` to leave a device to DeepSpeed's own class.
 
-    DeepSpeed keeps the devices that it knows, unless `DS_ACCELERATOR` names something that it does not, or a
-    parent process was activated.
+    DeepSpeed uses its own class for a device that it knows, except in two cases: `DS_ACCELERATOR` names
+    something that DeepSpeed does not know, or a parent process was activated.
     """
     wanted = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if wanted == _NAME:

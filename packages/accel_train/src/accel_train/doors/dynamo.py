@@ -1,4 +1,4 @@
-"""torch.compile's door: `torch.compile(model, backend="accel")`, by the group `torch_dynamo_backends`."""
+"""`torch.compile(model, backend="accel")`, by an entry point in torch's group `torch_dynamo_backends`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ __all__ = ["accel"]
 
 
 def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
-    """Compile the graph with the chosen accelerator's compiler; `mode` and `options` reach that one.
+    """Compile `graph` with the chosen accelerator's compiler.
 
-    A graph without a tensor of that device, as on the CPU between two others, gets its own device's. Raises
-    what choosing raises, and `UnsupportedError` for a compiler that torch does not list or inductor without
-    code for the device; torch shows both as `BackendCompilerFailed`.
+    `options` are the keywords `mode` and `options` of `torch.compile`, passed to that compiler. If the graph
+    has no tensor on the accelerator (a CPU part between two parts on the device), the graph is compiled with
+    the compiler for the device that its tensors are on.
+
+    Raises what choosing raises. Raises `UnsupportedError` if torch does not list the compiler, or if the
+    compiler is inductor and has no code for the device. torch shows these errors as `BackendCompilerFailed`.
     """
     import torch
     from torch._dynamo import lookup_backend

@@ -1,7 +1,8 @@
-"""LMCache: a `DeviceSpec` named `accel` for the chosen accelerator, where LMCache has no spec for its type.
+"""LMCache: a `DeviceSpec` named `accel` for the chosen accelerator, if LMCache has no spec for its type.
 
-LMCache builds the object that entry points of group `lmcache.device_plugins` name. Ours gives LMCache's
-operators in plain torch, which its engine-driven transfers use; handles across processes stay shut.
+LMCache builds the object that entry points of group `lmcache.device_plugins` name. Ours provides LMCache's
+operators in plain torch, which its engine-driven transfers use. Sharing handles between processes is not
+supported.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ def _chosen() -> accel_core.Accelerator | None:
 
 
 class Members:
-    """LMCache's `DeviceSpec` for any accelerator; what it has a default for stays LMCache's."""
+    """LMCache's `DeviceSpec` for any accelerator; LMCache's defaults stay."""
 
     #: A device that LMCache has no spec for has a type of its own; without one, a name that no device has.
     device_type = torch_module_name = property(lambda self: ours.device_type if (ours := _chosen()) else NAME)
     backend_name = NAME
 
     def is_available(self) -> bool:
-        """Whether the process chose an accelerator that LMCache has no spec for."""
+        """Return whether this process chose an accelerator that LMCache has no spec for."""
         return _chosen() is not None
 
     def current_stream(self, device: object) -> Any:
-        """The stream that the device's work goes to."""
+        """Return the current stream of the device."""
         return self._ours().current_stream(device)
 
     def synchronize_device(self, device: object) -> None:
@@ -50,7 +51,7 @@ class Members:
         self._ours().synchronize(device)
 
     def create_stream_event(self, device: object) -> Any:
-        """An event of the device, to record on a stream."""
+        """Return an event of the device, to record on a stream."""
         return self._ours().Event()
 
     def _ours(self) -> Any:

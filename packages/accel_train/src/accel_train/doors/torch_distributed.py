@@ -1,4 +1,4 @@
-"""torch 2.14 and newer: `init_process_group("staged")` works without an import of ours.
+"""torch 2.14 and newer: `init_process_group("staged")` works without importing accel_train.
 
 torch calls what entry points of group `torch.distributed.backends` name when a program names that backend.
 """
@@ -12,5 +12,5 @@ __all__ = ["staged"]
 
 
 def staged() -> None:
-    """Register `staged` with torch for the chosen accelerator; what the choice raises reaches the program."""
+    """Register `staged` with torch for the chosen accelerator. Raises what choosing raises."""
     register(accel_core.get_accelerator())

@@ -1,8 +1,8 @@
 """verl: the chosen accelerator as a platform named `accel`, with verl's FSDP engines for its device type.
 
-verl imports the entry points of group `verl.plugins` while it is imported itself, and calls none: loading
-`loaded` is what registers. Where no platform of verl's own answers, ours does; with `DS_ACCELERATOR` set,
-ours comes first, unless verl has a platform for that device or `VERL_PLATFORM` names one.
+verl imports the entry points of group `verl.plugins` while it is imported, but calls none: importing `loaded`
+registers the platform. Our platform is used if none of verl's own reports a device. If `DS_ACCELERATOR` is
+set, ours comes first, unless verl has a platform for that device or `VERL_PLATFORM` names one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _same(name: str) -> Callable[..., Any]:
 
 
 class Members:
-    """verl's `PlatformBase` for any accelerator; what verl itself has a default for stays verl's."""
+    """verl's `PlatformBase` for any accelerator; verl's defaults stay."""
 
     current_device, device_count, set_device = map(_same, ("current_device", "device_count", "set_device"))
     synchronize, manual_seed, manual_seed_all = map(_same, ("synchronize", "manual_seed", "manual_seed_all"))
@@ -40,19 +40,19 @@ class Members:
 
     @cached_property
     def ours(self) -> accel_core.Accelerator:
-        """The accelerator that this process chose."""
+        """Return the accelerator that this process chose."""
         return accel_core.get_accelerator()
 
     device_name = property(lambda self: self.ours.device_type)
 
     @property
     def device_module(self) -> Any:
-        """`torch.<device type>`, of which verl calls many functions; raises torch's error without one."""
+        """Return `torch.<device type>`, which verl calls often. Raises torch's error if torch has none."""
         return importlib.import_module("torch").get_device_module(self.ours.device_type)
 
     @property
     def vendor_name(self) -> str:
-        """The backend's name. verl asks where it looks up an engine: ours are registered by then."""
+        """Return the backend's name. verl reads it to look up an engine: ours are registered by then."""
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         add = fsdp.EngineRegistry.register
         for kind, made in (("language", fsdp.FSDPEngineWithLMHead), ("value", fsdp.FSDPEngineWithValueHead)):
@@ -61,45 +61,45 @@ class Members:
         return self.ours.name
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        """Whether the choice is an accelerator; an error, which verl logs at DEBUG, becomes a warning."""
+        """Return whether an accelerator was chosen; an error becomes a warning (verl logs it at DEBUG)."""
         with warned("verl", _STEP):
             return self.ours.is_accelerator()
         return False
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        """The compute capability, where the vendor defines one."""
+        """Return the compute capability, major and minor; `None` for both if the vendor defines none."""
         return self.ours.device_properties(device_index).capability or (None, None)
 
     def set_allocator_settings(self, settings: str) -> Any:
-        """Hand the settings to the vendor's allocator; warns where it takes none."""
+        """Pass the settings to the vendor's allocator. Warns if it has no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
-            return warning(f"{self.ours.name} has no allocator settings: {settings} changes nothing there")
+            return warning(f"{self.ours.name} has no allocator settings: {settings} is ignored")
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
-        """torch.distributed's backend, `staged` included, which is registered by then."""
+        """Return the name of torch.distributed's backend; `staged` is registered by then."""
         launch = importlib.import_module("accel_train.launch.communication")
         return launch.communication_of(self.ours)
 
     def visible_devices_envvar(self) -> str:
-        """The visible-devices variable that wins; empty for a device without any."""
+        """Return the visible-devices variable that takes precedence; empty if the device has none."""
         return next(iter(self.ours.visible_devices_envs()), "")
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
-        """A range in the vendor's profiler."""
+        """Return a context manager that marks a range in the vendor's profiler."""
         return self.ours.range(msg)
 
     def ray_resource_name(self) -> str:
-        """Ray's name of the device; the backend's, for `ray start --resources`, where Ray has none."""
+        """Return Ray's name for the device, else the backend's name, for `ray start --resources`."""
         return self.ours.backend.granted.ray or self.ours.name
 
     def ray_noset_envvars(self) -> list[str]:
-        """The variables that keep Ray from setting the visible-devices variable."""
+        """Return the variables that stop Ray from setting the visible-devices variable."""
         return list(filter(None, [self.ours.backend.granted.ray_noset]))
 
     def is_ipc_supported(self) -> Any:
-        """Whether tensors can be shared by handle: known of CUDA alone; verl copies through the host else."""
+        """Return whether tensors can be shared by handle: only on CUDA; else verl copies via the host."""
         return self.device_name == "cuda"
 
 
@@ -108,7 +108,7 @@ def _register() -> None:
     made: Any = type("AccelPlatform", (Members, platforms.PlatformBase), {})
     if made.__abstractmethods__:
         raise TypeError(
-            f"this verl wants members that accel-train lacks: {', '.join(made.__abstractmethods__)}"
+            f"this verl needs members that accel-train lacks: {', '.join(made.__abstractmethods__)}"
         )
     platforms.PlatformRegistry.register(platform="accel")(made)
     if read_settings().pins and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):

@@ -1,4 +1,4 @@
-"""vLLM: the device half of a vendor's own `Platform`, made from its declaration.
+"""vLLM: the members of a vendor's `Platform` that concern devices, made from the backend's declaration.
 
     from accel_train.doors.vllm import DeviceMembers
     from vllm.platforms.interface import Platform, PlatformEnum
@@ -7,8 +7,8 @@
         backend = ACME  # the plugin's `accel_core.Backend`
         _enum = PlatformEnum.OOT
 
-The other half stays the vendor's: attention, quantization, workers, configuration. What the class itself
-defines wins. Importing this module imports no vLLM and no torch.
+The vendor writes the rest: attention, quantization, workers, configuration. A member that the class itself
+defines takes precedence. Importing this module imports neither vLLM nor torch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ __all__ = ["DeviceMembers"]
 
 
 class DeviceMembers:
-    """Put before vLLM's `Platform`: its members that speak of devices, for the backend `backend`.
+    """The device members of vLLM's `Platform` for the backend `backend`; put it before `Platform`.
 
-    Facts are set when the class is made; the rest asks the accelerator, which starts at the first question.
+    Facts from the declaration are set when the class is made. The other members ask the accelerator, which
+    starts at the first call.
     """
 
     backend: accel_core.Backend
@@ -61,7 +62,7 @@ class DeviceMembers:
     @classmethod
     def _fact(cls, name: str, device_id: int) -> Any:
         if (value := getattr(cls._ours().device_properties(device_id), name)) is None:
-            raise UnsupportedError(f"{cls.backend.name} reports no {name} of its devices")
+            raise UnsupportedError(f"{cls.backend.name} does not report the {name} of its devices")
         return value
 
     dist_backend = property(lambda self: communication_of(self._ours()))
@@ -78,21 +79,21 @@ class DeviceMembers:
 
     @property
     def supported_dtypes(self) -> list[torch.dtype]:
-        """The data types that models may have here, in vLLM's order of preference."""
+        """Return the data types that models may use on this device, in vLLM's order of preference."""
         torch, held = importlib.import_module("torch"), self._ours().supported_dtypes()
         return [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if dtype in held]
 
     @classmethod
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
-        """Raise `ValueError` for a data type that the device does not have."""
+        """Raise `ValueError` for a data type that the device does not support."""
         if dtype not in (held := cls._ours().supported_dtypes()):
             raise ValueError(
-                f"{cls.backend.name} has no {dtype}, expected one of {', '.join(map(str, held))}"
+                f"{cls.backend.name} does not support {dtype}, expected one of {', '.join(map(str, held))}"
             )
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:
-        """CUDA's compute capability; `None` for others, which vLLM would compare with CUDA's."""
+        """Return CUDA's compute capability; `None` for other vendors, since vLLM expects CUDA's."""
         found = cls._ours().device_properties(device_id).capability
         if found is None or cls.backend.device_type != "cuda":
             return None
@@ -100,16 +101,16 @@ class DeviceMembers:
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
-        """Bytes in use, from a peak that starts anew."""
+        """Reset the memory peak, and return the new peak in bytes: the memory in use now."""
         cls._ours().reset_peak_memory_stats(device)
         return float(cls._ours().max_memory_allocated(device))
 
     @classmethod
     def is_integrated_gpu(cls, device_id: int = 0) -> bool:
-        """Whether the device shares the host's memory."""
+        """Return whether the device shares the host's memory."""
         return bool(cls._ours().device_properties(device_id).integrated)
 
     @classmethod
     def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
-        """The PCI address of each device."""
+        """Return the PCI address of each device, by index."""
         return {index: cls._fact("pci_address", index) for index in range(cls._ours().device_count())}

@@ -1,1 +1,1 @@
-"""Ranks: what a launcher gives them, and how they start and end together."""
+"""Ranks: what a launcher gives them, how they start together and how they end together."""

@@ -1,8 +1,8 @@
-"""All ranks compare what they chose, through the store, before any communication library is started.
+"""Compare the choices of all ranks, through the store, before any communication library is started.
 
-A job in which one rank chose nccl and another gloo hangs; here every rank says the same error instead.
-Rank 0 reads every record and publishes one verdict, so that the work grows with the number of ranks, not
-with its square.
+A job in which one rank chose nccl and another gloo would hang; here every rank raises the same error instead.
+Rank 0 reads all records and publishes one verdict, so the work grows with the number of ranks, not with its
+square.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Record:
-        """Read `rank`'s record in the store, where another program or accel-core may have written anything.
+        """Return the record that `rank` left in the store; its content is untrusted.
 
-        Where it is no record, one that says so comes back, so that all ranks learn whose fault it is.
+        If `data` is no record, a record is returned that says so, so that all ranks learn which rank is at
+        fault.
         """
         try:
             fields = _fields(data)
@@ -61,15 +62,15 @@ class Record(NamedTuple):
                 if name in fields and not fits(fields[name]):
                     raise ValueError(f"its {name} is {fields[name]!r:.80}, expected {expected}")
             if fields.get("rank") != rank or "host" not in fields:
-                raise ValueError(f"it does not say that it is of rank {rank}, and of which host")
+                raise ValueError(f"it lacks the rank {rank} or the host")
         except ValueError as error:
-            problem = f"what it left in the store is no record: {error}. {_SAME}"
+            problem = f"its record in the store is not valid: {error}. {_SAME}"
             return cls(rank, "not known", problem=problem)
         return cls(**fields)
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """The values that must be equal on every rank."""
+        """Return the values that must be equal on every rank."""
         return self.backend, self.distribution, self.version, self.communication
 
     def __str__(self) -> str:
@@ -117,14 +118,14 @@ def _fields(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {type(error).__name__}") from None
+        raise ValueError(f"it is not JSON: {type(error).__name__}") from None
     if not isinstance(document, dict):
         raise ValueError(f"it is {type(document).__name__}, expected an object")
     return document
 
 
 class Round(NamedTuple):
-    """The ranks' common knowledge once they agree."""
+    """The common knowledge of all ranks after they agree."""
 
     #: A word that no other round has; the prefix of this round's keys.
     name: str
@@ -136,18 +137,18 @@ class Round(NamedTuple):
 
 
 class OldStoreError(RankLostError):
-    """The store was closed before rank 0 said a word in it: perhaps it was that of an earlier round."""
+    """The store was closed before rank 0 wrote to it; it may be the store of an earlier round."""
 
 
 def agree(store: Store, record: Record, world_size: int, timeout: float) -> Round:
-    """The name of this round, and what else all must know, once all ranks have the same choice.
+    """Wait until all ranks have the same choice, and return the name of this round with what all must know.
 
-    torchrun's agents keep one store from restart to restart, so what lies in it may be of ranks that are no
-    more, and nothing that torchrun tells a rank numbers the rounds. Hence a handshake: each rank says a word
-    that nobody has said before, and takes the round's name only from an answer to that word.
+    torchrun's agents keep one store across restarts, so the store may hold entries of ranks that have ended,
+    and nothing that torchrun gives a rank numbers the rounds. So there is a handshake: each rank writes a new
+    random word, and accepts the round's name only from an answer to that word.
 
-    Raises `RankMismatchError`, the same on every rank, where the choices differ or a rank cannot start,
-    and `RankLostError` where a rank does not come within `timeout` seconds.
+    Raises `RankMismatchError`, the same on every rank, if the choices differ or a rank cannot start. Raises
+    `RankLostError` if a rank does not arrive within `timeout` seconds.
     """
 
     def judge(others: Mapping[int, bytes]) -> str:
@@ -183,7 +184,7 @@ def _judged(records: Mapping[int, Record], world_size: int, timeout: float) -> d
 
 
 class Exchanged(NamedTuple):
-    """The result of an exchange: rank 0's verdict on all ranks' records, as every rank has it."""
+    """The result of an exchange on one rank: rank 0's verdict on the records of all ranks."""
 
     #: A word that no other round has.
     name: str
@@ -192,7 +193,7 @@ class Exchanged(NamedTuple):
     store: Store
 
     def depart_last(self) -> None:
-        """Rank 0, whose process may hold the store, waits a little until all others have the verdict."""
+        """On rank 0, whose process may hold the store: wait briefly until all others have the verdict."""
         end = time.monotonic() + _GRACE
         with contextlib.suppress(RuntimeError):
             while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
@@ -202,11 +203,11 @@ class Exchanged(NamedTuple):
 def exchange(
     store: Store, me: Rank, mine: str, judge: Callable[[Mapping[int, bytes]], str], timeout: float
 ) -> Exchanged:
-    """Leave `mine` for rank 0, whose `judge` gets what the others left by rank; its verdict is every rank's.
+    """Give `mine` to rank 0 and return rank 0's verdict, which is the same on every rank.
 
-    What may lie in the store from earlier rounds is not taken for anybody's. The judge is called once all
-    have left theirs, or with those that have after `timeout` seconds. Raises `RankLostError` where rank 0
-    does not answer.
+    On rank 0, `judge` gets the records by rank and returns the verdict. It is called when all ranks have left
+    a record, or after `timeout` seconds with those that have. Entries that an earlier round left in the store
+    are ignored. Raises `RankLostError` if rank 0 does not answer.
     """
     from torch._C._distributed_c10d import PrefixStore
 
@@ -296,7 +297,7 @@ def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
     if not absent:
         return ""
     return (
-        f"{enumerated(absent)} of {world_size} did not come to the start within {timeout:g} s. See what "
+        f"{enumerated(absent)} of {world_size} did not reach the start within {timeout:g} s. See what "
         "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
     )
 
@@ -323,13 +324,13 @@ def _differences(records: list[Record]) -> str:
         )
     lines.append(
         f"Install the same version everywhere, or pin what all hosts have: DS_ACCELERATOR={first.backend} "
-        "(accel why, on each host, says what is chosen there)."
+        "(on each host, accel why shows what is chosen there)."
     )
     return "\n".join(lines)
 
 
 def enumerated(ranks: list[int], most: int = 8) -> str:
-    """`"rank 1"`, `"ranks 1, 2"`; a job of a thousand ranks must not fill the screen."""
+    """Return `"rank 1"` or `"ranks 1, 2"`, at most `most` of them: a job may have a thousand ranks."""
     rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
 

@@ -1,4 +1,4 @@
-"""Arguments of `init_process_group`, checked before ranks wait for each other."""
+"""Check the arguments of `init_process_group` before ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["duration", "of_type", "seconds"]
 
 
 def duration(name: str, value: Any) -> timedelta | None:
-    """`value`, a `timedelta` or seconds, as a `timedelta`; `None` stays.
+    """Return `value`, a `timedelta` or seconds, as a `timedelta`; `None` stays `None`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for anything else, and `LaunchError`, a `ValueError`, for no
-    time at all.
+    Raises `InvalidArgumentError`, a `TypeError`, for any other type. Raises `LaunchError`, a `ValueError`,
+    for a time of 0 or less.
     """
     if value is None:
         return None
@@ -27,7 +27,7 @@ def duration(name: str, value: Any) -> timedelta | None:
 
 
 def seconds(name: str, value: Any, expected: str = "seconds above 0") -> float:
-    """`value` as seconds. Raises as `duration`."""
+    """Return `value` in seconds. Raises what `duration` raises."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgumentError(
             f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "
@@ -43,7 +43,7 @@ def _invalid(name: str, value: Any, expected: str) -> LaunchError:
 
 
 def of_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Raise `InvalidArgumentError` unless `value` is `None` or a `kind`."""
+    """Raise `InvalidArgumentError` unless `value` is `None` or an instance of `kind`."""
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise InvalidArgumentError(
             f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "

@@ -1,4 +1,4 @@
-"""The command line of `accel run`: our options beside torchrun's, and the help on both."""
+"""The command line of `accel run`: our options, torchrun's options, and the help for both."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ cores near its device. DS_ACCELERATOR is set to what was chosen here, so that al
 
 #: Our own options that take a value, with a word for it, and those that take none.
 OPTIONS = {
-    "--backend": ("NAME", "accelerator to use, as DS_ACCELERATOR names one"),
+    "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
     "--communication-backend": ("NAME", "torch.distributed's backend [the accelerator's own]"),
     "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
 }
 FLAGS = {
     "--one-device-per-rank": (
-        "show each rank its own device only, as device 0; default: all, and the rank takes LOCAL_RANK's"
+        "each rank sees only its own device, as device 0; default: it sees all, and uses number LOCAL_RANK"
     ),
     "--no-bind": "do not bind ranks to cores",
-    "--doctor": "every rank looks at its machine first, and rank 0 tells what differs",
-    "--dry-run": "print what each rank would get, start nothing",
+    "--doctor": "every rank examines its machine first, and rank 0 reports the differences",
+    "--dry-run": "print the plan for each rank, start nothing",
 }
 #: Those of torchrun's that most jobs need, in our words: torch is not imported to show them.
 MOST_USED = {
     "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
-    "--nnodes": ("N", "hosts, or the fewest and most: 2:4"),
-    "--node-rank": ("N", "which host this is, from 0, where they do not settle it"),
+    "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
+    "--node-rank": ("N", "number of this host, from 0, if the hosts do not agree on numbers themselves"),
     "--rdzv-backend": ("NAME", "how hosts find each other: c10d"),
-    "--rdzv-endpoint": ("HOST:PORT", "where they meet"),
-    "--rdzv-id": ("ID", "the job's name there, the same on all hosts"),
-    "--max-restarts": ("N", "how often ranks are started again after one failed"),
-    "--log-dir": ("FOLDER", "a folder for what the ranks print"),
+    "--rdzv-endpoint": ("HOST:PORT", "address where the hosts meet"),
+    "--rdzv-id": ("ID", "the job's name, the same on all hosts"),
+    "--max-restarts": ("N", "how often to restart the ranks after one failed"),
+    "--log-dir": ("FOLDER", "folder for the output of the ranks"),
     "--module": ("", "SCRIPT is a module (-m)"),
     "--no-python": ("", "SCRIPT is a command"),
 }
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line, torchrun's options and ours in any order; exits for help and bad usage.
+    """Parse the command line, with torchrun's options and ours in any order; exits for help and bad usage.
 
-    Raises `BackendUnavailableError` where there is no torch, and so no parser of torchrun.
+    Raises `BackendUnavailableError` if torch, and so torchrun's parser, is missing.
     """
     # At once, where it is all that is asked: torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):

@@ -1,4 +1,4 @@
-"""Which communication backend serves an accelerator's tensors, looked up before a process starts."""
+"""Find the communication backend for an accelerator's tensors, before a process starts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["communication_of"]
 
 
 def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
-    """The name to give to `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
+    """Return the name for `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
 
-    `named`, else what `accel run` was told (`ACCEL_COMMUNICATION_BACKEND`), else what the accelerator says.
-    Raises `LaunchError` where torch's own table has no such backend for the device type.
+    `named` takes precedence, then `ACCEL_COMMUNICATION_BACKEND`, which `accel run` sets, then the
+    accelerator's own backend. Raises `LaunchError` if torch has no such backend for the device type.
     """
     if accelerator.device_name() != "cpu":
         register(accelerator)  # it may be named for a device that has another

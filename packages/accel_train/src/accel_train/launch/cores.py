@@ -1,4 +1,4 @@
-"""Processor cores as ranks share them: hyper-threads together; lists of cores as the kernel writes them."""
+"""CPU cores for ranks: hyper-threads of one core stay together; lists of cores are in the kernel's format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Those of the logical cores `ids` that are hyper-threads of one core together, ordered by the first."""
+    """Return the logical cores `ids` grouped by physical core, ordered by the first of each group."""
     cores: dict[int, list[int]] = {}
     for core in sorted(ids):
         file = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
@@ -48,7 +48,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
 
 
 def format_ranges(cores: Sequence[int]) -> str:
-    """`"0-3,8"` for sorted numbers."""
+    """Return sorted numbers as ranges: `"0-3,8"`."""
     runs: list[list[int]] = []
     for core in cores:
         if runs and core == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The variables that a launcher must give to ranks on other hosts, and how launchers want them written."""
+"""The variables that a launcher must pass to ranks on other hosts, in the formats that launchers read."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables in `environ` (the process's by default) that ranks elsewhere need, sorted by name.
+    """Return the variables in `environ` that ranks on other hosts need, sorted by name.
 
-    `accelerator` may be the declaration, where it cannot be built, as on a login node without its torch.
-    Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
-    `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. Those that
-    the vendor wants set and that are not. The visible-devices variables are left out: which devices a host
-    may use is that host's matter. Raises `LaunchError` where the accelerator's class exports what is no
-    prefix, or too much.
+    `environ` is this process's environment by default. `accelerator` may be the declaration, for a host where
+    the accelerator cannot be built (a login node without its torch). The result has the variables whose names
+    begin with one of `COMMON` or of `accelerator.export_envs()`. It always has `DS_ACCELERATOR` with the
+    accelerator's own name, so that every host makes the same choice. It has the variables that the vendor
+    wants set, if they are not set. It leaves out the visible-devices variables: each host decides which of
+    its devices it uses. Raises `LaunchError` if the accelerator's class exports an invalid prefix, or one
+    that matches too much.
     """
     env = os.environ if environ is None else environ
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
@@ -65,9 +66,9 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
 
 
 def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Check the exports of the class of accelerator `name`: unlike a declaration, a class is unchecked.
+    """Return the export prefixes of accelerator `name`, checked: a class is not validated like a declaration.
 
-    Raises `LaunchError` for a prefix that would send the whole environment, or half of it, to other hosts.
+    Raises `LaunchError` for a prefix that would send most of the environment to other hosts.
     """
     found = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in found:
@@ -80,10 +81,10 @@ def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
 
 
 def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables with which ranks' torch loads no package by itself, and yet hears of an activation.
+    """Return variables that stop the ranks' torch from loading packages, but not from an activation.
 
-    For where `detection.autoload.spoilers` finds some: they would break every rank's `import torch`.
-    `PYTHONPATH` keeps what it holds in `environ`, the process's by default.
+    Use it if `detection.autoload.spoilers` finds packages: they would break `import torch` on every rank.
+    `PYTHONPATH` keeps its value from `environ`, by default this process's environment.
     """
     before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
     entries = [entry for entry in before.split(os.pathsep) if entry and entry != startup.AT_START]
@@ -91,15 +92,15 @@ def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]
 
 
 def why_kept(spoilers: Sequence[Spoiler]) -> str:
-    """A sentence for people: what is set for the ranks, and which packages make it necessary."""
+    """Return a sentence for people: what is set for the ranks, and which packages make it necessary."""
     return f"{AUTOLOAD}=0 is set for the ranks: {'; '.join(spoiler.reason for spoiler in spoilers)}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
-    """The value of `DS_ACCELERATOR` that means this accelerator, or declaration, and no other.
+    """Return the value of `DS_ACCELERATOR` that means exactly this accelerator, or declaration.
 
-    The bare name, which other readers of the variable (DeepSpeed) know too; `name@distribution` where
-    several installed distributions declare the name.
+    It is the bare name, which other readers of the variable (DeepSpeed) know too; if several installed
+    distributions declare the name, it is `name@distribution`.
     """
     from accel_core import discover
 
@@ -110,16 +111,16 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
-    """Lines for a POSIX shell: `export NAME='any value'`.
+    """Return lines for a POSIX shell: `export NAME='any value'`.
 
-    All of it is ASCII, so that no locale on the way alters it: other bytes stand as octal for `printf`, which
-    gives them back.
+    The text is ASCII, so that no locale changes it: other bytes are written as octal for `printf`, which
+    restores them.
     """
     return "\n".join(f"export {name}={for_shell(value)}" for name, value in variables.items())
 
 
 def for_shell(value: str) -> str:
-    """One word for a POSIX shell, in ASCII."""
+    """Return `value` as one word for a POSIX shell, in ASCII."""
     if value.isascii():
         return shlex.quote(value)
     parts = re.split(rb"([\x80-\xff]+)", os.fsencode(value))  # at odd places what is beyond ASCII
@@ -131,7 +132,7 @@ def for_shell(value: str) -> str:
 
 
 def text_of(value: str) -> str | None:
-    """The value, unless it holds bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    """Return the value; `None` if it holds bytes that are not UTF-8 (in Python lone surrogates)."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -140,11 +141,11 @@ def text_of(value: str) -> str | None:
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
-    """Lines for DeepSpeed's `.deepspeed_env`: `NAME=value`.
+    """Return lines for DeepSpeed's `.deepspeed_env`: `NAME=value`.
 
-    Raises `LaunchError` for values that the file cannot hold: DeepSpeed (0.19.8, `launcher/runner.py`)
-    reads it as text, line by line, strips each value, puts it between double quotes for a shell without
-    escaping anything, and joins all of them by commas for Slurm's `srun --export`.
+    Raises `LaunchError` for values that the file cannot hold. DeepSpeed (0.19.8, `launcher/runner.py`) reads
+    it as text, line by line, and strips each value. It puts the value between double quotes for a shell
+    without escaping anything, and joins all values by commas for Slurm's `srun --export`.
     """
     faulty = sorted(name for name, value in variables.items() if not _fits_deepspeed(value))
     if faulty:

@@ -1,6 +1,6 @@
-"""Forms in which other launchers take the variables that ranks need: Ray, Slurm, Docker; Transformers' tests.
+"""Variables for ranks, in the formats of Ray, Slurm and Docker, and for Transformers' tests.
 
-DeepSpeed's file and a shell's lines are in `environment`.
+The formats for DeepSpeed and for a shell are in `environment`.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ _OF_THE_HOST = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
-    """One JSON object for `ray.init(runtime_env=...)`, and for jobs that are submitted.
+    """Return one JSON object for `ray.init(runtime_env=...)`, and for jobs that are submitted.
 
-    Raises `LaunchError` for values that would arrive altered: Ray (2.60.0, `_private/utils.py:1674`) replaces
-    `$NAME` and `${NAME}` in each, without a way to quote them, and takes text alone.
+    Raises `LaunchError` for values that Ray would change: Ray (2.60.0, `_private/utils.py:1674`) replaces
+    `$NAME` and `${NAME}` in each value, has no way to quote them, and accepts text only.
     """
     _refuse(
         variables,
         lambda value: text_of(value) is None or re.search(r"\$(\w|\{)", value),
-        "Ray replaces $NAME in values, and takes no bytes that are not UTF-8",
+        "Ray replaces $NAME in values, and accepts UTF-8 only",
     )
     return json.dumps({"env_vars": dict(variables)}, indent=2)
 
 
 def as_slurm(variables: Mapping[str, str]) -> str:
-    """A line for the head of a batch script; `sbatch` and `srun` take the option behind `#SBATCH` too.
+    """Return a `#SBATCH` line for a batch script; its option also works for `sbatch` and `srun`.
 
-    Raises `LaunchError` for values that need quotes: a line of a script and `--export` treat them
-    differently, from one release of Slurm to another too.
+    Raises `LaunchError` for values that need quotes: scripts and `--export` treat quotes differently, and so
+    do releases of Slurm.
     """
     _refuse(
         variables,
         lambda value: not re.fullmatch(r"[\w%+./:=@-]*", value, re.ASCII),
-        "--export of Slurm holds words without spaces, commas, quotes and the like",
+        "Slurm's --export accepts no spaces, commas, quotes and the like in values",
     )
     return "#SBATCH --export=" + ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])
 
 
 def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
-    """Options of `docker run` as a shell's words: the devices, as the declaration knows them, and variables.
+    """Return options of `docker run`, quoted for a shell: the backend's devices and the variables.
 
-    Search paths stay out, as the image has its own.
+    Search paths are left out, because the image has its own.
     """
     words = [f"-e {name}={for_shell(v)}" for name, v in variables.items() if name not in _OF_THE_HOST]
     return " ".join([*map(shlex.quote, container_flags(backend)), *words])
 
 
 def container_flags(backend: Backend) -> list[str]:
-    """The options of `docker run` by which a container gets the devices, from the declaration.
+    """Return the options of `docker run` that give a container the devices, from the declaration.
 
-    It names one device; all those of this host stand in its place.
+    The declaration's options name one device; here they name all devices of this host.
     """
     flags: list[str] = []
     for word in shlex.split(backend.granted.docker):
@@ -75,7 +75,7 @@ def container_flags(backend: Backend) -> list[str]:
 
 
 def as_transformers_spec(name: str) -> str:
-    """A Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, which Transformers' tests import by its bare name.
+    """Return a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`; Transformers' tests import it by name.
 
     They read `DEVICE_NAME` and three functions (5.23.0, `testing_utils.py:3545-3596`).
     """

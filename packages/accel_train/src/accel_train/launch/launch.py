@@ -1,7 +1,7 @@
-"""`accel run`: the command line, what the accelerator says of this host, and torchrun's own launcher.
+"""`accel run`: read the command line, ask the accelerator about this host, and start torchrun's launcher.
 
-The accelerator is asked in a child process, so that the launcher, which lives as long as the job, holds
-neither a vendor's package nor a device.
+The accelerator is asked in a child process. The launcher lives as long as the job, and so it loads no
+vendor's package and holds no device.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _PATIENCE = 120.0
 
 
 def check_script(arguments: argparse.Namespace) -> None:
-    """Raise `LaunchError` for a script that is not there."""
+    """Raise `LaunchError` if the script does not exist."""
     if arguments.module or arguments.no_python or Path(arguments.training_script).exists():
         return
     raise LaunchError(
-        f"{arguments.training_script}: there is no such script in {Path.cwd()}. For a module use -m, for a "
+        f"{arguments.training_script}: no such script in {Path.cwd()}. For a module use -m, for a "
         "command --no-python."
     )
 
@@ -48,11 +48,11 @@ def check_script(arguments: argparse.Namespace) -> None:
 def ask_machine(
     backend: str | None, communication: str | None = None, timeout: float | None = None
 ) -> Machine:
-    """Ask the accelerator chosen here, with `backend` as the pin if one is given.
+    """Return the facts of the accelerator chosen here; `backend` is the pin, if one is given.
 
-    Raises the `AccelError` that the choice raises, `BackendUnavailableError` when the child does not answer,
-    and `LaunchError` when none can be started, or torch has no communication backend for the device:
-    `communication`, or what the accelerator says.
+    `communication`: torch's communication backend; `None` for the accelerator's own. Raises the `AccelError`
+    that the choice raises, and `BackendUnavailableError` if the child does not answer. Raises `LaunchError`
+    if no child can be started, or if torch does not have the communication backend for the device.
     """
     if backend is not None:
         try:
@@ -86,7 +86,7 @@ def _as_typed(message: str, backend: str | None) -> str:
 
 
 def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
-    """In the child: describe what was chosen."""
+    """In the child: return the facts of the chosen accelerator."""
     from accel_core.toolkit import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
@@ -117,11 +117,11 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
 def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:
     """For each device the variables that hide all others, in the vendor's grammar; or why there are none."""
     if not accelerator.visible_devices_envs():
-        return [], f"{accelerator.name} has no variable for visible devices"
+        return [], f"{accelerator.name} has no visible-devices variable"
     ids = accelerator.visible_device_ids()
     ids = accelerator._every_id() if ids is None else ids
     if ids is None:
-        return [], f"nobody tells which ids {accelerator.visible_devices_envs()[0]} takes for its devices"
+        return [], f"the ids of its devices in {accelerator.visible_devices_envs()[0]} are not known"
     if len(ids) < count:
         return [], f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}"
     alone: list[dict[str, str]] = []
@@ -146,10 +146,10 @@ def _pci(accelerator: Any, index: int) -> str | None:
 def launch(
     arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan], before: str = ""
 ) -> None:
-    """Hand over to torchrun's agent; returns when all ranks on this host have succeeded.
+    """Start torchrun's agent, and return when all ranks on this host have succeeded.
 
-    `before`: a module that each rank runs before its script.
-    Raises torch's `ChildFailedError` when ranks failed and no restart is left.
+    `before`: a module that each rank runs before its script. Raises torch's `ChildFailedError` if ranks
+    failed and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run
@@ -174,7 +174,7 @@ def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan], bef
     torchrun names a job in its messages by the first argument without a dash, which stays the script.
     """
     if arguments.module and arguments.no_python:
-        raise LaunchError("--module and --no-python do not go together")
+        raise LaunchError("--module and --no-python exclude each other")
     kind = "--module" if arguments.module else "--command" if arguments.no_python else "--python"
     plan = json.dumps([p._asdict() for p in plans], separators=(",", ":"))
     arguments.training_script_args = [

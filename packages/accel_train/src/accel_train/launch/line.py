@@ -1,8 +1,8 @@
-"""A TCP connection of each rank with rank 0, by which the kernel says what a silent process cannot.
+"""A TCP connection from each rank to rank 0, which shows whether a silent process still exists.
 
 The kernel keeps the connections of a process that is stopped, or that holds Python's lock in one long call,
-and answers for it. It closes those of a process that was killed, at once. A host without power or network
-answers nothing, which keep-alive packets and unanswered data find out. No store can tell these apart.
+and answers for it. It closes those of a killed process at once. A host without power or network does not
+answer; keep-alive packets and unacknowledged data detect that. A store cannot tell these cases apart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Line:
-    """One end of a connection: messages of a word and a detail, sent and received without waiting."""
+    """One end of a connection; a message is a word and a detail, sent and received without blocking."""
 
     def __init__(self, connection: socket.socket) -> None:
         _open.add(connection)
@@ -58,17 +58,17 @@ class Line:
         self._unread = b""
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the socket's file descriptor, for selectors."""
         return self._connection.fileno()
 
     def say(self, word: str, detail: Any = None) -> None:
-        """Send a message, or keep it until the other end has room; an error is told by `hear`."""
+        """Send a message, or keep it until the other end has room. Errors show up in `hear`."""
         with self._lock:
             self._unsent += json.dumps([word, detail]).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Send what was kept, as far as there is room."""
+        """Send kept messages, as far as the other end has room."""
         with self._lock:
             try:
                 while self._unsent:
@@ -79,7 +79,7 @@ class Line:
                 self._unsent = b""
 
     def hear(self) -> list[tuple[str, Any]]:
-        """The messages that have come; sets `end` where nothing more will."""
+        """Return the messages that have arrived; sets `end` if no more will come."""
         try:
             while True:
                 data = self._connection.recv(1 << 16)
@@ -102,10 +102,10 @@ class Line:
             return []
 
     def hurry(self, silence: float) -> None:
-        """From now on a host that does not answer ends the line, a little after `silence` seconds.
+        """From now on, end the connection if the other host does not answer for about `silence` seconds.
 
-        Not before the end of a job: a network that is away for a while may come back, and the collectives
-        with it. Where a system has none of these options, its own ones hold, which may be hours.
+        Call it only at the end of a job: before that, a network that fails for a while may come back, and the
+        collectives with it. A system without these socket options uses its own timeouts, which may be hours.
         """
         seconds = max(1, round(silence / 4))
         with contextlib.suppress(OSError):
@@ -118,12 +118,12 @@ class Line:
         _set(self._connection, "TCP_USER_TIMEOUT", max(1000, round(silence * 1250)))
 
     def finish(self) -> None:
-        """Say nothing more; what the other end still says can be heard."""
+        """Stop sending; messages from the other end can still be read."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -135,7 +135,7 @@ def _set(connection: socket.socket, option: str, value: int) -> None:
 
 
 def listen() -> socket.socket:
-    """Rank 0's socket for the lines of the others, at any port of every network of this host."""
+    """Return rank 0's listening socket for the other ranks, at a free port of all addresses."""
     try:
         if socket.has_dualstack_ipv6():
             made = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1 << 12)
@@ -149,9 +149,9 @@ def listen() -> socket.socket:
 
 
 def addresses_of_this_host(toward: str | None, port: int) -> list[str]:
-    """Give this host's address in the network of `toward`, and its name, for the other hosts.
+    """Return this host's address in the network of `toward`, and its name, for the other hosts.
 
-    `toward` is the host of the store, `port` its port; no packet is sent.
+    `toward` is the host of the store, `port` is its port; no packet is sent.
     """
     found = []
     if toward:
@@ -165,10 +165,10 @@ def addresses_of_this_host(toward: str | None, port: int) -> list[str]:
 
 
 def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: float) -> Line:
-    """The line of `rank` to rank 0, which knows the round's `name`; at the first address where it answers.
+    """Return a connection of `rank` to rank 0, at the first of `addresses` where rank 0 answers.
 
-    Raises `OSError` where nobody lets us in, and `TimeoutError` where rank 0 does not answer in `timeout`
-    seconds.
+    `name` is the round's name, which rank 0 checks. Raises `OSError` if no address accepts the connection,
+    and `TimeoutError` if rank 0 does not answer within `timeout` seconds.
     """
     end, refused = time.monotonic() + timeout, time.monotonic() + min(timeout, _REFUSED)
     problem = OSError("no address is known")

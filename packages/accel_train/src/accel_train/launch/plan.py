@@ -32,7 +32,7 @@ _MOST_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """The accelerator's facts about this host."""
+    """Facts about the accelerator on this host."""
 
     #: Name, and `name@distribution` where only that says which is meant.
     name: str
@@ -66,17 +66,17 @@ class RankPlan(NamedTuple):
 
 
 def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/") -> list[RankPlan]:
-    """Plan each rank on this host.
+    """Return a plan for each rank on this host.
 
-    Raises `LaunchError` for more ranks than devices, and for a device that cannot be shown alone.
+    Raises `LaunchError` for more ranks than devices, and for a device that cannot be the only visible one.
     """
     count = _count(arguments, machine)
     if arguments.one_device_per_rank and machine.not_alone:
-        raise LaunchError(f"--one-device-per-rank cannot be had: {machine.not_alone}")
+        raise LaunchError(f"--one-device-per-rank is not possible: {machine.not_alone}")
     if arguments.one_device_per_rank and bypasses_worker(arguments):
-        raise LaunchError("--one-device-per-rank goes neither with --run-path nor with --virtual-local-rank")
+        raise LaunchError("--one-device-per-rank cannot be used with --run-path or --virtual-local-rank")
     if arguments.doctor and bypasses_worker(arguments):
-        raise LaunchError("--doctor goes neither with --run-path nor with --virtual-local-rank")
+        raise LaunchError("--doctor cannot be used with --run-path or --virtual-local-rank")
     shares = _shares(arguments, machine, count, root)
     plans = []
     for rank in range(count):
@@ -107,7 +107,7 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
         raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
     if count > machine.devices and not machine.is_cpu:
         raise LaunchError(
-            f"--nproc-per-node {wanted}: {count} ranks and {machine.devices} {machine.name} "
+            f"--nproc-per-node {wanted}: {count} ranks but {machine.devices} {machine.name} "
             f"device{'' if machine.devices == 1 else 's'}. Start at most {machine.devices}, or choose "
             "another accelerator with --backend."
         )
@@ -138,7 +138,7 @@ def _shares(arguments: argparse.Namespace, machine: Machine, count: int, root: s
 
 
 def bypasses_worker(arguments: argparse.Namespace) -> bool:
-    """Whether our worker cannot stand before the script: it would not run, or not know which rank it is."""
+    """Return whether our worker cannot run before the script, or could not know its rank."""
     return bool(arguments.run_path or getattr(arguments, "virtual_local_rank", False))
 
 
@@ -146,7 +146,7 @@ def bypasses_worker(arguments: argparse.Namespace) -> bool:
 
 
 class Cores(NamedTuple):
-    """Plan one rank."""
+    """The cores of one rank."""
 
     #: Logical cores, sorted; shared with other ranks where there are more ranks than cores.
     ids: tuple[int, ...]
@@ -159,11 +159,11 @@ class Cores(NamedTuple):
 def share_out(
     near: Sequence[int | None], allowed: Collection[int], root: str = "/", *, quota: float | None = None
 ) -> list[Cores]:
-    """The cores of each rank, of which `near` says the NUMA node of its device, `None` where not known.
+    """Return the cores of each rank; `near` holds the NUMA node of each rank's device, or `None`.
 
-    Ranks without a known node are spread evenly over the nodes. Within a node each rank gets an equal run
-    of whole cores: two ranks never share one by hyper-threading. `quota` is how many cores the control
-    group lets the whole process use.
+    Ranks without a known node are spread evenly over the nodes. Within a node each rank gets an equal run of
+    whole cores, so two ranks never share a core through hyper-threading. `allowed`: the cores that may be
+    used. `quota`: how many cores the control group lets the whole process use.
     """
     nodes = {
         node: physical_cores(usable, root)
@@ -196,7 +196,7 @@ def _part(cores: list[tuple[int, ...]], place: int, ranks: int, node: int, most:
 
 
 def describe(machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> str:
-    """The plan for people: a line for the job and one for each rank on this host."""
+    """Return the plan as text for people: a line for the job and one for each rank on this host."""
     name = f"{machine.name} ({machine.origin})" if machine.origin else machine.name
     count = f"{machine.devices} device{'' if machine.devices == 1 else 's'} here"
     lines = [
@@ -215,7 +215,7 @@ def _assignments(environment: dict[str, str]) -> str:
 
 
 def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that every rank gets from the launcher's environment."""
+    """Return the variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
     return {**machine.defaults, **machine.kept, **chosen}

@@ -1,4 +1,4 @@
-"""Start and end of a rank: the device, the agreement, torch's process group, and the watch on the others."""
+"""Start and end a rank: its device, the agreement, torch's process group, and the watch on other ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
 
 
 class ProcessGroupOptions(TypedDict, total=False):
-    """Options that `init_process_group` passes on to torch's."""
+    """Options that `init_process_group` passes to torch's function of that name."""
 
     group_name: str
     pg_options: Any
@@ -51,9 +51,9 @@ class _Chosen(NamedTuple):
 class RankContext:
     """A rank with its process group; use it in `with`, or call `shutdown()` at the end.
 
-    Leaving the block waits for all ranks and destroys the process group. When an exception leaves it,
-    nothing is waited for, except that a collective that failed because a rank was lost becomes a
-    `RankLostError` that names the rank and its host.
+    Leaving the block waits for all ranks and destroys the process group. If an exception leaves the block,
+    nothing is waited for, with one exception: if a collective failed because a rank was lost, its error
+    becomes a `RankLostError` that names the rank and its host.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class RankContext:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0 of the job, which writes files and reports."""
+        """Return whether this is rank 0 of the job, which writes files and reports."""
         return self.rank == 0
 
     def print(self, *values: object, **options: Any) -> None:
-        """Print once a job: on rank 0, at once. `options` are those of Python's `print`."""
+        """Print on rank 0 only, without buffering. `options` are those of Python's `print`."""
         if self.is_main:
             print(*values, **{"flush": True, **options})  # noqa: T201 - the program's own words
 
     def barrier(self) -> None:
-        """Wait until every rank has come here and this rank's device has done its work.
+        """Wait until every rank has called this and this rank's device has finished its work.
 
-        Leaving the `with` block waits for the others too, without this.
+        The end of the `with` block waits for the others in any case.
         """
         torch = import_torch()
         # Not torch's own barrier: some communication backends refuse its `device_ids`, and others want them.
@@ -111,11 +111,10 @@ class RankContext:
             self._fail(error)
 
     def shutdown(self) -> None:
-        """Wait until every rank has come here, and destroy the process group; a second call does nothing.
+        """Wait until every rank has called this, and destroy the process group; a second call does nothing.
 
-        A rank that is stopped, or busy, is waited for. When this returns, the port at which the ranks met
-        is free. Raises `RankLostError` when a rank is lost, has left before, or does not come within the
-        timeout.
+        It waits for a rank that is stopped or busy. When it returns, the port at which the ranks met is free.
+        Raises `RankLostError` if a rank is lost, has left before, or does not call this within the timeout.
         """
         if not self._active:
             return
@@ -179,24 +178,25 @@ def init_process_group(
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the others, start torch's process group.
 
-    `backend`: of torch.distributed; by default what the current accelerator says (`"hccl"`), `"staged"` for
-    a device without collectives of its own: through host memory, over gloo. The device is
-    `LOCAL_RANK`'s, or the only one that is visible. Without `init_method` or `store` the ranks meet through
-    torchrun's variables. `timeout`, a `timedelta` or seconds, is for the start, for each collective and for
-    the end (torch's own, 30 minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A
-    rank that is not heard of for `silence` seconds is reported, and what it does next is waited for: it may
-    be busy, or stopped. `options` are what else `torch.distributed.init_process_group` takes.
+    `backend`: the communication backend of torch.distributed; by default the current accelerator's
+    (`"hccl"`), or `"staged"`, through host memory over gloo, for a device without collectives of its own. The
+    device is number `LOCAL_RANK`, or the only visible one. Without `init_method` or `store`, the ranks meet
+    through torchrun's variables. `timeout`, a `timedelta` or seconds, limits the start, each collective and
+    the end; `None` means torch's own, 30 minutes, or 10 for nccl. A collective with a lost host ends only
+    after this time. `silence`: seconds without a sign of life from a rank before it is reported. A silent
+    rank is still waited for, because it may be busy or stopped. `options` are further arguments of
+    `torch.distributed.init_process_group`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type; `LaunchError` for a time
-    that is none, when a variable is missing, a group is there already or, on rank 0, the port is taken; and,
-    on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or communication
-    backends, or one of them cannot start, and `RankLostError` when a rank does not come, or cannot reach
-    rank 0.
+    Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type. Raises `LaunchError` for a
+    time of 0 or less, if a variable is missing, if a process group exists already, or, on rank 0, if the port
+    is taken. Raises `RankMismatchError` on every rank if the ranks chose different accelerators, versions or
+    communication backends, or if one of them cannot start. Raises `RankLostError` on every rank if a rank
+    does not arrive, or cannot reach rank 0.
     """
     torch = import_torch()
     distributed = torch.distributed
     if not distributed.is_available():
-        raise LaunchError("this build of torch has no torch.distributed. Install one that has.")
+        raise LaunchError("this build of torch has no torch.distributed. Install a build that has it.")
     given = arguments.duration("timeout", timeout)
     arguments.seconds("silence", silence)
     arguments.of_type("backend", backend, str, "a name of torch.distributed's, such as 'gloo'")
@@ -206,7 +206,9 @@ def init_process_group(
     wait = given or distributed.constants.default_pg_timeout
     there = None
     if distributed.is_initialized():  # the others wait for this rank: it tells them before it raises
-        there = LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
+        there = LaunchError(
+            "torch.distributed already has a process group. Call init_process_group() only once."
+        )
         wait = min(wait, _TELLING)
     try:
         me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
@@ -319,8 +321,8 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, wait: timedelta) -> lines.L
     except OSError as error:
         raise RankLostError(
             f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
-            f"{', '.join(addresses)}: {error}. Hosts of one job must reach each other at every port, for "
-            "the communication libraries, too.",
+            f"{', '.join(addresses)}: {error}. Hosts of one job must reach each other at every port; "
+            "the communication libraries need that too.",
             ranks=(0,),
         ) from error
 
@@ -348,15 +350,15 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
     if count == 1:
         return 0  # the launcher shows each rank one device, or there is one
     if count == 0:
-        raise LaunchError(f"{accelerator.name} has no device here: see accel why {accelerator.name}")
+        raise LaunchError(f"{accelerator.name} has no device here. See: accel why {accelerator.name}")
     if me.local_rank is None:
         raise LaunchError(
-            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices: which one is this rank's? "
+            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices: this rank's is not known. "
             "Start the script with accel run, or set LOCAL_RANK."
         )
     if me.local_rank >= count:
         raise LaunchError(
-            f"LOCAL_RANK is {me.local_rank}, and {accelerator.name} has {count} devices here (0 to "
+            f"LOCAL_RANK is {me.local_rank}, but {accelerator.name} has {count} devices here (0 to "
             f"{count - 1}): start at most {count} ranks on this host"
         )
     return me.local_rank

@@ -1,4 +1,4 @@
-"""This process's place among the ranks (torchrun's variables), and the store in which they meet."""
+"""This process's rank, from torchrun's variables, and the store in which all ranks meet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Meeting", "Rank", "meet", "read_rank"]
 
 
 class Rank(NamedTuple):
-    """One process of a job."""
+    """The place of one process in a job."""
 
     rank: int
     world_size: int
@@ -39,10 +39,11 @@ def read_rank(
     rendezvous: bool = True,
     environ: Mapping[str, str] | None = None,
 ) -> Rank:
-    """This process's place, from torchrun's variables; `rank` and `world_size` win over them.
+    """Return this process's rank from torchrun's variables; `rank` and `world_size` override them.
 
-    `rendezvous`: the ranks meet through `MASTER_ADDR` and `MASTER_PORT`, so these must be set too. Raises
-    `LaunchError` that names every missing variable, and `SettingError` for one that is no number.
+    `rendezvous`: the ranks meet through `MASTER_ADDR` and `MASTER_PORT`, so these must be set too. `environ`:
+    the variables; by default this process's. Raises `LaunchError` that names all missing variables, and
+    `SettingError` for a value that is not a number.
     """
     env = os.environ if environ is None else environ
     needed = [RANK.name] if rank is None else []
@@ -64,7 +65,9 @@ def read_rank(
         host=socket.gethostname(),
     )
     if not 0 <= place.rank < place.world_size:
-        raise LaunchError(f"rank {place.rank} does not exist among {place.world_size} ranks")
+        raise LaunchError(
+            f"rank {place.rank} of {place.world_size} ranks: expected 0 to {place.world_size - 1}"
+        )
     return place
 
 
@@ -87,9 +90,10 @@ class Meeting(NamedTuple):
 def meet(
     me: Rank, init_method: str | None, store: Store | None, timeout: timedelta, *, again: bool = False
 ) -> Meeting:
-    """The store that all ranks share; `again`: this process was in a job before.
+    """Return the store that all ranks share.
 
-    Raises `LaunchError` when rank 0 cannot listen there, and `RankLostError` when the others do not come.
+    `again`: this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the address,
+    and `RankLostError` if the other ranks do not come.
     """
     if store is not None:
         return Meeting(store, None, *_place(store))
@@ -121,11 +125,11 @@ def _meeting_errors(me: Rank, method: str, timeout: timedelta, again: bool) -> I
         if "EADDRINUSE" in str(error):  # torch's DistNetworkError has it in its text alone
             raise LaunchError(
                 f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
-                "not ended. Give another one to every rank, with MASTER_PORT or torchrun's --master-port."
+                "not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
             ) from error
         # Who met there before knows that the network lets them.
         step = (
-            "every rank has left the job before this one, and comes here again"
+            "every rank has left the previous job and calls init_process_group() again"
             if again
             else "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
             "same command"

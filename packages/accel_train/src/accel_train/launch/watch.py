@@ -1,8 +1,8 @@
-"""Each rank beats on its line to rank 0, which watches them all and tells the others what it sees.
+"""Each rank sends regular signs of life to rank 0, which watches all ranks and informs the others.
 
-A process that is killed closes its line; a silent one does not. A silence is told at once, by `logging`, and
-ends nothing: in a collective its timeout decides, and at the end of the job every rank is waited for whose
-line stands (see `line.py`).
+A killed process closes its connection; a silent one does not. Silence is logged at once and ends nothing: a
+collective ends by its timeout, and at the end of the job every rank whose connection stands is waited for
+(see `line.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class _Matter(NamedTuple):
 
 
 class Watch:
-    """This rank's beat, its eye on the others, and the end to which all come together.
+    """This rank's signs of life, its watch on the others, and the end that all ranks reach together.
 
-    `listener` is rank 0's, `line` that of any other rank; a job of one rank has neither. `name` is the
-    round's, without which rank 0 lets nobody in. `library` is the name of the communication backend.
+    `listener` is rank 0's socket, `line` the connection of any other rank; a job of one rank has neither.
+    `name` is the round's name; rank 0 accepts connections only with it. `library` is the name of the
+    communication backend.
     """
 
     def __init__(
@@ -86,13 +87,13 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="accel-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat and to watch."""
+        """Start to send signs of life and to watch."""
         self._heard = dict.fromkeys(self._watched, time.monotonic())
         if self._others:
             self._thread.start()
 
     def stop(self, failure: str = "") -> None:
-        """End the watch; the others hear that this rank has gone, or of the `failure` that ended it."""
+        """End the watch, and tell the others that this rank has left, or the `failure` that ended it."""
         if self._stop.is_set() or os.getpid() != self._process:  # a forked child has no part in this
             return
         self._stop.set()
@@ -115,13 +116,13 @@ class Watch:
 
     @property
     def trouble(self) -> bool:
-        """Whether a rank is lost, or not heard of."""
+        """Return whether a rank is lost or silent."""
         return any(matter.kind != _LEFT for matter in dict(self._matters).values())
 
     def loss(self, *, at_the_end: bool = False) -> RankLostError | None:
-        """The error for what is lost now; `None` where all is well.
+        """Return the error for a rank that is lost now; `None` if none is.
 
-        `at_the_end`: a silence is no loss there, but a rank that went before the others is.
+        `at_the_end`: a silent rank is not lost then, but a rank that left before the others is.
         """
         matters = dict(self._matters)
         kinds = [(_LOST,), (_LEFT,)] if at_the_end else [(_SILENT, _LOST)]
@@ -132,10 +133,10 @@ class Watch:
         return None
 
     def explain(self, error: BaseException) -> RankLostError | None:
-        """The loss behind `error`, which ends this rank; `None` where it is this rank's own matter.
+        """Return the lost rank that caused `error`, which ends this rank; `None` if no rank is lost.
 
-        An error of a collective is waited for: as long as a silent rank takes to be missed. Any other is
-        told to the other ranks, who are about to miss this one.
+        For an error of a collective, this waits as long as it takes to notice that a rank is silent. Any
+        other error is sent to the other ranks, which are about to miss this one.
         """
         if isinstance(error, RankLostError):
             return None
@@ -151,9 +152,9 @@ class Watch:
         return loss
 
     def gather(self, timeout: float) -> None:
-        """Wait until every rank has come to the end.
+        """Wait until every rank has reached the end.
 
-        Raises `RankLostError` when one is lost, went before, or does not come within `timeout` seconds.
+        Raises `RankLostError` if a rank is lost, left early, or does not come within `timeout` seconds.
         """
         end = time.monotonic() + timeout
         with self._changed:
@@ -178,10 +179,10 @@ class Watch:
         raise missing
 
     def part(self) -> None:
-        """After `gather`, when this rank needs the store no more: wait for those who do.
+        """Call it after `gather`, when this rank needs the store no more: wait for ranks that still need it.
 
-        Rank 0 waits for all others, and they for its `stop()`, before which it gives the store up: whoever
-        starts anew finds no old one. Nobody waits long for a rank that is stopped now.
+        Rank 0 waits for all others. The others wait for its `stop()`, before which it gives up the store, so
+        that a new start does not find the old store. A rank that is stopped now is waited for only briefly.
         """
         end = time.monotonic() + max(5.0, self._silence)
         with self._changed:
@@ -295,7 +296,7 @@ class Watch:
             del self._lines[line.rank]
             before = self._matters.get(line.rank)
             if not self._ending and (before is None or before.kind == _SILENT):
-                text = "ended without a word: it was killed, or it crashed"
+                text = "ended without a message: it was killed, or it crashed"
                 if line.end == UNANSWERED:
                     text = f"{self._silent}, and its host does not answer"
                 self._note(line.rank, _LOST, text)
@@ -319,7 +320,7 @@ class Watch:
 
     @property
     def _silent(self) -> str:
-        return f"was not heard of for {self._silence:g} s"
+        return f"has been silent for {self._silence:g} s"
 
     def _judge(self, now: float) -> None:
         with self._changed:
@@ -349,7 +350,7 @@ class Watch:
                 _log.error("%s", matter.text)
         for rank, matter in before.items():
             if rank not in matters and matter.kind == _SILENT:
-                _log.warning("rank %d (host %s) is heard of again", rank, self._hosts[rank])
+                _log.warning("rank %d (host %s) has answered again", rank, self._hosts[rank])
 
 
 def _libraries(communication: str) -> re.Pattern[str] | None:

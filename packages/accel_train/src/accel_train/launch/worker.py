@@ -1,9 +1,9 @@
-"""Worker of each rank of `accel run`: it takes the rank's cores and devices, and becomes the script.
+"""Worker of each rank of `accel run`: bind the rank's cores and devices, then become the script.
 
     python -m accel_train.launch.worker --plan=JSON [--before=MODULE] --python|--module|--command SCRIPT
         ARGUMENTS...
 
-A process of its own, so that OpenMP and the vendor's runtime find their variables when they are loaded.
+It is a process of its own, so that OpenMP and the vendor's runtime find their variables when they load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFUSED = 78
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Set this process up as the plan says for `LOCAL_RANK`, and replace it by the script's."""
+    """Set this process up as the plan says for `LOCAL_RANK`, then replace it by the script."""
     plan, kind, *command = arguments
     before = ""
     if kind.startswith("--before="):

@@ -5,10 +5,10 @@
 
     trainer = Trainer(**trainer_options(), max_epochs=3)
 
-Lightning's connector knows its own accelerators by class. Another one gets `cpu` as its device unless a
-strategy says otherwise, so the accelerator and the strategy come together here. Importing this module imports
-no Lightning; its functions use `lightning`, or `pytorch_lightning` (`lightning_fabric`) where that is what
-the process has imported or all that is installed.
+Lightning recognizes its own accelerators by class. It gives any other accelerator the device `cpu`, unless a
+strategy sets another one, so this module returns the accelerator and the strategy together. Importing this
+module does not import Lightning. Its functions use `lightning`; if the process has imported only
+`pytorch_lightning` (`lightning_fabric`), or only that is installed, they use that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STRATEGY_FSDP = "accel_fsdp"
 _STRATEGIES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
 _NO_STRATEGY = (
     "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
-    "deepspeed is for CUDA alone: use DeepSpeed itself, after accel_train.deepspeed.activate()"
+    "deepspeed strategy supports CUDA only: use DeepSpeed itself, after accel_train.deepspeed.activate()"
 )
 
 
@@ -54,10 +54,10 @@ class LightningOptions(TypedDict):
 
 
 def accelerator(name: str | None = None) -> Any:
-    """A Lightning `Accelerator` for the backend `name`; without a name, for the one this process chose.
+    """Return a Lightning `Accelerator` for the backend `name`, or for the accelerator this process chose.
 
-    On the CPU it can be all that `Trainer(accelerator=...)` or `Fabric(accelerator=...)` gets. On any other
-    device a strategy must go with it: `trainer_options` and `fabric_options` give both. Raises
+    On the CPU, `Trainer(accelerator=...)` or `Fabric(accelerator=...)` needs nothing else. On any other
+    device a strategy must go with it: `trainer_options` and `fabric_options` return both. Raises
     `IntegrationMissingError` without Lightning 2.3 or newer, and what `accel_core.accelerator(name)` raises.
     """
     return _classes.accelerator_class("pytorch", name)()
@@ -71,14 +71,14 @@ def trainer_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """The arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
+    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
-    `devices` is a count, a list of indices, `"0,2"`, or -1 for all. `"auto"`: as many as this host's ranks
-    where torchrun or `accel run` started them, else all devices, of the CPU one. `strategy` is `"ddp"`,
-    `"fsdp"`, `"model_parallel"`, or `"auto"`: DDP for several devices or nodes, else one device. `options`
-    go to Lightning's class of that name: `DDPStrategy`, `FSDPStrategy`, `ModelParallelStrategy`. Raises
-    `ValueError` for devices that are not there, `IntegrationError` for another strategy, and what
-    `accelerator` raises.
+    `devices` is a count, a list of indices, `"0,2"`, or -1 for all. With `"auto"` it is the number of ranks
+    on this host if torchrun or `accel run` started them; else all devices, or one process on the CPU.
+    `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"`, or `"auto"`: DDP for several devices or nodes, else a
+    single device. `options` are arguments of Lightning's class for that strategy: `DDPStrategy`,
+    `FSDPStrategy`, `ModelParallelStrategy`. Raises `ValueError` for devices that do not exist,
+    `IntegrationError` for another strategy, and what `accelerator` raises.
     """
     return _options("pytorch", name, devices, num_nodes, strategy, options)
 
@@ -91,17 +91,17 @@ def fabric_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """The same for `Fabric`."""
+    """Return the same arguments for a Lightning `Fabric`; parameters as in `trainer_options`."""
     return _options("fabric", name, devices, num_nodes, strategy, options)
 
 
 def register() -> list[str]:
-    """Let Lightning find us by string: `Trainer(accelerator="npu", strategy="accel")`, as in YAML files.
+    """Register our classes by name: `Trainer(accelerator="npu", strategy="accel")`, as in YAML files.
 
-    Every backend with an installed plugin gets its name in Lightning's registries, save names that Lightning
-    has (`cpu`, `cuda`, `mps`); the strategies are `accel` for one device, `accel_ddp` and `accel_fsdp` for
-    several. Gives the names of the accelerators. Imports no vendor; calling it again changes nothing.
-    Lightning has no discovery of accelerators, so this must be called before the `Trainer` is made.
+    Every backend with an installed plugin gets its name in Lightning's registries, except names that
+    Lightning uses itself (`cpu`, `cuda`, `mps`). The strategies are `accel` for one device, `accel_ddp` and
+    `accel_fsdp` for several. Returns the names of the accelerators. Imports no vendor; a second call changes
+    nothing. Lightning does not discover accelerators, so call this before the `Trainer` is made.
     """
     ours = {STRATEGY: "SingleDevice", STRATEGY_DDP: "DataParallel", STRATEGY_FSDP: "FullySharded"}
     return _classes.register(ours)

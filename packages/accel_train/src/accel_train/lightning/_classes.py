@@ -1,4 +1,4 @@
-"""Our accelerator and strategies on top of Lightning's: its `Trainer`'s, or its `Fabric`'s."""
+"""Our accelerator and strategies, derived from Lightning's classes for its `Trainer` or its `Fabric`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _NAMES = {
 
 @functools.cache
 def classes(kind: str) -> Any:
-    """The accelerator and the strategies for `"pytorch"` or `"fabric"`, by name. Imports Lightning.
+    """Return the accelerator and the strategies for `"pytorch"` or `"fabric"`, by name. Imports Lightning.
 
-    Raises `IntegrationMissingError` without Lightning, or with one that is too old; `IntegrationError` for a
-    release that lacks what ours are built on.
+    Raises `IntegrationMissingError` if Lightning is missing or too old, and `IntegrationError` for a release
+    that lacks the base classes of ours.
     """
     try:
         return SimpleNamespace(**{each.__name__: each for each in _made(kind)})
     except AttributeError as error:
         distribution, version = release(kind)
         raise IntegrationError(
-            f"{distribution} {version} does not have what accel-train builds on ({error}): this release is "
+            f"{distribution} {version} lacks what accel-train needs ({error}): this release is "
             f"not supported. pip install {distribution}=={_TESTED}"
         ) from error
 
@@ -77,7 +77,7 @@ def _made(kind: str) -> list[Any]:
 
 
 def accelerator_class(kind: str, name: str | None) -> Any:
-    """The Lightning class for a backend; raises unless the backend can be used."""
+    """Return the Lightning class for a backend; raises unless the backend can be used."""
     classes(kind)  # without Lightning nothing else matters
     chosen = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
     return _class_of(kind, chosen.name if name is None else name.strip().lower())
@@ -90,14 +90,14 @@ def _class_of(kind: str, name: str) -> Any:
 
 
 def unpickled(kind: str, name: str) -> Any:
-    """An accelerator that was pickled: Lightning hands its own to the processes that it spawns."""
+    """Return the accelerator when it is unpickled: Lightning sends it to the processes that it spawns."""
     return _class_of(kind, name)()
 
 
 def register(strategies: dict[str, str]) -> list[str]:
-    """Put our accelerators and strategies into the registries of Lightning's `Trainer`, and of its Fabric.
+    """Add our accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
-    `strategies` are our classes by the names that they get.
+    `strategies` maps the name of a strategy to that of our class.
     """
     names = sorted({candidate.name for candidate in discover() if candidate.name})
     added = set()

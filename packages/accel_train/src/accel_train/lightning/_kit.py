@@ -1,4 +1,4 @@
-"""Which of Lightning's packages is used, found out without importing the others."""
+"""Find which of Lightning's packages to use, without importing the others."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _OLDEST = "2.3"
 
 
 def lightning_module(kind: str, name: str) -> ModuleType:
-    """Lightning's module `name` (`"strategies"`) for `"pytorch"` or `"fabric"`.
+    """Return Lightning's module `name` (`"strategies"`) for `"pytorch"` or `"fabric"`.
 
-    From the package that this process has imported, else from one that is installed; `lightning` first.
-    Raises `IntegrationMissingError` where there is none, or one that is too old.
+    It is from the package that this process has imported, else from an installed one; `lightning` comes
+    first. Raises `IntegrationMissingError` if none is installed, or if it is too old.
     """
     package = _package(kind)
     if not package:
@@ -42,7 +42,7 @@ def lightning_module(kind: str, name: str) -> ModuleType:
 
 
 def release(kind: str) -> tuple[str, str]:
-    """The distribution that Lightning comes from, and its version; empty for a source tree without one."""
+    """Return Lightning's distribution and version; both empty for a source tree without metadata."""
     distribution = _package(kind).partition(".")[0].replace("_", "-")
     return distribution, packages.version(distribution) or ""
 
@@ -63,7 +63,7 @@ def _is_older(version: str) -> bool:
 
 
 def ranks_here(num_nodes: int) -> int:
-    """How many ranks a launcher started on this host; 0 where Lightning starts them itself."""
+    """Return how many ranks a launcher started on this host; 0 if Lightning starts them itself."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0
     return WORLD_SIZE.read(os.environ) // num_nodes

@@ -1,6 +1,6 @@
 """Members of our Lightning accelerators and strategies, for any of Lightning's packages.
 
-Nothing here imports Lightning: `_classes` mixes these classes with its own.
+This module does not import Lightning: `_classes` combines these classes with Lightning's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEXT = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_optio
 
 
 class Names(NamedTuple):
-    """Lightning's names of a strategy's members, which differ between its `Trainer` and its `Fabric`."""
+    """Names of a strategy's members, which differ between Lightning's `Trainer` and its `Fabric`."""
 
     precision: str
     set_ranks: str
@@ -40,9 +40,9 @@ class Names(NamedTuple):
 
 
 class AcceleratorMembers:
-    """The members of Lightning's `Accelerator`, over the accelerator of the backend `backend_name`.
+    """The members of Lightning's `Accelerator`, on the accelerator of the backend `backend_name`.
 
-    Lightning calls most of them on the class, so each backend has a class of its own.
+    Lightning calls most of them on the class, so each backend has its own class.
     """
 
     backend_name: ClassVar[str]
@@ -51,11 +51,11 @@ class AcceleratorMembers:
 
     @classmethod
     def ours(cls) -> Accelerator:
-        """accel_core's accelerator behind this class. Raises as `accel_core.accelerator(name)` does."""
+        """Return accel_core's accelerator. Raises what `accel_core.accelerator(name)` raises."""
         return accel_core.accelerator(cls.backend_name)
 
     def setup_device(self, device: torch.device) -> None:
-        """Select the device for this process, and its compiler where torch.compile is given none.
+        """Select the device for this process, and its compiler as the default of torch.compile.
 
         Raises `IntegrationError` for a device of another type.
         """
@@ -64,7 +64,7 @@ class AcceleratorMembers:
             raise IntegrationError(
                 f"Lightning's strategy places the model on {device}, and the accelerator is {ours.name} "
                 f"(device type {ours.device().type}): Lightning does so with an accelerator it does not know "
-                f"and no strategy. {_NEXT}"
+                f"if no strategy is given. {_NEXT}"
             )
         if device.index is not None:
             ours.set_device(device.index)
@@ -74,47 +74,47 @@ class AcceleratorMembers:
             self._compiling.__enter__()
 
     def setup(self, trainer: Any) -> None:
-        """Called by the `Trainer`. Raises `IntegrationError` where autocast is meant for another device."""
+        """Prepare for the `Trainer`. Raises `IntegrationError` if its autocast is for another device."""
         meant = getattr(trainer.precision_plugin, "device", None)
         if isinstance(meant, str) and meant != self.ours().device().type:
             raise IntegrationError(
                 f"Lightning's mixed precision is for {meant}, and the accelerator is {self.ours().name}: "
-                f"Lightning takes {meant} with an accelerator it does not know and no strategy of ours. "
+                f"Lightning takes {meant} with an accelerator it does not know, without our strategy. "
                 f"{_NEXT}"
             )
 
     def teardown(self) -> None:
-        """Give cached memory back to the device, and torch.compile its default."""
+        """Return cached memory to the device, and restore torch.compile's default."""
         if self._compiling is not None:
             self._compiling.__exit__(None, None, None)
             self._compiling = None
         self.ours().empty_cache()
 
     def get_device_stats(self, device: torch.device) -> dict[str, float]:
-        """The device's memory statistics, in bytes and counts under torch's keys."""
+        """Return the device's memory statistics, in bytes and counts under torch's keys."""
         stats = self.ours().memory_stats(device.index)
         return {key: value for key, value in stats.items() if isinstance(value, int | float)}
 
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
-        """Device indices; of the CPU a number of processes. Raises `ValueError` for what is not there."""
+        """Return device indices; on the CPU a count. Raises `ValueError` for missing devices."""
         indices = device_indices(cls.ours(), devices)
         return len(indices) if _is_cpu(cls.ours()) else indices
 
     @classmethod
     def get_parallel_devices(cls, devices: list[int] | int) -> list[torch.device]:
-        """The `torch.device` of each process on this host."""
+        """Return the `torch.device` of each process on this host."""
         ours = cls.ours()
         return [ours.device(index) for index in device_indices(ours, devices)]
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """All devices; of the CPU one, as with Lightning's own."""
+        """Return the number of devices; on the CPU one, as Lightning does."""
         return 1 if _is_cpu(cls.ours()) else cls.ours().device_count()
 
     @classmethod
     def is_available(cls) -> bool:
-        """Whether the backend can be used and has a device; never raises."""
+        """Return whether the backend can be used and has a device; never raises."""
         try:
             return cls.ours().is_available()
         except AccelError:
@@ -122,20 +122,20 @@ class AcceleratorMembers:
 
     @classmethod
     def name(cls) -> str:
-        """The backend's name."""
+        """Return the backend's name."""
         return cls.backend_name
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Put this class into a registry of Lightning's under the backend's name."""
+        """Add this class to a registry of Lightning's under the backend's name."""
         accelerator_registry.register(cls.backend_name, cls, description=f"accel_core: {cls.backend_name}")
 
 
 def device_indices(ours: Accelerator, devices: Any) -> list[int]:
-    """The indices that `devices` means: a count, -1, a list, or one of these as text.
+    """Return the indices that `devices` means: a count, -1, a list, or one of these as text.
 
-    Of the CPU, whose processes share it, any count is there. Where ranks were started by torchrun and each
-    sees one device, that device is every rank's own. Raises `ValueError` for anything else.
+    On the CPU any count is valid, because processes share it. If torchrun started the ranks and each sees one
+    device, each rank uses that device. Raises `ValueError` for anything else.
     """
     cpu, count = _is_cpu(ours), ours.device_count()
     shown_one = not cpu and count == 1 and import_torch().distributed.is_torchelastic_launched()
@@ -173,14 +173,14 @@ def _is_cpu(ours: Accelerator) -> bool:
 
 
 class SingleDeviceMembers:
-    """One process on one device, the one that the accelerator says."""
+    """Members of a strategy for one process on one device, the accelerator's current one."""
 
     #: Set by Lightning's connector, to what the accelerator's `get_parallel_devices` gave.
     parallel_devices: list[torch.device] | None = None
 
     @property
     def root_device(self) -> torch.device:
-        """The device that the model is on."""
+        """Return the device that the model is on."""
         if self.parallel_devices:
             return self.parallel_devices[0]
         device: torch.device = super().root_device  # type: ignore[misc]
@@ -188,7 +188,7 @@ class SingleDeviceMembers:
 
 
 class ProcessesMembers:
-    """A process per device, over the accelerator's communication backend."""
+    """Members of a strategy with a process per device, over the accelerator's communication backend."""
 
     names: ClassVar[Names]
     accelerator: Any
@@ -201,12 +201,12 @@ class ProcessesMembers:
         super().setup_environment()  # type: ignore[misc]
 
     def device_ids(self) -> list[int] | None:
-        """Give the `device_ids` for DistributedDataParallel."""
+        """Return the `device_ids` for DistributedDataParallel: one index on CUDA, else `None`."""
         # Given device ids, Lightning opens a CUDA stream, whatever the device; DDP itself needs none.
         return [self.root_device.index or 0] if self.root_device.type == "cuda" else None
 
     def averaged(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """The tensor reduced over all processes; what is no tensor is returned as it is."""
+        """Return the tensor reduced over all processes; return anything else unchanged."""
         # Lightning takes gloo alone to lack averages (of whole numbers too); others lack them as well.
         reduce = getattr(super(), self.names.reduce)
         torch = import_torch()
@@ -225,13 +225,13 @@ class ProcessesMembers:
 
 
 class FullyShardedMembers(ProcessesMembers):
-    """A process per device, with FullyShardedDataParallel; Lightning refuses its own class but on CUDA."""
+    """FullyShardedDataParallel with a process per device; Lightning's own class supports only CUDA."""
 
     def setup_environment(self) -> None:
-        """Select the device, start the process group, and make the mesh that was asked for."""
+        """Select the device, start the process group, and make the device mesh that was requested."""
         if self.root_device.type == "cpu":
             raise IntegrationError(
-                "FSDP on the CPU: torch's FullyShardedDataParallel needs another device. Use "
+                "torch's FullyShardedDataParallel does not run on the CPU. Use "
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
@@ -243,7 +243,7 @@ class FullyShardedMembers(ProcessesMembers):
 
 
 class ShardedPrecisionMembers:
-    """Lightning's precision for FSDP, whose autocast and scaler are CUDA's, for `device`."""
+    """Lightning's precision plugin for FSDP, with autocast and scaler for `device` instead of CUDA."""
 
     precision: str
     scaler: Any
@@ -255,7 +255,7 @@ class ShardedPrecisionMembers:
             self.scaler = type(self.scaler)(device)
 
     def forward_context(self) -> Any:
-        """Autocast on the device for mixed precision, else Lightning's own context."""
+        """Return autocast on the device for mixed precision, else Lightning's own context."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc]
         torch = import_torch()
@@ -264,10 +264,10 @@ class ShardedPrecisionMembers:
 
 
 def for_our_device(precision: property, sharded: Any = None) -> property:
-    """A strategy's property for its precision plugin, which makes mixed precision anew for our device.
+    """Return a strategy's property for its precision plugin, which makes mixed precision for our device.
 
-    Lightning makes it for CUDA with any accelerator that it does not know. `sharded` is our class in place
-    of `FSDPPrecision`. Raises `IntegrationError` for a number format that the device lacks.
+    Lightning makes it for CUDA if it does not know the accelerator. `sharded` is our class in place of
+    `FSDPPrecision`. Raises `IntegrationError` for a number format that the device lacks.
     """
 
     def get(strategy: Any) -> Any:
@@ -298,7 +298,7 @@ def _require_format(ours: Accelerator, precision: str) -> None:
     if bits in has and not _is_cpu(ours) and not has[bits]():
         others = [name for name, supported in has.items() if name != "64" and supported()]
         raise IntegrationError(
-            f"precision={precision!r}: {ours.name} has no such numbers. Use "
+            f"precision={precision!r}: {ours.name} does not support this number format. Use "
             f"{' or '.join(repr(name + '-mixed') for name in others) or 'none'}, or '32-true'"
         )
 

@@ -1,1 +1,1 @@
-"""Operators beyond torch's own: portable ones, compiled ones, and what compiles them."""
+"""Operators beyond torch's own: portable ones, compiled ones, and the code that compiles them."""

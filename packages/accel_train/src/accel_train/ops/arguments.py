@@ -1,7 +1,8 @@
-"""Arguments of optimizers' operators, checked before anything is changed and before foreign code runs.
+"""Check the arguments of optimizers' operators, before anything is changed and before foreign code runs.
 
-Compiled code takes addresses: what it is given wrongly ends Python, or is written somewhere else. What no
-two operators agree on (a rate of 1, a negative weight decay) is refused by all of them, in the same words.
+Compiled code takes addresses: a wrong argument crashes Python, or writes to memory that is not the tensor's.
+All operators reject the values on which they would differ (a rate of 1, a negative weight decay), with the
+same message.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def _torch() -> Any:
 
 
 def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
-    """`value` as an int, which may come as a float or a tensor.
+    """Return `value` as an int; it may be a float or a tensor that holds a whole number.
 
-    Raises `OpInputError` where it is no whole number, below `least`, or does not fit in a signed integer of
-    so many `bits`.
+    Raises `OpInputError` if it is not a whole number, is below `least`, or does not fit in a signed integer
+    of `bits` bits.
     """
     number = 0
     try:
@@ -55,7 +56,7 @@ def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
 
 
 def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -> None:
-    """Raise `OpInputError` where a decay rate is not in [0, 1); `float32`: not even when it is rounded."""
+    """Raise `OpInputError` if a decay rate is not in [0, 1); with `float32`, also if it rounds to 1 there."""
     for name, value in (("beta1", beta1), ("beta2", beta2)):
         if not _is_within(value, _ONE_IN_FLOAT32 if float32 else 1.0):
             rounded = ", also in float32" if float32 else ""
@@ -63,7 +64,7 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
 
 def check_decay(op: str, weight_decay: float) -> None:
-    """Raise `OpInputError` for a weight decay below 0: torch refuses it too, compiled kernels ignore it."""
+    """Raise `OpInputError` for a weight decay below 0: torch rejects it too, compiled kernels ignore it."""
     if not _is_within(weight_decay, math.inf):
         raise OpInputError(f"{op}: weight_decay is {weight_decay!r}, expected 0 or more")
 
@@ -71,7 +72,7 @@ def check_decay(op: str, weight_decay: float) -> None:
 def check_undoable(
     op: str, beta1: float, beta2: float, decoupled_decay: float = 0.0, lr: float = 0.0
 ) -> None:
-    """Raise `OpInputError` where a step leaves nothing to go back to."""
+    """Raise `OpInputError` if the step cannot be undone: `beta1`, `beta2` or the remaining weight is 0."""
     if 0 in (beta1, beta2, 1 - lr * decoupled_decay):
         raise OpInputError(
             f"{op}: a step with beta1={beta1}, beta2={beta2}, lr * weight_decay={lr * decoupled_decay} "
@@ -93,9 +94,9 @@ def _require_list(op: str, name: str, values: Any) -> None:
 
 
 def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence[Any]]:
-    """A multi-tensor operator's lists by name; the first has the gradients.
+    """Return the lists of a multi-tensor operator by name; the first holds the gradients.
 
-    Raises `OpInputError` where they are not lists, as many as `names` and all of one length.
+    Raises `OpInputError` unless there is one list for each of `names`, all of the same length.
     """
     _require_list(op, "tensor_lists", lists)
     if len(lists) != len(names):
@@ -104,13 +105,13 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
         _require_list(op, name, values)
         if len(values) != len(lists[0]):
             raise OpInputError(
-                f"{op}: {len(values)} {name}, but {len(lists[0])} {names[0]}; expected as many in each list"
+                f"{op}: {len(values)} {name}, but {len(lists[0])} {names[0]}; expected lists of one length"
             )
     return dict(zip(names, lists, strict=True))
 
 
 def zenflow_is_missing(op: str, name: str) -> AttributeError:
-    """The error for a function that an operator of ours lacks; a framework's own has some for ZenFlow."""
+    """Return the error for a function that our operator lacks; a framework's own has more, for ZenFlow."""
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
@@ -120,19 +121,19 @@ def zenflow_is_missing(op: str, name: str) -> AttributeError:
 
 
 def check_mode(op: str, mode: Any) -> None:
-    """Raise `OpInputError` where `mode` is neither 0 nor 1."""
+    """Raise `OpInputError` unless `mode` is 0 or 1."""
     if mode not in (0, 1):
         raise OpInputError(f"{op}: mode is {mode}, expected 0 (Adam) or 1 (AdamW)")
 
 
 def require_tensor(at: str, value: Any) -> None:
-    """Raise `OpInputError` where `value` is no tensor; `at` names the operator and the argument."""
+    """Raise `OpInputError` unless `value` is a tensor; `at` names the operator and the argument."""
     if not isinstance(value, _torch().Tensor):
         raise OpInputError(f"{at} is {value!r} ({type(value).__name__}), expected a tensor")
 
 
 def require_writable(at: str, tensor: Any) -> None:
-    """Raise `OpInputError` where elements of a dense tensor share their memory, as after `expand()`."""
+    """Raise `OpInputError` if elements of a dense tensor share memory, as after `expand()`."""
     if tensor.is_contiguous():
         return
     if any(not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
@@ -142,16 +143,16 @@ def require_writable(at: str, tensor: Any) -> None:
 def update_on_host(
     op: str, names: Sequence[str], rows: Sequence[Sequence[Any]], work: Callable[[list[list[Any]]], Any]
 ) -> Any:
-    """Have `work` update the tensors of every parameter, which compiled code can take as addresses.
+    """Call `work` on contiguous CPU tensors that compiled code can use by address; return what it returns.
 
-    A row is `(gradient, parameter, *states)`, in the order of `names`; `work` is given such rows of
-    contiguous tensors. A tensor that is not contiguous is worked on as a copy, which then replaces its
-    contents; gradients are only read. Afterwards autograd knows that the others were changed.
+    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`; `work` gets all rows at once.
+    A tensor that is not contiguous is passed as a copy, and the copy is written back afterwards. Gradients
+    are only read. Autograd is notified of the changes.
 
-    Raises `OpInputError` before any is changed: for what is no dense tensor on the CPU with memory of its
-    own, for a row whose tensors differ in their numbers of elements, and for types that go not together.
-    Parameters and gradients are both float32, bfloat16 or float16, states all float32 or all of their
-    parameter's type. Returns what `work` returns.
+    Raises `OpInputError` before anything is changed. Every tensor must be dense, on the CPU, and have memory
+    of its own. The tensors of one row must have the same number of elements. Parameters and gradients must
+    have the same type, float32, bfloat16 or float16. The states must all be float32, or all of their
+    parameter's type.
     """
     torch = _torch()
     for index, row in enumerate(rows):
@@ -189,14 +190,14 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
     for name, tensor in zip(names, row, strict=True):
         if tensor.numel() != parameter.numel():
             raise OpInputError(
-                f"{op}: {name} has {tensor.numel()} elements, {names[1]} {parameter.numel()}; "
-                "expected as many"
+                f"{op}: {name} has {tensor.numel()} elements, but {names[1]} has {parameter.numel()}; "
+                "expected the same number"
             )
         if tensor is not gradient:
             require_writable(f"{op}: {name}", tensor)
     if gradient.dtype != parameter.dtype:
         raise OpInputError(
-            f"{op}: {names[0]} are {gradient.dtype}, {names[1]} {parameter.dtype}; expected the same"
+            f"{op}: {names[0]} are {gradient.dtype}, {names[1]} {parameter.dtype}; expected one type"
         )
     kinds = {state.dtype for state in states}
     if len(kinds) > 1 or not kinds <= {parameter.dtype, torch.float32}:

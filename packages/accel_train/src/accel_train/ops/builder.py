@@ -8,7 +8,7 @@
 
     ScaleBuilder().load().scale(tensor, 2.0)
 
-The members are those of the interface's builders, so that their subclasses and callers feel at home.
+The members have the names of DeepSpeed's builders, so existing subclasses and callers work unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _lock = fork_safe_lock()
 
 
 class OpBuilder(ABC):
-    """Builds and loads one operator. A subclass says `NAME` and `sources()`; the rest has defaults."""
+    """Builds and loads one operator. A subclass defines `NAME` and `sources()`; all else has defaults."""
 
     #: Short name of the operator, in lower case: `"cpu_adam"`.
     NAME: ClassVar[str] = ""
@@ -49,38 +49,38 @@ class OpBuilder(ABC):
 
     @abstractmethod
     def sources(self) -> list[str]:
-        """The source files, absolute or relative to the folder of the file that defines the class.
+        """Return the source files, absolute or relative to the folder of the file that defines the class.
 
-        `.cu` and `.hip` are CUDA, `.sycl` is SYCL, anything else is C++, as torch has it. One of them must
-        define the Python module, `PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)` or alike.
+        As in torch, `.cu` and `.hip` are CUDA, `.sycl` is SYCL, and anything else is C++. One file must
+        define the Python module with `PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)` or an equivalent.
         """
 
     def absolute_name(self) -> str:
-        """The module's name when it is built ahead of time: by default beside the module of this class."""
+        """Return the module's name when it is built ahead of time; by default beside this class's module."""
         return f"{type(self).__module__.rpartition('.')[0] or type(self).__module__}.{self.name}_op"
 
     def include_paths(self) -> list[str]:
-        """Folders with headers, absolute or relative as `sources()`."""
+        """Return folders with headers, absolute or relative as for `sources()`."""
         return []
 
     def cxx_args(self) -> list[str]:
-        """Flags for the C++ compiler."""
+        """Return flags for the C++ compiler."""
         return ["/O2"] if sys.platform == "win32" else ["-O3"]
 
     def nvcc_args(self) -> list[str]:
-        """Flags for nvcc (or hipcc); for the SYCL compiler where the sources are SYCL."""
+        """Return flags for nvcc (or hipcc), or for the SYCL compiler if the sources are SYCL."""
         return ["-O3"]
 
     def extra_ldflags(self) -> list[str]:
-        """Flags for the linker."""
+        """Return flags for the linker."""
         return []
 
     def libraries_args(self) -> list[str]:
-        """Libraries to link with, by name: `["cublas"]`."""
+        """Return the names of libraries to link with: `["cublas"]`."""
         return []
 
     def compatibility(self) -> str:
-        """Why `load()` would fail here, as one sentence; empty where it would not. Nothing is compiled."""
+        """Return why `load()` would fail here, as one sentence; empty if it would not. Compiles nothing."""
         try:
             if self.is_built():
                 return ""
@@ -89,16 +89,16 @@ class OpBuilder(ABC):
             return str(error)
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether `load()` can work here; `error_log` says why not, and stderr where `verbose`."""
+        """Return whether `load()` can work here; `error_log` says why not, and `verbose` prints it."""
         self.error_log = self.compatibility() or None
         if self.error_log and verbose:
             sys.stderr.write(f"{self.name}: {self.error_log}\n")
         return not self.error_log
 
     def is_built(self) -> bool:
-        """Whether nothing is left to compile: it is loaded, built ahead of time, or in the cache.
+        """Return whether nothing is left to compile: it is loaded, built ahead of time, or in the cache.
 
-        Raises `OpCacheError` when what is in the cache must not be loaded.
+        Raises `OpCacheError` if the cache entry must not be loaded.
         """
         if self.absolute_name() in _loaded or self._ahead_of_time():
             return True
@@ -108,11 +108,11 @@ class OpBuilder(ABC):
         return not compiler.fault(job.language) and self._entry().find() is not None
 
     def load(self, verbose: bool = True) -> Any:
-        """The operator's module: the one built ahead of time where it is installed, else compiled now.
+        """Return the operator's module: the one built ahead of time if installed, else compile it now.
 
-        `verbose`: a line on stderr when a compiler starts, or another process is waited for. Raises
-        `OpBuildError` when it cannot be compiled or does not load, `OpCacheError` when its place in the
-        cache cannot be used.
+        `verbose`: print a line on stderr when a compiler starts, or when another process is waited for.
+        Raises `OpBuildError` if the operator does not compile or does not load, and `OpCacheError` if its
+        place in the cache cannot be used.
         """
         with _lock:
             known = _loaded.get(self.absolute_name())
@@ -122,7 +122,7 @@ class OpBuilder(ABC):
             return known
 
     def jit_load(self, verbose: bool = True) -> Any:
-        """The operator's module out of the cache, compiled first where it is not there."""
+        """Return the operator's module from the cache; compile it first if it is missing there."""
         job = self._job()
         why = compiler.fault(job.language)
         if why:
@@ -134,19 +134,19 @@ class OpBuilder(ABC):
                     return _import_library(job.name, library)
             if not built:
                 self._build(job, place, verbose)
-        raise OpBuildError(f"{place.folder} was removed while {self.name} was built: call load() again")
+        raise OpBuildError(f"{place.folder} was removed while {self.name} was being built: call load() again")
 
     def builder(self) -> Any:
-        """The extension for `ext_modules` that setuptools and torch's `BuildExtension` build ahead of time.
+        """Return the extension for `ext_modules`, which setuptools and torch's `BuildExtension` build.
 
-        Raises `OpBuildError` where torch cannot build the sources' language.
+        Raises `OpBuildError` if torch cannot build the sources' language.
         """
         job = self._job()
         cpp_extension = compiler.extensions()
         kind = {Language.CXX: "CppExtension", Language.CUDA: "CUDAExtension", Language.SYCL: "SyclExtension"}
         make = getattr(cpp_extension, kind[job.language], None)
         if make is None:
-            raise OpBuildError(f"{self.name}: this torch has no {kind[job.language]}")
+            raise OpBuildError(f"{self.name}: this torch lacks {kind[job.language]}")
         arguments = {"cxx": list(job.cxx_flags)}
         if job.language is not Language.CXX:
             arguments["nvcc" if job.language is Language.CUDA else "sycl"] = list(job.device_flags)
@@ -204,7 +204,7 @@ class OpBuilder(ABC):
         except Exception as error:
             raise OpBuildError(
                 f"{name} was built ahead of time and does not load: {type(error).__name__}: {error}. "
-                "Build it again with this torch, or remove it, and it is compiled at its first use."
+                "Build it again with this torch, or remove it so that its first use compiles it."
             ) from error
 
 

@@ -1,13 +1,13 @@
-"""The folder for what is compiled here: private to the user, one build for each set of inputs.
+"""The cache of compiled operators: private to the user, with one build for each set of inputs.
 
 `<cache>/ops/<name>-<key>/` holds a library and `manifest.json` with its digest. The folder appears in one
-step, when the library is complete: no reader sees half a build, and a builder that was killed leaves only a
-folder that nobody loads from, which the next builder removes. Builders of one entry wait for each other by a
-lock of the operating system, which ends with its holder.
+step when the library is complete, so no reader sees half a build. A builder that is killed leaves only a
+folder that is never loaded from; the next builder removes it. Builders of one entry wait for each other by an
+operating-system lock, which ends with the process that holds it.
 
-What lies in another user's folder, or in one that others can write, is never loaded; nor is what lies below
-a folder in which others could put something else in its place. What was checked is what is loaded: the file
-is opened once, and loaded by its descriptor.
+Nothing is loaded from another user's folder, from a folder that others can write to, or from below a folder
+in which others could replace the content. The checked file is the loaded file: it is opened once, and loaded
+by its descriptor.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ _MANIFEST = "manifest.json"
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """Give the folder of compiled operators: `ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
+    """Return the folder of compiled operators: `ACCEL_CACHE`, or our folder in the platform's cache folder.
 
-    Raises `OpCacheError` where neither is known, as for a user without a home.
+    Raises `OpCacheError` if neither is known, as for a user without a home folder.
     """
     try:
         return Path(user_cache(environ, platform, lambda: str(Path.home())))
     except RuntimeError as error:
         raise OpCacheError(
-            f"no folder for compiled operators is known: {error} Set ACCEL_CACHE to a folder of your own."
+            f"the folder for compiled operators is not known: {error} "
+            "Set ACCEL_CACHE to a folder of your own."
         ) from None
 
 
 def entry(name: str, inputs: Mapping[str, object]) -> Entry:
-    """The place for what is compiled as `name` from `inputs`: all that decides what comes out, JSON-able."""
+    """Return the cache entry for `name` built from `inputs`: all that affects the result, JSON-able."""
     text = json.dumps(inputs, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:20]
     return Entry(default_root(os.environ), f"{name}-{key}", dict(inputs))
 
 
 def entries(name: str) -> Iterator[Entry]:
-    """Everything that is kept as `name`, with what it was built from, as its manifest says.
+    """Yield every cache entry for `name`, with the inputs from its manifest.
 
     Raises `OpCacheError` as `default_root` does.
     """
@@ -70,7 +71,7 @@ def entries(name: str) -> Iterator[Entry]:
 
 
 def has_any(name: str) -> bool:
-    """Whether anything is kept as `name`, whatever it was built from: a quick no before `entry`.
+    """Return whether the cache has any entry for `name`, from any inputs: a quick check before `entry`.
 
     Raises `OpCacheError` as `default_root` does.
     """
@@ -84,7 +85,7 @@ def has_any(name: str) -> bool:
 
 
 class Library(NamedTuple):
-    """A library that was checked."""
+    """A library whose ownership and digest were checked."""
 
     #: Where it lies, for people; another file may lie there by now.
     path: Path
@@ -93,7 +94,7 @@ class Library(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One build's place in the cache."""
+    """The place of one build in the cache."""
 
     root: Path
     name: str
@@ -101,25 +102,26 @@ class Entry(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """The folder of the finished build."""
+        """Return the folder of the finished build."""
         return self.root / "ops" / self.name
 
     @property
     def log(self) -> Path:
-        """The file with the compiler's output of a failed build."""
+        """Return the file with the compiler's output of a failed build."""
         return self.folder.with_name(f"{self.name}.log")
 
     def find(self) -> Path | None:
-        """The library of the finished build; `None` when there is none.
+        """Return the library of the finished build; `None` if there is none.
 
-        Raises `OpCacheError` when it, or a folder above it, is not ours alone or not what was built.
+        Raises `OpCacheError` if others can write to the library or to a folder above it, or if its content is
+        not what was built.
         """
         with self._opened() as found:
             return None if found is None else found[0]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Library | None]:
-        """The same, to be loaded in the block: what was checked, whatever happens to its path meanwhile."""
+        """Yield the checked library, to load in the block even if its path changes meanwhile; else `None`."""
         with self._opened() as found:
             if found is None:
                 yield None
@@ -154,13 +156,13 @@ class Entry(NamedTuple):
                 raise OpCacheError(f"{manifest} cannot be read: {error}. {_remove(self.folder)}") from error
             if not intact:
                 raise OpCacheError(
-                    f"{path} is not what was built there: its SHA-256 differs from the one in {_MANIFEST}. "
+                    f"{path} is not what was built: its SHA-256 differs from the one in {_MANIFEST}. "
                     f"It was not loaded. {_remove(self.folder)}"
                 )
             yield path, library
 
     def fault(self) -> str:
-        """Why nothing can be built here, as one sentence; empty where it can."""
+        """Return why nothing can be built here, as one sentence; empty if it can."""
         try:
             self._prepare()
         except OpCacheError as error:
@@ -168,10 +170,10 @@ class Entry(NamedTuple):
         return ""
 
     def build(self, make: Callable[[Path], Path], *, waiting: Callable[[], None] = lambda: None) -> Path:
-        """The library: the one that is there, else the one that `make(folder)` leaves in an empty folder.
+        """Return the library; if the entry has none, `make(folder)` builds it in an empty folder.
 
-        One process builds; the others wait and take what it built. `waiting` is called once when another
-        process builds already. What `make` raises passes through, and nothing is kept.
+        One process builds; the others wait and use its result. `waiting` is called once if another process is
+        building already. If `make` raises, the exception passes through, and nothing is kept.
         """
         self._prepare()
         with self._locked(waiting):

@@ -1,8 +1,8 @@
-"""The compilers behind `torch.utils.cpp_extension`: what is missing, which they are, and one build.
+"""The compilers behind `torch.utils.cpp_extension`: which are missing, which versions they are, and a build.
 
 A build runs torch's `load()` in a child process, in an empty folder of its own. Its output goes to a log
-instead of the user's terminal, and torch's lock file, which outlives a killed builder and then blocks every
-later one, is never shared.
+instead of the terminal. torch's lock file is never shared: it would outlive a killed builder and block every
+later one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault
 
 
 class Language(Enum):
-    """Languages of sources; C++ may accompany each of the others."""
+    """The language of an operator's sources; C++ may be mixed with each of the others."""
 
     CXX = "C++"
     CUDA = "CUDA"
@@ -38,14 +38,14 @@ class Language(Enum):
 
     @classmethod
     def of(cls, sources: Iterable[str | Path]) -> Language:
-        """The language by the suffixes that torch knows: `.cu`, `.cuh`, `.hip`; `.sycl`; else C++.
+        """Return the language by the suffixes that torch knows: `.cu`, `.cuh`, `.hip`; `.sycl`; else C++.
 
         Raises `OpBuildError` for CUDA and SYCL in one operator, which torch cannot link.
         """
         suffixes = {Path(source).suffix for source in sources}
         cuda, sycl = suffixes & {".cu", ".cuh", ".hip"}, ".sycl" in suffixes
         if cuda and sycl:
-            raise OpBuildError("CUDA and SYCL sources cannot be in one operator: make it two")
+            raise OpBuildError("CUDA and SYCL sources cannot be in one operator: make two operators")
         return cls.CUDA if cuda else cls.SYCL if sycl else cls.CXX
 
 
@@ -62,14 +62,14 @@ class Job(NamedTuple):
 
     @property
     def language(self) -> Language:
-        """The language of the sources."""
+        """Return the language of the sources."""
         return Language.of(self.sources)
 
 
 def extensions() -> ModuleType:
-    """`torch.utils.cpp_extension`.
+    """Return the module `torch.utils.cpp_extension`.
 
-    Raises `BackendUnavailableError` without torch, `OpBuildError` without the setuptools that it needs.
+    Raises `BackendUnavailableError` without torch, and `OpBuildError` without setuptools, which torch needs.
     """
     import_torch()
     try:
@@ -80,7 +80,7 @@ def extensions() -> ModuleType:
 
 
 def fault(language: Language) -> str:
-    """Why nothing in this language can be compiled here, as one sentence; empty where it can."""
+    """Return why nothing in this language can be compiled here, as one sentence; empty if it can."""
     try:
         cpp_extension = extensions()
         compiler = _cxx(cpp_extension)
@@ -88,11 +88,9 @@ def fault(language: Language) -> str:
         return str(error)
     if not compiler or shutil.which(compiler[0]) is None:
         named = "CXX names it" if "CXX" in os.environ else "set CXX to name another"
-        return (
-            f"there is no C++ compiler {shlex.join(compiler)!r} on PATH ({named}): install one, such as g++"
-        )
+        return f"the C++ compiler {shlex.join(compiler)!r} is not on PATH ({named}): install one, such as g++"
     if _ninja() is None:
-        return "there is no ninja, which torch compiles with: pip install ninja"
+        return "ninja, with which torch compiles, is missing: pip install ninja"
     headers = sysconfig.get_path("include")
     if not Path(headers, "Python.h").is_file():
         return f"Python's headers are missing ({headers}/Python.h): install python3-dev or python3-devel"
@@ -110,20 +108,20 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
     if torch.version.hip:
         home = cpp_extension.ROCM_HOME
         missing = not (home and Path(home, "bin", "hipcc").exists())
-        return f"there is no hipcc (ROCM_HOME is {home}): install ROCm {torch.version.hip}" if missing else ""
+        return f"hipcc is missing (ROCM_HOME is {home}): install ROCm {torch.version.hip}" if missing else ""
     if not torch.version.cuda:
         return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
     home = cpp_extension.CUDA_HOME
     if not (home and Path(home, "bin", "nvcc").exists()):
         return (
-            f"there is no nvcc (CUDA_HOME is {home}): install the CUDA toolkit {torch.version.cuda}, "
+            f"nvcc is missing (CUDA_HOME is {home}): install the CUDA toolkit {torch.version.cuda}, "
             "or set CUDA_HOME"
         )
     release = re.search(r"release (\d+)", _output_of([str(Path(home, "bin", "nvcc"))], "--version"))
     major = torch.version.cuda.partition(".")[0]
     if release and release[1] != major:
         return (
-            f"nvcc in {home} is of CUDA {release[1]}, and torch is built for CUDA {torch.version.cuda}: "
+            f"nvcc in {home} is from CUDA {release[1]}, but torch is built for CUDA {torch.version.cuda}: "
             f"set CUDA_HOME to a toolkit {major}.x"
         )
     return ""
@@ -138,14 +136,14 @@ def _sycl_fault(cpp_extension: ModuleType) -> str:
     if not getattr(torch.version, "xpu", None):
         return f"torch {torch.__version__} is built without XPU: accel setup xpu"
     if shutil.which("icpx") is None:
-        return "there is no SYCL compiler icpx on PATH: source oneAPI's setvars.sh"
+        return "the SYCL compiler icpx is not on PATH: source oneAPI's setvars.sh"
     return ""
 
 
 def identity(job: Job) -> dict[str, Any]:
-    """Whatever decides what a job compiles to, beside the contents of its files; JSON-able.
+    """Return all facts that affect the result of a job, except the contents of its files; JSON-able.
 
-    Raises `OpBuildError` where a compiler does not run.
+    Raises `OpBuildError` if a compiler does not run.
     """
     torch, cpp_extension = import_torch(), extensions()
     compiler = _cxx(cpp_extension)
@@ -181,9 +179,9 @@ def _architectures() -> list[str]:
 
 
 def content(job: Job) -> dict[str, str]:
-    """The SHA-256 of each source and of each header of its own that it includes, by path.
+    """Return the SHA-256 of each source, and of each of its own headers that it includes, by path.
 
-    Raises `OpBuildError` when a source is missing.
+    Raises `OpBuildError` if a source is missing.
     """
     digests: dict[str, str] = {}
     left = list(job.sources)
@@ -213,9 +211,10 @@ _PROGRAM = (
 
 
 def compile_library(job: Job, folder: Path, log: Path) -> Path:
-    """Compile in `folder`, which is left with the library alone; the compiler's output stays in `log`.
+    """Compile in `folder` and return the library's path; the compiler writes its output to `log`.
 
-    Raises `OpBuildError` with the first error line of the output; the log is then kept, else removed.
+    After success, `folder` holds only the library, and `log` is removed. After failure, `log` is kept; raises
+    `OpBuildError` with the first error line of the output.
     """
     work = folder / "work"
     work.mkdir(mode=0o700)
@@ -280,13 +279,13 @@ _ERRORS = (
 
 
 def first_error(log: str) -> str:
-    """The line of a compiler's output that tells what is wrong first; else the last line."""
+    """Return the first line of a compiler's output that is an error; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern in _ERRORS:
         match = next((line for line in lines if pattern.search(line)), None)
         if match:
             return match
-    return lines[-1] if lines else "the compiler said nothing"
+    return lines[-1] if lines else "the compiler printed nothing"
 
 
 def _cxx(cpp_extension: ModuleType) -> list[str]:
@@ -298,7 +297,9 @@ def _cxx(cpp_extension: ModuleType) -> list[str]:
     try:
         return shlex.split(named)
     except ValueError as error:
-        raise OpBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
+        raise OpBuildError(
+            f"CXX={named!r} is not a valid command line: {error}. Write CXX='g++ -m64'."
+        ) from None
 
 
 def _ninja() -> str | None:

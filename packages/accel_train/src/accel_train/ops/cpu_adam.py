@@ -1,4 +1,4 @@
-"""Adam and AdamW on the CPU, compiled: vectorised for the processor at hand and on torch's threads."""
+"""Adam and AdamW on the CPU, compiled: vectorised for the processor, and run on torch's threads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAMES = ("grads", "params", "exp_avg", "exp_avg_sq")
 
 
 class CPUAdam:
-    """The functions of the operator `cpu_adam`, without ZenFlow's, on the compiled module.
+    """The functions of the operator `cpu_adam`, except ZenFlow's, on the compiled module.
 
-    Parameters and gradients are float32, bfloat16 or float16; the two states are float32 or of the
-    parameters' type. Computing is in float32, where a step equals that of the framework's own operator to
-    the last bit, for any number of threads.
+    Parameters and gradients are float32, bfloat16 or float16. The two states are float32 or have the
+    parameters' type. Computation is in float32. There a step equals that of DeepSpeed's own operator to the
+    last bit, for any number of threads.
     """
 
     def __init__(self, module: ModuleType) -> None:
@@ -47,9 +47,9 @@ class CPUAdam:
         adamw_mode: bool = True,
         should_log: bool = False,
     ) -> int:
-        """Open optimizer `optimizer_id`: AdamW where `adamw_mode`, else Adam. Returns 0.
+        """Create optimizer `optimizer_id`: AdamW if `adamw_mode`, else Adam. Returns 0.
 
-        The other values are those of the log line; each update brings its own.
+        The other values are only logged; each update passes its own.
         """
         self._module.create(_id(optimizer_id), beta1, beta2, adamw_mode)
         if should_log:
@@ -75,10 +75,10 @@ class CPUAdam:
         exp_avg: Any,
         exp_avg_sq: Any,
     ) -> int:
-        """One step on one parameter, in place; `step` counts from 1. Returns 0.
+        """Do one step on one parameter, in place; `step` starts at 1. Returns 0.
 
-        Raises `OpInputError` for an optimizer that was not created, for tensors that do not match, and for
-        numbers out of range: 0 <= beta < 1, weight_decay >= 0, step >= 1. Nothing is changed then.
+        Raises `OpInputError`, before anything is changed, for an optimizer that was not created, for tensors
+        that do not match, and for numbers out of range: 0 <= beta < 1, weight_decay >= 0, step >= 1.
         """
         numbers = (lr, beta1, beta2, epsilon, weight_decay, bias_correction)
         tensors = (params, grads, exp_avg, exp_avg_sq)
@@ -101,8 +101,9 @@ class CPUAdam:
     ) -> int:
         """Undo `adam_update` with the same arguments, up to rounding; float32 only. Returns 0.
 
-        Raises `OpInputError` as `adam_update` does, for other types, which have lost the step, and for a rate
-        of 0 or a decay of `lr * weight_decay = 1`, after which nothing is left to go back to.
+        Raises `OpInputError` as `adam_update` does. Raises it also for other types, whose rounding lost the
+        old values, and for a rate of 0 or `lr * weight_decay = 1`, after which the old values cannot be
+        recovered.
         """
         arguments.check_undoable("cpu_adam", beta1, beta2)
         numbers = (lr, beta1, beta2, epsilon, weight_decay, bias_correction)
@@ -110,7 +111,7 @@ class CPUAdam:
         return self._call(self._module.rollback, optimizer_id, step, numbers, tensors)
 
     def destroy_adam(self, optimizer_id: int) -> int:
-        """Forget optimizer `optimizer_id`, known or not: it is called from `__del__`. Returns 0."""
+        """Delete optimizer `optimizer_id`, if it exists: `__del__` calls this. Returns 0."""
         with contextlib.suppress(OpInputError):
             self._module.destroy(_id(optimizer_id))
         return 0
@@ -142,28 +143,28 @@ def _id(optimizer_id: int) -> int:
 
 
 class CPUAdamBuilder(OpBuilder):
-    """Builds `CPUAdam`. The library holds code for each kind of processor and chooses when it is loaded."""
+    """Builds `CPUAdam`. The library has code for each kind of processor, and picks one when it is loaded."""
 
     NAME: ClassVar[str] = "cpu_adam"
 
     def sources(self) -> list[str]:
-        """One file of C++."""
+        """Return the one C++ file."""
         return ["csrc/cpu_adam.cpp"]
 
     def cxx_args(self) -> list[str]:
-        """Without these, `sqrt` is not vectorised; and which products are fused is written in the source."""
+        """Return flags that let `sqrt` be vectorised, and keep the source's choice of fused products."""
         if sys.platform == "win32":
             return ["/O2", "/openmp", "/fp:precise"]
         openmp = ["-Xclang", "-fopenmp"] if sys.platform == "darwin" else ["-fopenmp"]
         return ["-O3", *openmp, "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
     def extra_ldflags(self) -> list[str]:
-        """The OpenMP library that torch brings, on macOS, where the compiler has none."""
+        """Return flags for torch's own OpenMP library on macOS, where the compiler has none."""
         if sys.platform != "darwin":
             return []
         home = Path(compiler.extensions().__file__ or "").parents[1]
         return [f"-L{home / 'lib'}", "-lomp"]
 
     def load(self, verbose: bool = True) -> CPUAdam:
-        """The operator; compiled first where it is neither installed nor in the cache."""
+        """Return the operator; compile it first if it is neither installed nor in the cache."""
         return CPUAdam(super().load(verbose))

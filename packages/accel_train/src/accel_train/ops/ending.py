@@ -1,4 +1,4 @@
-"""The end of a build: with its parent, and with every compiler that it has started."""
+"""End a build together with its parent process, and with every compiler that it has started."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LAST_SECONDS = 2.0
 
 
 def end_group_with_parent(parent: int) -> None:
-    """In the child, a session of its own: at SIGTERM, or the parent's end, end with all that it started.
+    """In the child, a session leader: at SIGTERM or when `parent` ends, end with all started processes.
 
-    That hears SIGTERM first and is given `_LAST_SECONDS`, for ninja starts each compiler in a group of its
-    own, and ends those itself.
+    This process gets SIGTERM first, and `_LAST_SECONDS` to end: ninja starts each compiler in a process group
+    of its own, and ends these groups itself.
     """
     if sys.platform == "win32":
         return

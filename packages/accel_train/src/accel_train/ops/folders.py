@@ -1,4 +1,4 @@
-"""The folder of the user's cache that is ours."""
+"""Our folder in the user's cache."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _home() -> str:
 def user_cache(
     environ: Mapping[str, str], platform: str = sys.platform, home: Callable[[], str] = _home
 ) -> str:
-    """`ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
+    """Return `ACCEL_CACHE`, else the folder `accel-core` in the platform's cache folder.
 
-    Raises `RuntimeError` where neither is known, as for a user without a home.
+    Raises `RuntimeError` if neither is known, as for a user without a home folder.
     """
     chosen = ACCEL_CACHE.read(environ)
     if chosen:

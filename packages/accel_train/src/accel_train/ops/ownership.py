@@ -1,8 +1,8 @@
-"""Whether a file or folder is this user's alone, and nobody else can put another in its place.
+"""Check that a file or folder belongs to this user only, and that nobody else can replace it.
 
-Who may write a folder can rename what is in it. So it is not enough that a library is ours: each folder on
-the way to it, from the root of the file system down, must belong to root or to us. Looked at in that order,
-what was found of one folder still holds when the next is looked at.
+A user who can write to a folder can rename what is in it. So each folder above the library, from the root of
+the file system down, must belong to root or to this user. Checked in that order, a result for one folder
+still holds when the next is checked.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _MOST_LINKS = 40
 
 
 def check(path: Path, right_kind: Callable[[int], bool], kind: str) -> None:
-    """Raise `OpCacheError` unless this is a file or folder of this user that nobody else can write."""
+    """Raise `OpCacheError` unless this is a file or folder of this user that nobody else can write to."""
     try:
         status = path.lstat()
     except OSError as error:
         raise OpCacheError(f"{path} cannot be examined: {error.strerror}. {elsewhere()}") from error
     if stat.S_ISLNK(status.st_mode):
         raise OpCacheError(
-            f"{path} is a symbolic link, and what is loaded must not be somewhere else. "
+            f"{path} is a symbolic link, which is not followed for loading. "
             f"Set ACCEL_CACHE to the real folder, or remove the link: rm {shlex.quote(str(path))}"
         )
     _check_status(path, status, right_kind, kind)
 
 
 def check_opened(path: Path, descriptor: int) -> None:
-    """The same of the file that `descriptor` is open on, which `path` need not name any more."""
+    """Check the file that `descriptor` is open on as `check` does; `path` may name another file by now."""
     _check_status(path, os.fstat(descriptor), stat.S_ISREG, "file")
 
 
 def check_above(folder: Path, *, make: bool = False) -> bool:
-    """Whether all folders above this absolute one are there; `make` makes the missing ones, for us alone.
+    """Return whether all folders above this absolute one exist; `make` creates missing ones, private to us.
 
-    Raises `OpCacheError` for one that belongs neither to root nor to this user, or in which others may
-    rename what is not theirs; links are followed, and the folders on their way count too. `OSError` where
-    one cannot be made. On Windows the access lists of the profile keep others out, and are not read.
+    Raises `OpCacheError` for a folder that belongs neither to root nor to this user, or in which others may
+    rename files of ours. Links are followed, and the folders on their way are checked too. Raises `OSError`
+    if a folder cannot be created. On Windows nothing is checked: the profile's access lists keep others out.
     """
     if not hasattr(os, "geteuid"):
         if make:
@@ -79,7 +79,7 @@ def check_above(folder: Path, *, make: bool = False) -> bool:
 
 
 def elsewhere() -> str:
-    """The next step where a folder will not do."""
+    """Return the next step if a folder cannot be used."""
     return "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
 
 

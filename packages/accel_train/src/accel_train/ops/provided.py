@@ -1,4 +1,4 @@
-"""The operators of accel-train, for every device: entry point of group `accel.op_builders`."""
+"""The operators of accel-train, for every device, for the entry point in group `accel.op_builders`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORTABLE = (
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> list[OpProvider]:
-    """List builders compiled for the CPU, then those in torch's own operators, for any device."""
+    """List the providers: first the operators compiled for the CPU, then those in torch's own operators."""
     compiled = {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"}
     portable = {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE}
     return [

@@ -1,7 +1,7 @@
-"""The staged process group: collectives of a device that has none, through host memory over gloo.
+"""The staged process group: collectives through host memory over gloo, for a device that has none.
 
-Each tensor is copied to the host, gloo does the work there, and the result is copied back. Importing this
-package imports no torch.
+Each tensor is copied to the host, gloo communicates there, and the result is copied back. Importing this
+package does not import torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reductions over gloo of every data type: of those that gloo does not know in a type that it does.
+"""Reductions over gloo for every data type; types that gloo lacks are converted to one that it has.
 
-Bits are gloo's own wherever gloo has the type. bool follows NCCL: a sum is "any", a product is "all".
+If gloo has the type, results equal gloo's bit for bit. bool follows NCCL: a sum is "any", a product is "all".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_BOOL = {
 
 
 class Reduction(NamedTuple):
-    """How tensors of one type are reduced: what becomes of them before and after gloo has them."""
+    """How to reduce tensors of one type: the steps before and after gloo."""
 
     #: gloo's operation, an element of `ReduceOp.RedOpType`.
     op: Any
@@ -52,7 +52,7 @@ class Reduction(NamedTuple):
     finish: Callable[[Tensor], object] | None = None
 
     def end(self, host: Tensor, made: Tensor, *, beside: bool = False) -> None:
-        """Make the host tensor what was reduced; `beside`: gloo did not work in its memory."""
+        """Write the reduced values `made` into `host`; `beside`: gloo worked in other memory than `host`."""
         receive = self.receive or (put_bytes if beside else None)
         if receive is not None:
             receive(host, made)
@@ -61,9 +61,10 @@ class Reduction(NamedTuple):
 
 
 def reduction(dtype: torch.dtype, op: Any, size: int) -> Reduction:
-    """How `size` ranks reduce tensors of `dtype` with `op`.
+    """Return how `size` ranks reduce tensors of `dtype` with `op`.
 
-    Raises `ValueError` for an operation that the type has not, in torch's words as far as it has any.
+    Raises `ValueError` for an operation that the type does not support, with torch's message if torch has
+    one.
     """
     kind = getattr(op, "op", op)
     name = kind.name
@@ -121,7 +122,7 @@ def _divide(host: Tensor, size: int, rounding: str | None) -> None:
 
 
 def put_bytes(host: Tensor, made: Tensor) -> None:
-    """Bring back a result that has the bytes of the host tensor's type."""
+    """Copy the bytes of `made`, a result in the data type of `host`, to `host`."""
     bytes_of(host).copy_(bytes_of(made))
 
 

@@ -1,4 +1,4 @@
-"""Base of every collective of the staged process group; messages between two ranks."""
+"""The base of every collective of the staged process group, and messages between two ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ProcessGroup: Any = c10d.ProcessGroup
 
 
 class Base(_ProcessGroup):  # type: ignore[misc]
-    """A process group over gloo, its threads, and what is not a collective."""
+    """A process group over gloo: its threads, barrier, send and receive."""
 
     def __init__(self, device: Device, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -38,7 +38,7 @@ class Base(_ProcessGroup):  # type: ignore[misc]
         self._together: list[Any] | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """`"staged"`."""
+        """Return `"staged"`."""
         return STAGED
 
     def _get_backend(self, _device: torch.device) -> Any:
@@ -49,15 +49,15 @@ class Base(_ProcessGroup):  # type: ignore[misc]
         self._gloo._set_default_timeout(timeout)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """The timeout of the collectives that follow."""
+        """Set the timeout of the collectives that follow."""
         self._gloo.set_timeout(timeout)
 
     def shutdown(self) -> None:
-        """End the threads; torch calls it when the group is destroyed."""
+        """End the threads. torch calls this when the group is destroyed."""
         self._close()
 
     def abort(self) -> None:
-        """Give up what is under way."""
+        """Cancel the operations that are running."""
         self._close()
 
     # Two ranks; and none
@@ -71,7 +71,7 @@ class Base(_ProcessGroup):  # type: ignore[misc]
         return self._post("recv", tensors, lambda row: self._gloo.recv([row], source, tag))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from whichever rank sends one; the work says from which."""
+        """Receive a tensor from any rank that sends one; the returned work knows from which."""
         return self._post("recv", tensors, lambda row: self._gloo.recv_anysource([row], tag))
 
     def _post(self, name: str, tensors: Any, call: Callable[[Tensor], Any]) -> Any:
@@ -86,7 +86,7 @@ class Base(_ProcessGroup):  # type: ignore[misc]
         return self._note(self._pipeline.post(Operation(name, start, writes=tensors)))
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until every rank has come here, and its collectives before have been started."""
+        """Wait until every rank has called this, and the earlier collectives have been started."""
         given = options(c10d.BarrierOptions, opts)
         operation = Operation("barrier", lambda _sources, _targets: [self._gloo.barrier(given)], result=[])
         return self._run(operation, opts)
@@ -112,18 +112,18 @@ class Base(_ProcessGroup):  # type: ignore[misc]
 
 
 class Together(c10d.Work):
-    """Several collectives as one thing to wait for."""
+    """Several collectives that are waited for as one."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
         self._works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when all have ended. Raises what the first that failed raises."""
+        """Wait until all have ended. Raises the error of the first that failed."""
         for work in self._works:
             work.wait(timeout)
         return True
 
     def is_completed(self) -> bool:
-        """Whether all have ended."""
+        """Return whether all have ended."""
         return all(work.is_completed() for work in self._works)

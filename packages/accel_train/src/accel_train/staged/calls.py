@@ -1,4 +1,4 @@
-"""Arguments of torch.distributed's calls to a process group: lists, options, splits."""
+"""Read the arguments of torch.distributed's calls to a process group: lists, options, splits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["listed", "options", "reduce_op", "require_dense", "require_parts", "
 
 
 def listed(tensors: Any) -> list[Tensor]:
-    """A list of tensors, from one or several."""
+    """Return a list of tensors, from one or several."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def options(kind: Any, given: Any, op: Any = None) -> Any:
-    """Gloo's options of that kind: what the caller's say, and of operations `op` alone."""
+    """Return gloo's options of class `kind`, with the values that `given` has, and the operation `op`."""
     made = kind()
     if op is not None:
         made.reduceOp = op
@@ -30,7 +30,7 @@ def options(kind: Any, given: Any, op: Any = None) -> Any:
 
 
 def reduce_op(given: Any) -> Any:
-    """The operation, from options or as it is; a sum where nothing says it."""
+    """Return the reduce operation, given itself or in options; a sum if none is given."""
     return getattr(given, "reduceOp", given) if given is not None else torch.distributed.ReduceOp.SUM
 
 
@@ -40,20 +40,20 @@ def require_dense(tensors: Iterable[Tensor]) -> None:
         if tensor.layout is not torch.strided:
             raise UnsupportedError(
                 f"a tensor of layout {tensor.layout} cannot be staged through host memory, expected a dense "
-                "one: give tensor.to_dense(), or for gradients an Embedding with sparse=False"
+                "tensor: pass tensor.to_dense(), or for gradients use an Embedding with sparse=False"
             )
 
 
 def require_parts(whole: int, part: int, size: int) -> None:
-    """Raise `ValueError` where `whole` is not `size` times `part`."""
+    """Raise `ValueError` unless `whole` is `size` times `part`."""
     if whole != part * size:
-        raise ValueError(f"{size} parts of {part} do not make {whole}: expected {part * size} in all")
+        raise ValueError(f"{size} parts of {part} do not add up to {whole}: expected {part * size} in all")
 
 
 def split_sizes(tensor: Tensor, rows: list[int], size: int) -> list[int]:
-    """The bytes for each rank, of whom `rows` says how much of dimension 0; equal parts where it is empty.
+    """Return the bytes for each rank; `rows` has its share of dimension 0, or is empty for equal parts.
 
-    Raises `ValueError` where the parts do not make the tensor.
+    Raises `ValueError` if the parts do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
     if not rows:
@@ -61,6 +61,6 @@ def split_sizes(tensor: Tensor, rows: list[int], size: int) -> list[int]:
             raise ValueError(f"dimension 0 is {length}, expected a multiple of the {size} ranks, or splits")
         rows = [length // size] * size
     if len(rows) != size or sum(rows) != length:
-        raise ValueError(f"splits {rows} do not make dimension 0, which is {length}, for {size} ranks")
+        raise ValueError(f"splits {rows} for {size} ranks do not add up to dimension 0, which is {length}")
     row = tensor.nbytes // length if length else 0
     return [count * row for count in rows]

@@ -1,4 +1,4 @@
-"""Requirements of the staged process group on an accelerator, and its name in torch.distributed."""
+"""Protocol of an accelerator for the staged process group, and the name of the group in torch.distributed."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ STAGED = "staged"
 
 
 class Device(Protocol):
-    """The group's requirements on an accelerator."""
+    """The members of an accelerator that the group calls."""
 
     @property
     def Event(self) -> Any:  # noqa: N802 - torch's names
-        """The class of events."""
+        """Return the class of events."""
 
     @property
     def Stream(self) -> Any:  # noqa: N802
-        """The class of streams; `one_queue` where there is none but the device's own."""
+        """Return the class of streams; its `one_queue` is True if the device has a single queue."""
 
     def device_name(self, device_index: int | None = None) -> str:
-        """The device type."""
+        """Return the device type."""
 
     def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
-        """Selects a device for a while."""
+        """Return a context manager that selects a device."""
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Makes a stream the current one for a while."""
+        """Return a context manager that makes a stream the current one."""
 
     def current_stream(self, device_index: int | None = None) -> Any:
-        """The stream that this thread's work goes to."""
+        """Return the current stream of this thread."""
 
     def pin_empty(self, *size: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Page-locked host memory."""
+        """Return a new tensor in page-locked host memory."""

@@ -21,7 +21,7 @@ class Moving(Base):
     """`broadcast`, `all_gather`, `gather`, `scatter` and `all_to_all`."""
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        """The root's tensor to all."""
+        """Copy the root's tensor to all ranks."""
         tensors = listed(tensors)
         require_dense(tensors)
         given = options(c10d.BroadcastOptions, opts)
@@ -36,11 +36,11 @@ class Moving(Base):
         return self._run(Operation("broadcast", start, writes=tensors), opts)
 
     def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
-        """Every rank's `source` into `output`, in the order of ranks."""
+        """Gather every rank's `source` into `output`, in the order of ranks."""
         return self.all_gather_single_coalesced([output], [source], opts)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Several of these at once."""
+        """Do several `all_gather_single` at once."""
         outputs, inputs = list(outputs), list(inputs)
         require_dense(outputs + inputs)
         for output, source in zip(outputs, inputs, strict=True):
@@ -60,7 +60,7 @@ class Moving(Base):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Every rank's `inputs[0]` into the list `outputs[0]`; ranks may have tensors of different sizes."""
+        """Gather every rank's `inputs[0]` into the list `outputs[0]`; sizes may differ between ranks."""
         parts, source = list(outputs[0]), listed(inputs)[0]
         require_dense([*parts, source])
         given = options(c10d.AllgatherOptions, opts)
@@ -76,7 +76,7 @@ class Moving(Base):
         return self._run(operation, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """`allgather` for each list and its input."""
+        """Do `allgather` for each list and its input."""
         works = [self.allgather([list(o)], [i], opts) for o, i in zip(outputs, inputs, strict=True)]
         return Together(works)
 
@@ -97,7 +97,7 @@ class Moving(Base):
         return self._run(Operation("all_gather", start, reads=[source], writes=parts, result=outputs), opts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Every rank's `inputs[0]` into the root's list `outputs[0]`; the others give none."""
+        """Gather every rank's `inputs[0]` into the root's list `outputs[0]`; other ranks pass no list."""
         source = listed(inputs)[0]
         given = options(c10d.GatherOptions, opts)
         parts = list(outputs[0]) if given.rootRank == self.rank() else []
@@ -110,7 +110,7 @@ class Moving(Base):
         return self._run(Operation("gather", start, reads=[source], writes=parts, result=outputs), opts)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """The root's list `inputs[0]` to all, one tensor each; the others give none."""
+        """Send each tensor of the root's list `inputs[0]` to one rank; other ranks pass no list."""
         target = listed(outputs)[0]
         given = options(c10d.ScatterOptions, opts)
         parts = list(inputs[0]) if given.rootRank == self.rank() else []
@@ -125,7 +125,10 @@ class Moving(Base):
     def all_to_all_single(
         self, output: Tensor, source: Tensor, output_splits: Any, input_splits: Any, opts: Any = None
     ) -> Any:
-        """A part of `source` to each rank, one of each into `output`: `splits` rows each, or equal parts."""
+        """Send a part of `source` to each rank and receive one of each into `output`.
+
+        The splits are numbers of rows; without splits the parts are equal.
+        """
         require_dense([output, source])
         received = split_sizes(output, list(output_splits), self.size())
         sent = split_sizes(source, list(input_splits), self.size())
@@ -134,7 +137,7 @@ class Moving(Base):
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """`inputs[r]` to rank `r`, and what rank `r` has for this one into `outputs[r]`."""
+        """Send `inputs[r]` to rank `r`, and receive into `outputs[r]` what rank `r` sends to this rank."""
         outputs, inputs = list(outputs), list(inputs)
         require_dense(outputs + inputs)
         received, sent = [t.nbytes for t in outputs], [t.nbytes for t in inputs]
@@ -155,10 +158,10 @@ class Moving(Base):
 class StagedProcessGroup(Reducing, Moving):
     """A process group whose tensors travel through host memory, over gloo.
 
-    It takes tensors of the device and of the CPU, of every data type, contiguous or not, empty or not.
-    Values are those that gloo gives for the same tensors on the CPU. Every collective returns a `Work`;
-    copies run in two threads of the group, beside the program and beside each other. A collective that
-    fails raises `CommunicationError`, a `RuntimeError`, from `wait()`.
+    It accepts tensors of the device and of the CPU, of every data type, contiguous or not, empty or not.
+    Results equal those of gloo for the same tensors on the CPU. Every collective returns a `Work`. Copies run
+    in two threads of the group, in parallel to the program and to each other. `wait()` of a failed collective
+    raises `CommunicationError`, a `RuntimeError`.
 
     Members have the names and the arguments that torch.distributed calls them with.
     """

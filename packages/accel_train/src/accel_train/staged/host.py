@@ -1,4 +1,4 @@
-"""Host memory for staging: buffers that are used again, page-locked where the device has that, and copies."""
+"""Host memory for staging: reusable buffers, page-locked if the device supports it; streams for copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALLEST = 1 << 12
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """A contiguous host tensor as one row of bytes, in the same memory."""
+    """Return a contiguous host tensor as one row of bytes, in the same memory."""
     if not tensor.numel():
         return tensor.new_empty(0, dtype=torch.uint8)
     # A single element counts as contiguous whatever its stride is, and then has no view as bytes.
@@ -28,7 +28,7 @@ def bytes_of(tensor: Tensor) -> Tensor:
 
 
 class Buffers:
-    """Flat buffers of bytes by size, which is a power of two."""
+    """Reusable flat buffers of bytes; the size of each is a power of two."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -38,7 +38,7 @@ class Buffers:
         self._page_locks = True
 
     def take(self, size: int) -> Tensor:
-        """A buffer of at least `size` bytes, its contents left from before."""
+        """Return a buffer of at least `size` bytes with undefined content."""
         whole = max(_SMALLEST, 1 << max(0, size - 1).bit_length())
         with self._lock:
             if free := self._free.get(whole):
@@ -47,7 +47,7 @@ class Buffers:
         return self._new(whole)
 
     def give(self, buffer: Tensor) -> None:
-        """Take a buffer back that nobody reads or writes any more."""
+        """Take back a buffer that is no longer read or written."""
         size = buffer.numel()
         with self._lock:
             if self._kept + size <= _KEPT:
@@ -55,7 +55,7 @@ class Buffers:
                 self._free.setdefault(size, []).append(buffer)
 
     def clear(self) -> None:
-        """Drop what is kept."""
+        """Free all kept buffers."""
         with self._lock:
             self._free.clear()
             self._kept = 0
@@ -70,7 +70,7 @@ class Buffers:
 
 
 class Queue:
-    """The order of a group's copies among the device's other work."""
+    """Orders a group's copies with respect to the device's other work."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -79,11 +79,11 @@ class Queue:
         self._streams: dict[tuple[int, int], Any] = {}
 
     def index(self, tensors: list[Tensor]) -> int | None:
-        """The device that these tensors are on; `None` where all are on the host."""
+        """Return the index of the device that these tensors are on; `None` if all are on the host."""
         return next((t.device.index or 0 for t in tensors if t.device.type == self._type), None)
 
     def mark(self, index: int | None) -> Any:
-        """A moment in this thread's stream, for `side` to wait for; `None` where order holds by itself."""
+        """Return an event in this thread's stream for `side` to wait for; `None` if none is needed."""
         if index is None or getattr(self._device.Stream, "one_queue", False):
             return None
         with self._device.device_guard(index):
@@ -92,12 +92,19 @@ class Queue:
         return event
 
     def here(self, index: int | None) -> AbstractContextManager[Any]:
-        """Copy in a thread of the caller's: in its own stream, which has the tensors in order."""
+        """Return a context manager for copies in the calling thread, on its current stream.
+
+        That stream already orders the copies after the work that wrote the tensors. `index` is the device's
+        index.
+        """
         return self._device.device_guard(index)
 
     @contextmanager
     def side(self, index: int | None, mark: Any) -> Iterator[None]:
-        """Copy in our own threads: after the mark, beside the caller's work, and done at the end."""
+        """Return a context manager for copies in one of our threads, which have finished when it ends.
+
+        They start after `mark` and run in a stream of their own, in parallel to the caller's work.
+        """
         if index is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""One collective from the device's tensors to the host, through gloo, and back."""
+"""One collective: from the device's tensors to the host, through gloo, and back."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _Span = tuple[int, int, int]
 
 
 class Operation:
-    """A collective: the tensors that it reads and writes, and gloo's part in between.
+    """A collective: the tensors that it reads and writes, and the call of gloo between.
 
-    A tensor of `both` is read and written in one place. `finish` works on the written host copies, before
-    they go back to the device.
+    A tensor of `both` is read and written in place. `finish` processes the written host copies before they go
+    back to the device.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Operation:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every tensor that it touches."""
+        """Return every tensor that the operation reads or writes."""
         return [*self._reads, *self._writes, *self._both]
 
     def __str__(self) -> str:
@@ -73,17 +73,17 @@ class Operation:
         return f"{self.name} of {len(tensors)} tensor{'s'[: len(tensors) > 1]} ({kinds}), {size} bytes"
 
     def waits_for(self, earlier: Operation) -> bool:
-        """Whether it needs what `earlier` has not written yet."""
+        """Return whether this operation uses memory that `earlier` has yet to write."""
         spans = [_span(t) for t in (*earlier._writes, *earlier._both)]
         mine = [_span(t) for t in self.tensors]
         return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in spans for b in mine)
 
     def mark(self, queue: Queue) -> None:
-        """Note the moment in the caller's stream after which its tensors may be touched."""
+        """Record an event in the caller's stream; the tensors may be used after it."""
         self._mark = queue.mark(queue.index(self.tensors))
 
     def enter(self, queue: Queue, buffers: Buffers, *, inline: bool) -> None:
-        """Copy in, and give it to gloo."""
+        """Copy the tensors to the host and pass them to gloo."""
         index = queue.index(self.tensors)
         with torch.no_grad(), queue.here(index) if inline else queue.side(index, self._mark):
             reads = self._place(self._reads, buffers, copy=True)
@@ -93,7 +93,7 @@ class Operation:
         self.gloo = self._start([*reads, *both], self._hosts)
 
     def leave(self, queue: Queue, buffers: Buffers, *, inline: bool) -> None:
-        """Wait for gloo, and copy out."""
+        """Wait for gloo and copy the results to the device."""
         for work in self.gloo:
             work.wait()
         if self._finish is not None:
@@ -108,11 +108,11 @@ class Operation:
         self.gloo, self._taken, self._back, self._hosts = (), [], [], []
 
     def is_gloo_done(self) -> bool:
-        """Whether gloo has done its part, so that `leave` does not wait for other ranks."""
+        """Return whether gloo has finished, so that `leave` does not wait for other ranks."""
         return all(work.is_completed() for work in self.gloo)
 
     def forget(self) -> None:
-        """Let go of the tensors; the buffers may still be gloo's, so nobody gets them again."""
+        """Release the tensors. The buffers are not reused, because gloo may still use them."""
         self._reads, self._writes, self._both = [], [], []
 
     # Host copies
@@ -188,10 +188,10 @@ def _span(tensor: Tensor) -> _Span:
 
 
 class StagedWork(c10d.Work):
-    """The immediate result of a collective: something to wait for.
+    """The handle of a running collective, to wait for.
 
-    `wait` returns when the tensors on the device hold the result. An error of the collective is raised by
-    every `wait`, as `CommunicationError`.
+    `wait` returns when the tensors on the device hold the result. If the collective failed, every `wait`
+    raises `CommunicationError`.
     """
 
     def __init__(self, operation: Operation, where: str) -> None:
@@ -205,7 +205,7 @@ class StagedWork(c10d.Work):
         self._lock = threading.Lock()
 
     def end(self, error: BaseException | None = None) -> None:
-        """The collective is over, well or not."""
+        """Mark the collective as ended, with its `error` if it failed."""
         if error is not None:
             self._error = self._in_words(error)
         self._operation.forget()
@@ -216,43 +216,43 @@ class StagedWork(c10d.Work):
             self._settle(future)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the result is there. Raises `CommunicationError`, which is a `RuntimeError`.
+        """Wait for the result, and return True. Raises `CommunicationError`, which is a `RuntimeError`.
 
-        `timeout` limits this wait alone; a collective has its group's timeout.
+        `timeout` limits this wait only; a collective has its group's timeout.
         """
         seconds = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         if not self._ended.wait(seconds):
             raise CommunicationError(
-                f"{self._where}: {self._operation} has not ended after a wait of {seconds:g} s. Wait longer, "
-                "or see what the other ranks are doing."
+                f"{self._where}: {self._operation} has not ended after {seconds:g} s. Wait longer, "
+                "or check what the other ranks are doing."
             )
         if self._error is not None:
             raise self._error
         return True
 
     def synchronize(self) -> None:
-        """The same as `wait`: the result is on the device when the host knows of it."""
+        """Do the same as `wait`: the host learns of the result only when it is on the device."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether the collective has ended, successfully or not."""
         return self._ended.is_set()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Return whether the collective has ended successfully."""
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Its error."""
+        """Return the collective's error; `None` if it has none."""
         return self._error
 
     def result(self) -> Any:
-        """The tensors that it wrote."""
+        """Return the tensors that the collective wrote."""
         self.wait()
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future of `result()`."""
+        """Return a future of `result()`."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -273,8 +273,8 @@ class StagedWork(c10d.Work):
         step = ""
         if "imed out" in text:
             step = (
-                " See what the other ranks printed: one is late, lost, or in another collective. "
-                "init_process_group(timeout=…) waits longer."
+                " One of the other ranks is late, lost, or in another collective: check what they printed. "
+                "To wait longer: init_process_group(timeout=…)."
             )
         elif "onnection" in text or "eset by peer" in text:
             step = " Another rank has ended: see what it printed."

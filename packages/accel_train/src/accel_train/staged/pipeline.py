@@ -1,7 +1,7 @@
-"""The threads of a group: one copies in and gives to gloo, one waits for gloo and copies out.
+"""The two threads of a group: one copies in and calls gloo, the other waits for gloo and copies out.
 
-So the copies of one collective run beside another's communication, and all beside the program. Collectives
-reach gloo in the order of their calls, which is the same on every rank.
+So the copies of one collective run in parallel to another's communication, and all in parallel to the
+program. Collectives reach gloo in the order of their calls, which is the same on every rank.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Pipeline:
         self._closed = False
 
     def run(self, operation: Operation, *, asynchronous: bool) -> StagedWork:
-        """Start a collective; with `asynchronous` False it has ended well when this returns.
+        """Start a collective; if `asynchronous` is False, also wait until it has ended.
 
-        Raises `CommunicationError` where it has not, and where the group was destroyed.
+        Raises `CommunicationError` if it failed, or if the group was destroyed.
         """
         work = StagedWork(operation, self._where)
         if not asynchronous and self._begin_here():
@@ -64,14 +64,14 @@ class Pipeline:
         return work
 
     def post(self, operation: Operation) -> PeerWork:
-        """Start a send or a receive, which must not wait for collectives to end, nor they for it."""
+        """Start a send or a receive; collectives and these messages do not wait for each other."""
         work = PeerWork(operation, self._where, self._order, self._buffers)
         operation.mark(self._order)
         self._queue(operation, work)
         return work
 
     def close(self) -> None:
-        """End the threads; what does not end by itself soon is given up."""
+        """End the threads; a thread that does not end soon is abandoned."""
         with self._lock:
             if self._closed:
                 return
@@ -157,7 +157,7 @@ class Pipeline:
 
 
 class PeerWork(StagedWork):
-    """A send or a receive: whoever waits copies out, so that none waits for another's peer."""
+    """A send or a receive. The thread that waits copies the tensor out, so messages block no others."""
 
     def __init__(self, operation: Operation, where: str, order: Queue, buffers: Buffers) -> None:
         super().__init__(operation, where)
@@ -166,7 +166,7 @@ class PeerWork(StagedWork):
         self._source = -1
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the message is sent, or there. Raises `CommunicationError`."""
+        """Wait until the message is sent or received. Raises `CommunicationError`."""
         self._operation.started.wait()
         with self._one:
             if not self.is_over():
@@ -174,18 +174,18 @@ class PeerWork(StagedWork):
         return super().wait()
 
     def is_over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether the message has ended, successfully or not."""
         return self._ended.is_set()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, or ends without waiting for the peer."""
+        """Return whether the message has ended, or would end without waiting for the other rank."""
         if not self._operation.started.is_set():
             return False
         return self.is_over() or self._operation.is_gloo_done()
 
     def get_future(self) -> None:  # type: ignore[override]
-        """Nobody ends it before someone waits: there is no future, as with gloo itself."""
-        raise CommunicationError(f"{self._where}: {self._operation} has no future. Use wait().")
+        """Raise `CommunicationError`: a message has no future, because only `wait()` completes it."""
+        raise CommunicationError(f"{self._where}: {self._operation} has no future. Call wait().")
 
     def _source_rank(self) -> int:
         """The rank from which it was received."""

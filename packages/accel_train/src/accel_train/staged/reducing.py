@@ -25,7 +25,7 @@ class Reducing(Base):
         return self._reduce("all_reduce", tensors, opts, self._send_all)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce all tensors over all ranks, in place; those of one data type travel as one."""
+        """Reduce all tensors over all ranks, in place; tensors of the same data type are sent together."""
         one_type = len({t.dtype for t in tensors}) == 1
         return self._reduce("all_reduce_coalesced", list(tensors), opts, self._send_all, packed=one_type)
 
@@ -75,11 +75,11 @@ class Reducing(Base):
         return self._run(Operation(name, start, both=tensors, finish=finish, packed=packed), opts)
 
     def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
-        """Reduce `source` over all ranks; each keeps its part, in the order of ranks."""
+        """Reduce `source` over all ranks; each rank keeps its part, in the order of ranks."""
         return self._reduce_scatter([output], [source], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Several of these at once."""
+        """Do several `reduce_scatter_single` at once."""
         return self._reduce_scatter(list(outputs), list(inputs), opts)
 
     # What torch before 2.13 calls them.
@@ -113,7 +113,7 @@ class Reducing(Base):
         return self._run(operation, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Reduce the `inputs[0][r]` over all ranks for rank `r`; they may differ in size."""
+        """Reduce `inputs[0][r]` over all ranks for rank `r`, which keeps the result; sizes may differ."""
         output, parts = listed(outputs)[0], list(inputs[0])
         require_dense([output, *parts])
         ways = [reduction(part.dtype, reduce_op(opts), self.size()) for part in parts]

@@ -1,4 +1,4 @@
-"""torch.distributed's table of communication backends: what serves a device type, and our entry in it."""
+"""torch.distributed's table of communication backends: look up a device type, and add `staged`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["STAGED", "obstacle", "register", "registered_for"]
 
 
 def registered_for(name: str, device_type: str) -> bool:
-    """Whether torch.distributed has a backend of that name, here, which takes tensors of that device type."""
+    """Return whether torch.distributed here has a backend of that name for tensors of that device type."""
     distributed = import_torch().distributed
     if not distributed.is_available() or not distributed.is_backend_available(name):
         return False
@@ -25,15 +25,15 @@ def registered_for(name: str, device_type: str) -> bool:
 
 
 def obstacle(name: str, device_type: str) -> str:
-    """Why `init_process_group(name)` would not serve tensors of that device type, as a sentence; or nothing.
+    """Return why `init_process_group(name)` does not work for that device type, or an empty string.
 
-    `name` is what torch takes: `"nccl"`, or pairs, `"cpu:gloo,cuda:nccl"`.
+    `name` is what torch accepts: `"nccl"`, or pairs, `"cpu:gloo,cuda:nccl"`.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if distributed is None:
         return ""  # there is no table to look into; whoever starts a group is told by torch
     if not distributed.is_available():
-        return "this build of torch has no torch.distributed. Install one that has."
+        return "this build of torch has no torch.distributed. Install a build that has it."
     pairs = [part.strip().rpartition(":") for part in name.lower().split(",")]
     for device, _, wanted in pairs:
         if not distributed.is_backend_available(wanted):
@@ -62,9 +62,10 @@ def _instead(device_type: str) -> str:
 
 
 def register(device: Device) -> None:
-    """Let `torch.distributed.init_process_group("staged")` serve this device; a second call changes nothing.
+    """Make `torch.distributed.init_process_group("staged")` work for this device's type.
 
-    Does nothing in a build of torch without torch.distributed or without gloo.
+    A second call with the same device changes nothing. Does nothing in a build of torch without
+    torch.distributed or without gloo.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_gloo_available():

@@ -1,8 +1,8 @@
-"""Startup on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
+"""Startup code on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
 
-What tells a process of an activation (`startup`) is one of those announcements, and is left out with the
-others. So Python itself imports this module at its start: it has torch's first import call what torch would
-have called, and runs the `sitecustomize` that it stands before.
+The entry point that activates integrations in a child process is one of those packages, so torch skips it
+with the others. Therefore Python imports this module at startup. It makes torch's first import call that
+entry point, and runs the `sitecustomize` that it shadows.
 """
 
 from __future__ import annotations

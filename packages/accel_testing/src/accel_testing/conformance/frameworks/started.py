@@ -18,7 +18,7 @@ def alone(framework: str, backend: str, *parts: str) -> Launch:
 
 
 def together(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
-    """The same in several ranks; ends the check where there are no devices for them."""
+    """Return the same in several ranks; ends the check where there are no devices for them."""
     _require_installed(framework)
     ranks = _ranks(accelerator)
     if ranks == 1:
@@ -27,7 +27,7 @@ def together(framework: str, backend: str, accelerator: Accelerator, *parts: str
 
 
 def wherever(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
-    """The same in as many ranks as there are devices for, be it one."""
+    """Return the same in as many ranks as there are devices for, be it one."""
     return _started(framework, backend, parts, ranks=_ranks(accelerator))
 
 

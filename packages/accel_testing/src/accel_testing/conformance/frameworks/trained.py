@@ -66,13 +66,13 @@ class Network(nn.Module):
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and labels, on the host."""
+    """Return features and labels, on the host."""
     features = torch.randn(BATCH, 12, generator=torch.Generator().manual_seed(3))
     return features, torch.arange(BATCH) % 3
 
 
 def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies on the host."""
+    """Return copies of the parameters on the host."""
     return {name: tensor.detach().cpu().clone() for name, tensor in network.named_parameters()}
 
 
@@ -155,7 +155,7 @@ class Rank(NamedTuple):
 
     @classmethod
     def of(cls, accelerator: Accelerator, folder: str) -> Rank:
-        """This process, on the device that its place among the ranks gives it."""
+        """Return this process, on the device that its place among the ranks gives it."""
         device = int(os.environ["LOCAL_RANK"]) % accelerator.device_count()
         return cls(accelerator, device, Reference.made(), Path(folder))
 

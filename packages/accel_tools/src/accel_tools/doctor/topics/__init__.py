@@ -1,4 +1,4 @@
-"""The matters that a doctor looks into, a module each, in the order of the report."""
+"""The topics of `accel doctor`, a module each, in the order of the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Packages that act at import: their code runs when another one is imported, or when Python starts.
+"""Packages that run code when another package is imported, or when Python starts.
 
-Each is named with its distribution, and tried in a child process: all in one, and each in one of its own
-if that one crashes. A file whose reader is not installed is not tried.
+Each is reported with its distribution, and tried in a child process: first all in one, then each in its own
+if that child crashes. A file is not tried if the package that reads it is not installed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield _starting(files)
     acts += [_start(file) for file in files]
     if not acts and not any(found.values()):
-        yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
+        yield Finding(Level.OK, "at-import.nobody", "no package runs code when another one is imported")
     yield from _tried_all(acts, visit.settings.probe_timeout)
 
 

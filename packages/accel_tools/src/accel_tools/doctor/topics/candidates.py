@@ -1,4 +1,4 @@
-"""Each backend: whether it is usable, what speaks for and against it, the root cause and the next step."""
+"""Each backend: whether it is usable, the evidence for and against, the root cause and the next step."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _Looker:
             return
         for name, value in lost_folders(candidate.backend, self._visit.environ).items():
             if self._once(name):
-                what = f"{name} names {value}, which is not there"
+                what = f"{name} names {value}, which does not exist"
                 step = f"correct {name}, or unset it"
                 yield Finding(Level.WARNING, "candidates.toolkit", what, step, candidate.name)
 
@@ -164,7 +164,7 @@ def _fails(verdict: Verdict) -> bool:
 def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
     if verdict.hint or not unmet:
         return verdict.hint
-    return f"install what brings {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
+    return f"install the package with {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
 
 
 def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:

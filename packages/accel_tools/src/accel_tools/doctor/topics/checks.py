@@ -1,7 +1,7 @@
-"""Plugins' own checks (`accel_checks`): run in a child process, told of as findings, and mended on request.
+"""Plugins' own checks (`accel_checks`): run them in a child process, report findings, and apply fixes.
 
-One child runs all of them. Where one ends or holds up the child, the next child goes on behind it: what that
-check did is its finding, and those that the first child had finished are not run again.
+One child runs all checks. If a check ends or blocks the child, that is the check's finding, and a new child
+continues with the next check. Checks that have finished are not run again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class Checked(NamedTuple):
-    """One check and what came of it."""
+    """One check together with its result."""
 
     #: Distribution, backend, its priority and the check: no other has all four.
     key: str
@@ -48,7 +48,7 @@ class Checked(NamedTuple):
     code: str = ""
 
     def finding(self) -> Finding:
-        """The same for the report."""
+        """Return the check as a finding for the report."""
         mends = f"`accel doctor --fix` would {self.fix}" if self.fix and self.level != "ok" else ""
         step = "; or ".join(filter(None, (self.step, mends)))
         facts = {**self.facts, "check": f"{self.title} ({self.origin})"}
@@ -64,17 +64,17 @@ TOPIC = Topic("checks", "Plugins' own checks", _examine)
 
 
 def run(visit: Visit) -> Iterator[Checked]:
-    """Every check, and what came of it, as soon as it is known."""
+    """Yield each check with its result, as soon as it has finished."""
     yield from _all(visit)
 
 
 def listed(visit: Visit) -> list[Checked]:
-    """Every check that there is, without running any: names, titles and origins."""
+    """List all checks without running any: names, titles and origins."""
     return list(_all(visit, only_list=True))
 
 
 def mend(checked: Checked, visit: Visit) -> Checked:
-    """Apply the fix of a check, and run the check again: what it finds now, or why the fix failed."""
+    """Apply the fix of a check and run the check again. Return its new result, or why the fix failed."""
     job = {**_job(visit), "mend": checked.key}
     report = child.run(check_in_child, job, _MENDING)
     rows = [Checked(**row) for row in _rows(report.answer)]
@@ -104,7 +104,7 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
         behind += [row["key"] for row in done] + [at["key"]]
         yield _ended(at, report)
     yield Checked(
-        "", "accel-core", "", "", TOPIC.title, "warning", "some checks were not run: no time was left",
+        "", "accel-core", "", "", TOPIC.title, "warning", "the time was over before all checks had run",
         "raise ACCEL_PROBE_TIMEOUT", code="checks.not-run",
     )  # fmt: skip
 
@@ -140,11 +140,11 @@ def _job(visit: Visit) -> dict[str, Any]:
 
 
 def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: every check that is not behind us, each after saying that it begins."""
+    """In the child: run every check that has not run yet, and report each before it begins."""
     rows: list[dict[str, object]] = []
 
     def begin(row: Checked) -> bool:
-        """Whether it is its turn; says what is tried now, and all that is known by now."""
+        """Return whether to run this check; report it, and all results so far, to the parent."""
         if row.key in job["behind"]:
             return False
         stage(json.dumps([f"checks of {row.origin}", row._asdict(), rows]))
@@ -240,7 +240,7 @@ def _checked(row: Checked, check: Check) -> Checked:
 def _mended(row: Checked, check: Check) -> Checked:
     """The row after the check's fix."""
     if check.fix is None:
-        return row._replace(level="error", what="it has no fix any more", code="checks.fix-failed")
+        return row._replace(level="error", what="it no longer has a fix", code="checks.fix-failed")
     try:
         check.fix.apply()
     except CAUGHT as error:

@@ -1,7 +1,7 @@
 """The machine itself: torch's build against the hardware on the bus, drivers, container, memory, cores.
 
-Read from files and from the bus; a child process imports torch only where there is a GPU of NVIDIA's that
-torch was built for, to see whether it has code for that very GPU.
+It reads files and the bus. Only if there is an NVIDIA GPU that torch was built for does a child process
+import torch, to see whether it has code for that GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DOCKERS_SHARED_MEMORY = 64 * _MIB
 
 
 def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
-    """Yield findings on the machine whose `/sys`, `/proc` and `/dev` lie below `root`."""
+    """Yield findings on the machine whose `/sys`, `/proc` and `/dev` are below `root`."""
     build = torch_build()
     present = vendors.known_hardware(root)
     yield _seen(present, root, visit)
@@ -185,12 +185,12 @@ def _code(build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Vi
 
 
 def uncovered(capability: tuple[int, int], has: Iterable[str]) -> bool:
-    """Whether none of torch's architectures runs on a GPU of that compute capability.
+    """Return whether none of torch's architectures runs on a GPU of that compute capability.
 
-    Machine code (`sm_86`) runs on the same major and a minor that is no smaller; `sm_90a` on that very GPU
-    and `sm_100f` on its family alone; intermediate code (`compute_90`) is compiled for whatever is newer:
-    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation". Without a list nothing is
-    said.
+    `has`: torch's architectures; if it is empty, the result is False. Machine code (`sm_86`) runs on GPUs of
+    the same major version and the same or a higher minor version; `sm_90a` runs on that GPU only, `sm_100f`
+    on its family. Intermediate code (`compute_90`) is compiled for newer GPUs:
+    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
     """
     names = [name for name in has if re.fullmatch(r"(sm|compute)_[0-9]+[0-9][af]?", name)]
     return bool(names) and not any(_runs(name, *capability) for name in names)
@@ -227,8 +227,8 @@ def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> It
         if known.label in with_nodes and known.evidence.pci and not known.evidence.nodes:
             yield Finding(
                 _severity(visit, known.backend), "machine.no-nodes",
-                f"the host has the {known.label} ({known.evidence}), {place.name} no device node of it",
-                f"start it with its devices; `accel why {known.backend}` says how, with {known.distribution}",
+                f"the host has the {known.label} ({known.evidence}), but {place.name} lacks its device node",
+                f"start it with the devices. How: accel why {known.backend}, with {known.distribution}",
                 known.backend,
             )  # fmt: skip
 
@@ -239,7 +239,7 @@ def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
         limit = host.cgroup_memory_limit(root) or 0
         yield Finding(
             Level.WARNING, "machine.little-memory",
-            f"the control group leaves {_size(left)} of {_size(limit)}: the kernel ends who takes more",
+            f"the control group leaves {_size(left)} of {_size(limit)}: beyond it, processes are killed",
             "give the container or job more memory",
         )  # fmt: skip
     shared = _shared_memory(root)
@@ -248,7 +248,7 @@ def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING if small else Level.OK,
             "machine.little-shared-memory" if small else "machine.shared-memory",
-            f"/dev/shm holds {_size(shared)}" + (", too little for data loaders' workers" if small else ""),
+            f"/dev/shm holds {_size(shared)}" + (", too little for workers of data loaders" if small else ""),
             "start the container with --ipc=host or --shm-size=8g" if small else "",
         )
 

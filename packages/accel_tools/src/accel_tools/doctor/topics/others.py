@@ -1,6 +1,7 @@
-"""Choices of other frameworks on this machine, beside ours.
+"""The choices of other frameworks on this machine, compared with ours.
 
-A script that one of them starts runs on the device that it chooses, whatever `get_accelerator()` gives.
+A script that another framework starts runs on the device that the framework chooses, not on that of
+`get_accelerator()`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if framework in asked:
             yield _compared(framework, who, next(answers), ours, device)
         else:
-            what = f"{who} is given {ours}, for {_INTEGRATIONS} names it"
+            what = f"{who} uses {ours}, because {_INTEGRATIONS} names it"
             yield Finding(Level.OK, "others.integrated", what)
 
 
@@ -63,7 +64,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     if report.answer is not None:
         return clean(str(report.answer["device"])), clean(str(report.answer["fails"])), ""
     if report.timed_out:
-        return "", "", f"no answer within {report.waited:g} s (--timeout gives it longer)"
+        return "", "", f"no answer within {report.waited:g} s (--timeout allows more)"
     return "", f"its process {report.ending}", ""
 
 
@@ -74,7 +75,7 @@ def _compared(
     theirs, fails, unknown = answer
     facts = {"asked": framework.question}
     if unknown:
-        what = f"what {who} would choose is not known: {unknown}"
+        what = f"the choice of {who} is not known: {unknown}"
         return Finding(Level.OK, "others.unknown", what, facts=facts)
     if fails:
         what = f"{who} chooses nothing: {fails}"
@@ -83,7 +84,7 @@ def _compared(
         return Finding(Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts)
     if theirs == device:
         return Finding(Level.OK, "others.same", f"{who} would choose {theirs} too", facts=facts)
-    what = f"{who} would choose {theirs}, and accel_core chooses {ours}"
+    what = f"{who} would choose {theirs}, but accel_core chooses {ours}"
     return Finding(Level.WARNING, "others.differs", what, framework.step(ours, theirs), facts=facts)
 
 
@@ -105,4 +106,4 @@ def _of_the_build() -> str:
     return "xpu" if build.xpu else "mps" if sys.platform == "darwin" else ""
 
 
-TOPIC = Topic("others", "What others would choose", _examine)
+TOPIC = Topic("others", "Choices of other frameworks", _examine)

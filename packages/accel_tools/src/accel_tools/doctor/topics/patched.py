@@ -1,8 +1,8 @@
-"""Patches: what a plugin, or a vendor's package, changes in the process that imports it.
+"""Changes that a plugin, or a vendor's package, makes to the process that imports it.
 
-Each is imported in a child process, which compares what was before with what is after. A vendor's package may
-replace functions of torch, for its device needs it; other devices, Python and the user's settings are not
-its own.
+Each is imported in a child process, which compares the process before and after. A vendor's package may
+replace functions of torch, because its device needs it, but not change other devices, Python or the user's
+settings.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         if found is None:
-            what = f"what {module} changes at its import is not known: its process ended, or was late"
+            what = f"what {module} changes at import is not known: its process ended or took too long"
             yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
             continue
         own = f"torch.{candidate.backend.device_type}"

@@ -1,7 +1,8 @@
-"""torch's one PrivateUse1 slot: who wants it, who gets it, and what that leaves out.
+"""torch's one PrivateUse1 slot: which packages want it, which gets it, and which cannot work then.
 
-The first package that renames it has it for the life of the process; PyTorch refuses the second. So it is
-told before anything is imported: by declarations, by installed packages, and by what torch's autoload loads.
+The first package that renames the slot has it for the life of the process; PyTorch rejects a second one. So
+this topic predicts it without importing anything: from declarations, installed packages, and what torch's
+autoload loads.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     chosen = _chosen(visit)
     winner = next((c for c in wanting if c.name == chosen), None)
     if winner is None:
-        gets = f"{chosen or 'nothing'} is chosen, which leaves it free"
+        gets = f"{chosen or 'nothing'} is chosen, so the slot stays free"
     else:
         gets = f"{winner.name} ({winner.provenance}), which is chosen, gets it"
     if len(names) == 1:
@@ -51,9 +52,9 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "privateuse1.several",
-            f"{_and(names)} want torch's one slot; {gets}; a process has one of them at most",
-            f"DS_ACCELERATOR={left_out[0]} chooses the other in a process of its own; uninstall the one that "
-            "you do not use",
+            f"{_and(names)} want torch's one slot; {gets}; a process can use only one of them",
+            f"DS_ACCELERATOR={left_out[0]} chooses the other one, in another process; or uninstall the one "
+            "that you do not use",
             facts=facts,
         )
     if visit.environ.get(AUTOLOAD, "1") == "1":  # as torch reads it
@@ -66,7 +67,7 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
     for package in unannounced.found(claimed):
         what = (
             f"{package.distribution} {package.version} registers a device with torch when it is imported "
-            f"({package.file}), and neither torch nor a plugin knows of it"
+            f"({package.file}), but neither torch nor a plugin imports it"
         )
         step = (
             f"import {package.module} before the accelerator is chosen, try `accel --import {package.module} "
@@ -85,8 +86,8 @@ def _first_of_torch(
     yield Finding(
         Level.WARNING,
         "privateuse1.autoload",
-        f"a program that imports torch before accel_core gives the slot to {first.distribution} "
-        f"{first.version}, the first that torch loads, and {winner.name} fails in it",
+        f"if a program imports torch before accel_core, {first.distribution} {first.version}, which torch "
+        f"loads first, takes the slot, and {winner.name} fails",
         f"export {AUTOLOAD}=0, or pip uninstall {first.distribution}",
         winner.name,
     )

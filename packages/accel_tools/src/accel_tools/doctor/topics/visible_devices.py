@@ -1,7 +1,7 @@
-"""The variables that choose which devices a process sees: each to physical and logical numbers, composed.
+"""The variables that choose which devices a process sees, mapped to physical and logical device numbers.
 
-What a vendor drops without a word is told here: ids that are not there, entries that end a list, a variable
-that another one overrules.
+It reports what a vendor ignores silently: ids that do not exist, entries that end a list, a variable that
+another one overrides.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _faults(
             what = f"{said} is not valid: {step.malformed}"
             yield Finding(level, "visible-devices.malformed", what, write, about, facts)
         elif step.overruled_by:
-            what = f"{said} is not read, for {step.overruled_by} is set too"
+            what = f"{said} is ignored, because {step.overruled_by} is set too"
             yield Finding(
                 Level.WARNING, "visible-devices.overruled", what, f"unset {step.variable}", about, facts
             )
@@ -182,7 +182,9 @@ def _fewer(sees: Visibility, seen: int, candidate: Candidate, facts: Mapping[str
     kept = ",".join(map(str, sees.devices[:seen]))
     grammar = candidate.backend.visibility.grammar
     # Where an id that is not there ends the list, the first that is not seen is that one.
-    which = f": the first that names no device is {sees.devices[seen]}" if grammar in _ONE_NODE_EACH else ""
+    which = (
+        f": the first one that does not exist is {sees.devices[seen]}" if grammar in _ONE_NODE_EACH else ""
+    )
     asked = len(sees.devices)
     if not seen:  # an empty list would hide what is there
         which = ""
@@ -190,7 +192,7 @@ def _fewer(sees: Visibility, seen: int, candidate: Candidate, facts: Mapping[str
     return Finding(
         Level.WARNING,
         "visible-devices.fewer",
-        f"{variable}={value!r} names {named}, and the vendor counts {seen or 'none'}{which}",
+        f"{variable}={value!r} names {named}, but the vendor sees {seen or 'none'}{which}",
         f"export {variable}={shlex.quote(kept)}" if which and len(sees.steps) == 1 else f"unset {variable}",
         candidate.name,
         facts,
@@ -210,7 +212,7 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
         yield Finding(
             Level.WARNING,
             "visible-devices.order",
-            "the GPUs differ, and CUDA numbers them by speed, nvidia-smi by their place on the bus",
+            "the GPUs differ: CUDA numbers them by speed, nvidia-smi by their position on the bus",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
         )
@@ -220,11 +222,11 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
 
 
 def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None = None) -> str:
-    """Return the first process with it, and its parent: `"process 42 (raylet), started by process 1 (bash)"`.
+    """Return the first process with the variable: `"process 42 (raylet), started by process 1 (bash)"`.
 
-    /proc shows what a process was started with, and nothing that it has set since: the parent of the first
-    process that was started with a variable wrote it. Empty where /proc shows nothing, or this process was
-    not started with that value. `pid`: the process whose variable it is, in place of this one.
+    /proc shows the variables with which a process was started, not those that it has set since. So the parent
+    of the first process started with the variable has set it. Returns an empty string if /proc shows nothing,
+    or if this process was not started with that value. `pid`: the process to examine instead of this one.
     """
     at = os.getpid() if pid is None else pid
     first = above = 0

@@ -1,7 +1,7 @@
-"""Portable builders: the optimiser operators, written on torch's own, so that any device runs them.
+"""Portable builders: the optimizer operators, written with torch's own operators, for any device.
 
-Nothing is compiled. `load()` gives a module with the functions of the compiled one, under their
-names and calling conventions. Importing this package does not import torch.
+Nothing is compiled. `load()` returns a module that has the functions of the compiled one, with the same names
+and arguments. Importing this package does not import torch.
 """
 
 from __future__ import annotations

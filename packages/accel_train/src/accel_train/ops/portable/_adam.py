@@ -27,9 +27,9 @@ def adam(
     bias_correction: bool,
     weight_decay: float,
 ) -> None:
-    """One step on gradients, parameters, averages and averages of squares, rounded as in `torch.optim`.
+    """Do one step on gradients, parameters, averages and averages of squares, rounded as in `torch.optim`.
 
-    `decoupled`: the weights decay by themselves (AdamW), not through the gradient.
+    `decoupled`: decay the weights directly (AdamW) instead of through the gradient.
     """
     check_decay(op, weight_decay)
     correction1, correction2 = corrections(op, beta1, beta2, step, bias_correction)

@@ -22,10 +22,10 @@ def lion(
     beta2: float,
     weight_decay: float,
 ) -> None:
-    """One step on gradients, parameters and averages.
+    """Do one step on gradients, parameters and averages.
 
-    Where average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper;
-    the compiled kernels move it by `lr`, up on CUDA and down on CPU.
+    If average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper; the
+    compiled kernels move it by `lr`, up on CUDA and down on CPU.
     """
     check_rates(op, beta1, beta2)
     check_decay(op, weight_decay)

@@ -1,4 +1,4 @@
-"""Optimisers that their caller numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
+"""Optimizers that their caller numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Optimizers(Generic[T]):
         self._known: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Keep `settings` under this number, in place of what had it; 0, as the compiled functions give.
+        """Keep `settings` under this number, replacing older ones. Returns 0, as the compiled functions do.
 
-        Raises `OpInputError` for what is no whole number of 64 bits, as the compiled operator does.
+        Raises `OpInputError` if the number is not a whole number of 64 bits, as the compiled operator does.
         """
         optimizer_id = whole(self._op, "optimizer_id", optimizer_id, -(2**63), 64)
         self._known[optimizer_id] = settings
@@ -35,15 +35,16 @@ class Optimizers(Generic[T]):
         return 0
 
     def get(self, optimizer_id: int) -> T:
-        """Give the settings of a number; raises `OpInputError` for a number that nobody created."""
+        """Return the settings of a number. Raises `OpInputError` for a number that was not created."""
         try:
             return self._known[optimizer_id]
         except KeyError:
             raise OpInputError(
-                f"{self._op}: no optimizer {optimizer_id} was created; call {self._create}({optimizer_id}, …)"
+                f"{self._op}: optimizer {optimizer_id} was not created. "
+                f"Call {self._create}({optimizer_id}, …)"
             ) from None
 
     def destroy(self, optimizer_id: int) -> int:
-        """Forget the number, known or not: it is called from `__del__`, where an error helps nobody."""
+        """Delete the number, if it exists: `__del__` calls this, where an error would not help. Returns 0."""
         self._known.pop(optimizer_id, None)
         return 0

@@ -1,4 +1,4 @@
-"""Shared parts of the portable operators: tensors are checked, grouped and brought to one precision."""
+"""Shared parts of the portable operators: check tensors, group them, and convert them to one precision."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def update_in_groups(
     *,
     elementwise: bool = True,
 ) -> None:
-    """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` takes.
+    """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` accepts.
 
-    `lists` has the gradients first, which are only read; the others are updated in place. Tensors at one
-    index belong together: one device, and as many elements in each. Computing is in float32, or in
-    float64 for float64 parameters. Tensors of that precision are handed on as they are, grouped by device;
-    with others in between, one parameter at a time is widened, so that the copies stay small. Empty tensors
-    are left out. An `elementwise` update is given tensors of the CPU in pieces.
+    `lists` has the gradients first; they are only read, and the others are updated in place. Tensors at the
+    same index belong together: they are on one device and have the same number of elements. Computation is in
+    float32, or in float64 for float64 parameters. Tensors of that precision are passed unchanged, grouped by
+    device. Other tensors are converted for one parameter at a time, so that the copies stay small. Empty
+    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces.
 
-    Raises `OpInputError`, before any is changed, for tensors that do not match, and for what is no tensor,
-    sparse, not floating point, or repeats elements that are to be updated.
+    Raises `OpInputError`, before anything is changed, for tensors that do not match. Raises it also for
+    anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
     """
     together = zip(*lists.values(), strict=True)
     rows = [_checked(op, index, lists, tensors) for index, tensors in enumerate(together)]
@@ -101,10 +101,11 @@ def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Te
             known = ", ".join(map(str, _DTYPES))
             raise OpInputError(f"{at} is {tensor.dtype}, expected one of {known}")
         if tensor.device != first.device:
-            raise OpInputError(f"{at} is on {tensor.device}, and its gradient on {first.device}")
+            raise OpInputError(f"{at} is on {tensor.device}, but its gradient is on {first.device}")
         if tensor.numel() != first.numel():
             raise OpInputError(
-                f"{at} has {tensor.numel()} elements, its gradient {first.numel()}; expected as many"
+                f"{at} has {tensor.numel()} elements, but its gradient has {first.numel()}; "
+                "expected the same number"
             )
         if tensor is not first:
             require_writable(at, tensor)
@@ -121,9 +122,10 @@ def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Te
 
 
 def corrections(op: str, beta1: float, beta2: float, step: int, bias_correction: bool) -> tuple[float, float]:
-    """`1 - beta**step` for both rates, or 1 without bias correction.
+    """Return `1 - beta**step` for both rates, or 1 without bias correction.
 
-    Raises `OpInputError` for a rate that is not in [0, 1) and a step that is no whole number from 1 on.
+    Raises `OpInputError` for a rate that is not in [0, 1), and for a step that is not a whole number of 1 or
+    more.
     """
     check_rates(op, beta1, beta2)
     step = whole(op, "step", step, 1, 64)

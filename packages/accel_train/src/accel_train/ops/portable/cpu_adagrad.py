@@ -20,12 +20,12 @@ def create_adagrad(
     weight_decay: float = 0,
     should_log: bool = False,
 ) -> int:
-    """Open optimizer `optimizer_id`."""
+    """Create optimizer `optimizer_id`. Returns 0."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_adagrad(optimizer_id: int) -> int:
-    """Forget optimizer `optimizer_id`."""
+    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -39,7 +39,7 @@ def adagrad_update(
     grads: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """One step on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
+    """Do one step on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
 
     Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
     """

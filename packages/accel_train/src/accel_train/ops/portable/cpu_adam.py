@@ -36,12 +36,12 @@ def create_adam(
     adamw_mode: bool,
     should_log: bool,
 ) -> int:
-    """Open optimizer `optimizer_id`: AdamW where `adamw_mode`, else Adam."""
+    """Create optimizer `optimizer_id`: AdamW if `adamw_mode`, else Adam. Returns 0."""
     return _decoupled.create(optimizer_id, bool(adamw_mode), should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
-    """Forget optimizer `optimizer_id`."""
+    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
     return _decoupled.destroy(optimizer_id)
 
 
@@ -59,7 +59,7 @@ def adam_update(
     exp_avg: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """One step on one parameter, in place; `step` counts from 1. States may be wider than the parameter.
+    """Do one step on one parameter, in place; `step` starts at 1. States may be wider than the parameter.
 
     Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
     """
@@ -94,8 +94,8 @@ def adam_rollback(
 ) -> int:
     """Undo `adam_update` with the same arguments, up to rounding; float32 and float64 only.
 
-    Raises `OpInputError` as `adam_update` does, and for a rate of 0 or a decay of `lr * weight_decay = 1`,
-    after which nothing is left to go back to.
+    Raises `OpInputError` as `adam_update` does, and for a rate of 0 or `lr * weight_decay = 1`, after which
+    the old values cannot be recovered.
     """
     decoupled = _decoupled.get(optimizer_id)
     lists = _lists(params, grads, exp_avg, exp_avg_sq)

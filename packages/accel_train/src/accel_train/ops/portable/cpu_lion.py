@@ -20,12 +20,12 @@ def create_lion(
     weight_decay: float,
     should_log: bool,
 ) -> int:
-    """Open optimizer `optimizer_id`."""
+    """Create optimizer `optimizer_id`. Returns 0."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_lion(optimizer_id: int) -> int:
-    """Forget optimizer `optimizer_id`."""
+    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -40,7 +40,10 @@ def lion_update(
     grads: Tensor,
     exp_avg: Tensor,
 ) -> int:
-    """One step on one parameter, in place. Raises `OpInputError` as `adam_update` does."""
+    """Do one step on one parameter, in place.
+
+    Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+    """
     _optimizers.get(optimizer_id)
     lists = {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg]}
     lion("cpu_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)

@@ -27,10 +27,10 @@ def multi_tensor_adam(
     bias_correction: int,
     weight_decay: float,
 ) -> None:
-    """One step of Adam (`mode` 0) or AdamW (`mode` 1), in place.
+    """Do one step of Adam (`mode` 0) or AdamW (`mode` 1), in place.
 
-    `tensor_lists`: gradients, parameters, averages, averages of squares. `step` counts from 1;
-    `bias_correction` is 0 or 1. Raises `OpInputError` for lists that do not match or another mode.
+    `tensor_lists`: gradients, parameters, averages, averages of squares. `step` starts at 1;
+    `bias_correction` is 0 or 1. Raises `OpInputError` for lists that do not match, and for another `mode`.
     """
     lists = named_lists("fused_adam", _LISTS, tensor_lists)
     check_mode("fused_adam", mode)

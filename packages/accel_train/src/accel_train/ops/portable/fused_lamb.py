@@ -32,13 +32,13 @@ def lamb(
     bias_correction: int,
     decay: float,
 ) -> Tensor:
-    """One step of LAMB, in place; gives the trust ratio, a tensor of one element on the parameter's device.
+    """Do one step of LAMB, in place. Return the trust ratio, one element on the parameter's device.
 
-    `p`, `m`, `v`, `g`: parameter, average, average of squares, gradient, which is divided by `grad_scale`.
-    `p_copy`: gets the new parameter in its own precision, unless it is empty. `mode` 0 adds `eps` under the
-    root, 1 beside it. The ratio `|p| / |update|` is kept between `min_coeff` and `max_coeff`, and is 1 where
-    either norm is 0. Bias correction scales the step, as in the compiled kernel, not the averages. Raises
-    `OpInputError` for tensors that do not match, or another mode.
+    `p`, `m`, `v`, `g`: parameter, average, average of squares, and gradient, which is divided by
+    `grad_scale`. `p_copy` gets the new parameter in its own precision, unless it is empty. With `mode` 0,
+    `eps` is added under the root, with 1 beside it. The ratio `|p| / |update|` is limited to `min_coeff` …
+    `max_coeff`, and is 1 if either norm is 0. Bias correction scales the step, as in the compiled kernel, not
+    the averages. Raises `OpInputError` for tensors that do not match, and for another `mode`.
     """
     if mode not in (0, 1):
         raise OpInputError(f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)")

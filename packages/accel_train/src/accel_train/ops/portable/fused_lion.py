@@ -24,7 +24,7 @@ def multi_tensor_lion(
     step: int,  # Lion has no bias to correct
     weight_decay: float,
 ) -> None:
-    """One step of Lion, in place; `tensor_lists`: gradients, parameters, averages.
+    """Do one step of Lion, in place; `tensor_lists`: gradients, parameters, averages.
 
     Raises `OpInputError` for lists that do not match.
     """
