@@ -13,7 +13,7 @@ def test_an_error_becomes_one_warning():
     with pytest.warns(RuntimeWarning) as seen, warned("verl", "See why: accel why"):
         raise ValueError("no device.")
     assert [str(one.message) for one in seen] == [
-        "verl does not get accel's accelerator: ValueError: no device. See why: accel why"
+        "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
     ]
 
 
