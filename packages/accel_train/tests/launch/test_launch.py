@@ -217,8 +217,8 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("wanted", "devices", "message"),
         [
-            ("4", 2, "--nproc-per-node 4: 4 ranks and 2 mlu devices. Start at most 2, or choose another"),
-            ("2", 1, "2 ranks and 1 mlu device. Start at most 1"),
+            ("4", 2, "--nproc-per-node 4: 4 ranks but 2 mlu devices. Start at most 2, or choose another"),
+            ("2", 1, "2 ranks but 1 mlu device. Start at most 1"),
             ("0", 2, "--nproc-per-node 0: expected 1 or more ranks"),
             ("many", 2, "--nproc-per-node 'many' is not valid: .*Expected a number, or auto"),
             ("auto", 0, "mlu has no device on this host, so there is no rank to start"),

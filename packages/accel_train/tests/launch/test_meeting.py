@@ -84,7 +84,7 @@ def test_a_rank_that_is_late_is_waited_for(store):
 
 def test_absent_ranks_are_named(store):
     with pytest.raises(
-        RankLostError, match=r"ranks 1, 2, 3 of 4 did not come to the start within 0.2 s"
+        RankLostError, match=r"ranks 1, 2, 3 of 4 did not reach the start within 0.2 s"
     ) as raised:
         agree(store, record(0), 4, 0.2)
     assert raised.value.ranks == (1, 2, 3)
@@ -253,7 +253,7 @@ def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
 @pytest.mark.parametrize(
     ("count", "local_rank", "message"),
     [
-        (2, 2, "LOCAL_RANK is 2, and card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
+        (2, 2, "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
         (0, 0, "card has no device here"),
     ],

@@ -83,7 +83,7 @@ def test_an_optimizer_is_gone_once_it_is_destroyed_and_destroying_twice_is_no_er
         host.adagrad_update(10, 0, 0.1, 1e-8, 0, one, one, one.clone())
     assert host.destroy_adagrad(10) == 0
     assert host.destroy_adagrad(10) == 0
-    with pytest.raises(ValueError, match="no optimizer 10"):
+    with pytest.raises(ValueError, match="optimizer 10 was not created"):
         host.adagrad_update(10, 1, 0.1, 1e-8, 0, one, one, one.clone())
 
 
