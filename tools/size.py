@@ -1,6 +1,7 @@
 """Sizes of the checkout against their bounds: lines of code without blanks, comments and docstrings.
 
-The exit status is 1 where one is over its bound. `size.py FOLDER…` prints the lines of folders or files.
+A place that is over its bound may only shrink: the exit status is 1 where one is larger than its bound and
+than `STANDS`. `size.py FOLDER…` prints the lines of folders or files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ LINES = {
     "noxfile.py": 350,
 }
 FILES, TESTS = 50, 32_000
+#: What is over its bound, as it stands: lower these when you shorten it.
+STANDS = {CORE: 6200, f"{CORE}/detection": 1719, f"{CORE}/cli": 661, "tests": 39000}
 _LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 )  # fmt: skip
@@ -58,7 +61,7 @@ def sizes(root: Path = ROOT) -> list[tuple[str, int, int]]:
 
 
 def main(places: list[str]) -> int:
-    """Print the sizes; 1 where one is over its bound."""
+    """Print the sizes; 1 where one is over its bound and has grown."""
     if places:
         for place in places:
             print(f"{sum(map(code, files(Path(place)))):7} {place}")
@@ -66,7 +69,7 @@ def main(places: list[str]) -> int:
     rows = sizes()
     for what, now, most in rows:
         print(f"{what:24} {now:7}   at most {most}{'   OVER' if now > most else ''}")
-    return int(any(now > most for _, now, most in rows))
+    return int(any(now > max(most, STANDS.get(what, 0)) for what, now, most in rows))
 
 
 if __name__ == "__main__":
