@@ -57,11 +57,11 @@ def test_everything_is_measured_and_three_ranks_share_two_devices(measured: Call
 
 def test_what_a_device_lacks_is_a_row_with_the_reason(measured: Callable[..., Any]) -> None:
     rows = measured("plain", "--ranks", "1")
-    locked = "simulated_plain gives no page-locked memory"
+    locked = "simulated_plain has no page-locked memory"
     assert {name: row["reason"] for name, row in rows.items() if row["value"] is None} == {
         "copy.to_device.pinned": locked,
         "copy.to_host.pinned": locked,
-        "copy.both_ways": "simulated_plain has one queue: its copies follow each other",
+        "copy.both_ways": "simulated_plain has one queue, so copies do not overlap",
         "collective.all_reduce": "one rank has no other rank to send to",
         "collective.broadcast": "one rank has no other rank to send to",
     }

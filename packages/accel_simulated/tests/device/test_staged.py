@@ -52,8 +52,10 @@ def test_a_rank_that_does_not_come_is_said(simulated: Callable[..., Any]) -> Non
 
 def test_what_cannot_be_done_is_said_before_it_is_begun(simulated: Callable[..., Any]) -> None:
     for said in simulated("plain", f"{CHECKS}_life:refused", "plain", processes=2).answers:
-        assert said["sizes"] == "ValueError: 2 parts of 4 do not make 12: expected 8 in all"
-        assert said["splits"].startswith("ValueError: splits [2, 2] do not make dimension 0, which is 2")
+        assert said["sizes"] == "ValueError: 2 parts of 4 do not add up to 12: expected 8 in all"
+        assert said["splits"].startswith(
+            "ValueError: splits [2, 2] for 2 ranks do not add up to dimension 0, which is 2"
+        )
         assert said["sparse"].startswith(
             "UnsupportedError: a tensor of layout torch.sparse_coo cannot be staged"
         )

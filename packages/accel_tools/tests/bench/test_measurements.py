@@ -211,7 +211,7 @@ def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_
     assert (_cause(nccl), _cause("no NCCL\nhere")) == ("Duplicate GPU detected", "no NCCL")
     liar = {**slow, "right": False}
     told = _row("broadcast", [fast, liar], "")
-    assert (told.outcome, told.reason) == (Outcome.WRONG, "rank 1 did not get what the others sent")
+    assert (told.outcome, told.reason) == (Outcome.WRONG, "rank 1 received other data than was sent")
 
 
 class Clock:

@@ -69,11 +69,11 @@ def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(acce
     [
         (
             "device_count(self): return 0",
-            "card has no device here, so there is nothing to measure. See accel why card",
+            "card has no device here, so there is nothing to measure. To see why: accel why card",
         ),
         (
             "current_device(self): raise OSError('wedged')",
-            "card cannot be asked for its devices: OSError: wedged. See accel info card",
+            "card cannot list its devices: OSError: wedged. See: accel info card",
         ),
     ],
 )

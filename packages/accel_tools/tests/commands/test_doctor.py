@@ -217,7 +217,7 @@ def test_what_the_libraries_of_a_broken_package_lack_is_told(broken_npu):
     failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
     lacking = f"libascendcl.so is missing too; {older} lacks RT_2"
     assert finding["what"] == f"{failed}; {lacking}; and no Ascend NPU found"
-    assert finding["step"] == "install what brings libhccl.so, or add its folder to LD_LIBRARY_PATH"
+    assert finding["step"] == "install the package with libhccl.so, or add its folder to LD_LIBRARY_PATH"
     assert finding["facts"]["missing libraries"] == (
         f"libhccl.so (for _C.so); libascendcl.so (for _C.so); librt_npu.so (for _C.so: {older} lacks RT_2)"
     )

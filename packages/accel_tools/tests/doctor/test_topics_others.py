@@ -57,7 +57,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     assert (finding.level, finding.code) == (Level.OK, "others.integrated")
 
 
-UNKNOWN = "what Accelerate 1.15.0 would choose is not known"
+UNKNOWN = "the choice of Accelerate 1.15.0 is not known"
 MORE = " (--timeout allows more)"
 
 

@@ -66,7 +66,7 @@ def test_the_forms_of_other_launchers(login_node):
     assert "accel_core.accelerator('card')" in spec
     refused = login_node("env", "card", "--format", "slurm", CARD_LOG="a b")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "CARD_LOG: --export of Slurm holds words without spaces" in refused.stderr
+    assert "CARD_LOG: Slurm's --export accepts no spaces" in refused.stderr
 
 
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):

@@ -54,7 +54,7 @@ def test_every_operator_is_listed_with_who_provides_it(card):
     )
     assert "libsort.so: not found" in rows["SortBuilder"]
     assert "SpinBuilder accel-card 1.0 not known not compatible the card has no sign" in rows["SpinBuilder"]
-    assert "For card (accel-card). `accel ops OPERATOR` says more." in done.stdout
+    assert "For card (accel-card). Details: `accel ops OPERATOR`." in done.stdout
     assert "DeepSpeed, which has operators too, is not installed." in done.stdout
 
 
@@ -109,7 +109,7 @@ def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
 def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(card, name, reason):
     done = card("ops", name)
     assert done.returncode == 1
-    assert "accel-card 1.0 would be asked, and cannot be used." in done.stdout
+    assert "accel-card 1.0 would be tried, but cannot be used." in done.stdout
     assert reason in done.stdout
     assert "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card" in done.stdout
 
@@ -155,7 +155,7 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
 
     broken = accel("ops", "FusedLion", "--build", BROKEN="1", **built)
     assert broken.returncode == 1
-    assert "FusedLionBuilder of accel-card 1.0 does not compile: lion.cpp:1: error" in broken.stderr
+    assert "FusedLionBuilder by accel-card 1.0 does not compile: lion.cpp:1: error" in broken.stderr
     document = accel.json("ops", "FusedLion", "--build", **built)
     assert [(c["used"], c["built"]) for c in document["ops"][0]["candidates"]] == [
         (True, True),

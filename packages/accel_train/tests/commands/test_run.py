@@ -65,7 +65,7 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
 
 def test_what_is_refused_and_the_status_that_says_so(planned):
     for arguments, variables, status, message in (
-        (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks and 2 mlu devices."),
+        (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks but 2 mlu devices."),
         ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
         (["--no-such-option"], {}, 2, "there is no option --no-such-option."),
     ):
@@ -210,4 +210,4 @@ def test_run_path_is_left_to_torchrun(tmp_path):
 def test_what_torchrun_refuses_is_told(tmp_path):
     _, done = launch(tmp_path, "-m", "--no-python", "tell")
     assert done.returncode == 1
-    assert "Error: --module and --no-python do not go together" in done.stderr
+    assert "Error: --module and --no-python exclude each other" in done.stderr

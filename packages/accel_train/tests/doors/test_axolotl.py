@@ -44,7 +44,7 @@ def test_without_our_accelerator_axolotl_goes_on(named, beside):
     answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
     said = [one.partition(" DS_ACCELERATOR=")[0] for one in answer.pop("said")]
     assert answer == {"class": "AccelPlugin", "mixins": [], "cfg": {}}
-    failed = ["axolotl does not get accel's accelerator: BackendNotFoundError:"]
+    failed = ["axolotl cannot use accel's accelerator: BackendNotFoundError:"]
     assert said == (failed if named == "nothing" else [])
 
 

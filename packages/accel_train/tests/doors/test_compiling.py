@@ -160,7 +160,7 @@ def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
         lambda: contextlib.ExitStack().enter_context(default_compiler()),
         lambda: trained("accel"),
     ):
-        with pytest.raises(Exception, match=f"cpu: its compiler is called '{named}', {why}") as raised:
+        with pytest.raises(Exception, match=f"cpu declares the compiler '{named}', {why}") as raised:
             attempt()
         found = getattr(raised.value, "inner_exception", raised.value)  # torch wraps what a backend raises
         assert isinstance(found, UnsupportedError)

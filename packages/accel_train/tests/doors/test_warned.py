@@ -13,12 +13,12 @@ def test_an_error_becomes_one_warning():
     with pytest.warns(RuntimeWarning) as seen, warned("verl", "See why: accel why"):
         raise ValueError("no device.")
     assert [str(one.message) for one in seen] == [
-        "verl does not get accel's accelerator: ValueError: no device. See why: accel why"
+        "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
     ]
 
 
 def test_where_warnings_are_errors_it_stays_a_warning():
-    with pytest.warns(RuntimeWarning, match="bitsandbytes does not get"):  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="bitsandbytes cannot use"):  # noqa: PT031
         warnings.simplefilter("error")
         with warned("bitsandbytes", "See why: accel why"):
             raise ValueError("no device")

@@ -58,7 +58,7 @@ def test_slurm_gets_a_line_of_its_words():
     "value", [*filter(None, ODD.values()), *BYTES.values(), "a b", "a#b", "$HOME", "a\r"]
 )
 def test_what_slurm_would_split_or_alter_is_refused(value):
-    with pytest.raises(LaunchError, match=r"^CARD_X: --export of Slurm"):
+    with pytest.raises(LaunchError, match=r"^CARD_X: Slurm's --export"):
         formats.as_slurm({**PLAIN, "CARD_X": value})
 
 

@@ -52,7 +52,7 @@ def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, 
     ("ids", "alone", "reason"),
     [
         ("(7, 3)", [{"ACE_VISIBLE_MODULES": "7"}, {"ACE_VISIBLE_MODULES": "3"}], ""),
-        ("None", [], "nobody tells which ids ACE_VISIBLE_MODULES takes for its devices"),
+        ("None", [], "the ids of its devices in ACE_VISIBLE_MODULES are not known"),
     ],
 )
 def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(cards, ids, alone, reason):
@@ -72,7 +72,7 @@ def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypat
     assert machine.alone == []
     assert machine.not_alone == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
     cards.backend("bare", 990)
-    assert launch.ask_machine(None).not_alone == "bare has no variable for visible devices"
+    assert launch.ask_machine(None).not_alone == "bare has no visible-devices variable"
 
 
 def test_the_pci_address_of_a_device_is_passed_on(cards):
@@ -203,7 +203,7 @@ class TestPlan:
     def test_one_device_a_rank(self, sixteen_cores):
         ranks = plan(sixteen_cores, "--one-device-per-rank", "--no-bind", "--nproc-per-node", "2")
         assert [p.environment for p in ranks] == MACHINE.alone
-        with pytest.raises(LaunchError, match="--one-device-per-rank cannot be had: no variable"):
+        with pytest.raises(LaunchError, match="--one-device-per-rank is not possible: no variable"):
             plan(sixteen_cores, "--one-device-per-rank", machine=MACHINE._replace(not_alone="no variable"))
         with pytest.raises(LaunchError, match="cannot be used with --run-path or"):
             plan(sixteen_cores, "--one-device-per-rank", "--run-path")
@@ -217,8 +217,8 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("wanted", "devices", "message"),
         [
-            ("4", 2, "--nproc-per-node 4: 4 ranks and 2 mlu devices. Start at most 2, or choose another"),
-            ("2", 1, "2 ranks and 1 mlu device. Start at most 1"),
+            ("4", 2, "--nproc-per-node 4: 4 ranks but 2 mlu devices. Start at most 2, or choose another"),
+            ("2", 1, "2 ranks but 1 mlu device. Start at most 1"),
             ("0", 2, "--nproc-per-node 0: expected 1 or more ranks"),
             ("many", 2, "--nproc-per-node 'many' is not valid: .*Expected a number, or auto"),
             ("auto", 0, "mlu has no device on this host, so there is no rank to start"),
@@ -230,7 +230,7 @@ class TestPlan:
 
     def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(LaunchError, match=r"train\.py: there is no such script in .*For a module use -m"):
+        with pytest.raises(LaunchError, match=r"train\.py: no such script in .*For a module use -m"):
             launch.check_script(command_line.parse(["train.py"]))
         launch.check_script(command_line.parse(["-m", "train"]))
         launch.check_script(command_line.parse(["--no-python", "train"]))

@@ -84,7 +84,7 @@ def test_a_rank_that_is_late_is_waited_for(store):
 
 def test_absent_ranks_are_named(store):
     with pytest.raises(
-        RankLostError, match=r"ranks 1, 2, 3 of 4 did not come to the start within 0.2 s"
+        RankLostError, match=r"ranks 1, 2, 3 of 4 did not reach the start within 0.2 s"
     ) as raised:
         agree(store, record(0), 4, 0.2)
     assert raised.value.ranks == (1, 2, 3)
@@ -110,12 +110,12 @@ def test_many_ranks_fill_one_line_each_kind(store):
     ("left", "said"),
     [
         (b"[1, 2]", "it is list, expected an object"),
-        (b"\xff", "it is no JSON: UnicodeDecodeError"),
-        (b"[" * 200_000, "it is no JSON: RecursionError"),
+        (b"\xff", "it is not JSON: UnicodeDecodeError"),
+        (b"[" * 200_000, "it is not JSON: RecursionError"),
         (b'{"rank": 1, "host": "b", "colour": 1}', "unknown fields: 'colour'"),
         (b'{"rank": 1, "host": 7}', "its host is 7, expected text"),
         (b'{"rank": 1, "host": "b", "others": {"npu": 1}}', "its others is"),
-        (b'{"rank": 2, "host": "b"}', "it does not say that it is of rank 1"),
+        (b'{"rank": 2, "host": "b"}', "it does not name rank 1 and a host"),
     ],
 )
 def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(store, left, said):
@@ -137,7 +137,7 @@ def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(store, le
     thread.join()
     assert [type(answer) for answer in answers] == [RankMismatchError] * 2
     assert str(answers[0]) == str(answers[1])
-    assert str(answers[0]).startswith("rank 1 (host not known) cannot start: what it left in the store is no")
+    assert str(answers[0]).startswith("rank 1 (host not known) cannot start: its record in the store is no")
     assert said in str(answers[0])
 
 
@@ -225,7 +225,7 @@ def test_a_variable_that_is_no_number_is_named(name, value):
 
 
 def test_a_rank_beyond_the_world_is_refused():
-    with pytest.raises(LaunchError, match="rank 5 does not exist among 2 ranks"):
+    with pytest.raises(LaunchError, match="rank 5 of 2 ranks: expected 0 to 1"):
         read_rank(environ={**VARIABLES, "RANK": "5"})
 
 
@@ -253,7 +253,7 @@ def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
 @pytest.mark.parametrize(
     ("count", "local_rank", "message"),
     [
-        (2, 2, "LOCAL_RANK is 2, and card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
+        (2, 2, "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
         (0, 0, "card has no device here"),
     ],

@@ -324,7 +324,7 @@ with init_process_group(timeout=seconds(30), silence=15) as rank:
 def test_a_rank_that_dies_is_named_at_once(ranks, code, dead, status):
     ended = ranks(WORK + code, 3)
     assert ended.pop(dead).returncode == status
-    lost = f"rank {dead} (host {HOST}) ended without a word: it was killed, or it crashed"
+    lost = f"rank {dead} (host {HOST}) ended without a message: it was killed, or it crashed"
     for end in ended:
         assert end.returncode == 1
         assert end.stderr.startswith(f"{lost}\n")  # what the watch logs; nothing of torch's before it
@@ -393,7 +393,7 @@ for who in range(2):
     for end, other in zip(ended, (1, 0), strict=True):
         # Once told, and nothing of torch's about a store.
         said = [line for line in end.stderr.splitlines() if "has answered again" not in line]
-        assert said == [f"rank {other} (host {HOST}) was not heard of for 0.5 s"]
+        assert said == [f"rank {other} (host {HOST}) has been silent for 0.5 s"]
 
 
 def test_an_error_of_the_rank_itself_stays_what_it_is(ranks):

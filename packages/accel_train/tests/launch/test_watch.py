@@ -75,14 +75,14 @@ def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
         until(lambda: zero.trouble and one.trouble)
         for eye in (zero, one):
             loss = eye.loss()
-            assert str(loss) == "rank 2 (host host2) was not heard of for 0.5 s"
+            assert str(loss) == "rank 2 (host host2) has been silent for 0.5 s"
             assert loss.ranks == (2,)
             assert eye.loss(at_the_end=True) is None
         # Each logs in a thread of its own, after it knows.
         until(lambda: [r.getMessage() for r in caplog.records].count(str(loss)) >= 2)
         assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
     until(lambda: not zero.trouble and not one.trouble)
-    until(lambda: "rank 2 (host host2) is heard of again" in caplog.text)
+    until(lambda: "rank 2 (host host2) has answered again" in caplog.text)
     assert zero.loss() is None
 
 
@@ -127,7 +127,7 @@ def test_a_line_that_the_kernel_closes_is_a_loss_at_once(job):
     made.line(2).close()
     until(lambda: zero.trouble and one.trouble, timeout=5)
     for eye in (zero, one):
-        with pytest.raises(RankLostError, match=r"rank 2 \(host host2\) ended without a word"):
+        with pytest.raises(RankLostError, match=r"rank 2 \(host host2\) ended without a message"):
             eye.gather(30)
 
 

@@ -80,7 +80,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_result_is_that_of_an_undisturbe
     cut = hosts.cut_off("c")
     for host in ("a", "b"):
         # First the line that the watch logs, and then the error that ends the rank.
-        silent = rf"rank {lost} \(host c\) was not heard of for {SILENCE} s"
+        silent = rf"rank {lost} \(host c\) has been silent for {SILENCE} s"
         logged, _ = lines.wait_for(f"^{silent}", host, after=cut)
         assert logged - cut < TIMEOUT
         raised, _ = lines.wait_for(f"RankLostError: {silent}", host, after=cut)
@@ -130,7 +130,7 @@ def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts):
         lines.wait_for("started", name, timeout=90)
     time.sleep(SILENCE + 2)
     cut = hosts.cut_off("c")
-    silent = rf"rank 2 \(host c\) was not heard of for {SILENCE} s"
+    silent = rf"rank 2 \(host c\) has been silent for {SILENCE} s"
     for name in ("a", "b"):
         logged, _ = lines.wait_for(f"^{silent}", name, after=cut)
         raised, _ = lines.wait_for(f"RankLostError: {silent}, and its host does not answer", name, after=cut)

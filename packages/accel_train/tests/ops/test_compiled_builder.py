@@ -241,10 +241,10 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
     [
         (
             {"CXX": "/nonexistent/c++ -m64"},
-            "there is no C++ compiler '/nonexistent/c++ -m64' on PATH (CXX names it)",
+            "the C++ compiler '/nonexistent/c++ -m64' is not on PATH (CXX names it)",
         ),
-        ({"CXX": 'g++ "'}, "CXX='g++ \"' is no command line: No closing quotation."),
-        ({"PATH": ""}, "there is no C++ compiler 'c++' on PATH (set CXX"),
+        ({"CXX": 'g++ "'}, "CXX='g++ \"' is not a valid command line: No closing quotation."),
+        ({"PATH": ""}, "the C++ compiler 'c++' is not on PATH (set CXX"),
         ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
         ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
     ],

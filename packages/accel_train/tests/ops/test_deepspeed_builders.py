@@ -74,13 +74,13 @@ def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(cap
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
 def test_what_has_to_be_compiled_needs_a_compiler_and_ninja(tools, monkeypatch):
     builder = Builder("csrc/odd.cpp")
-    assert "no C++ compiler 'c++': install one, or set CXX" in op_builders.compatibility(builder)
+    assert "the C++ compiler 'c++' is missing: install one, or set CXX" in op_builders.compatibility(builder)
     tools("c++")
     assert "pip install ninja" in op_builders.compatibility(builder)
     tools("ninja")
     assert op_builders.compatibility(builder) == ""
     monkeypatch.setenv("CXX", "ccache clang++-99")
-    assert "no C++ compiler 'ccache'" in op_builders.compatibility(builder)
+    assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(builder)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")

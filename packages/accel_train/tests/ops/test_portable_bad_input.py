@@ -27,7 +27,7 @@ def adam_lists(**changes):
         (adam_lists(g=[torch.zeros(3, dtype=torch.complex64)]), r"gradients\[0\] is torch.complex64"),
         (adam_lists(g=[torch.zeros(3).to_sparse()]), r"gradients\[0\] is torch.sparse_coo"),
         (adam_lists(m=[torch.zeros(3, device="meta")]), r"exp_avg\[0\] is on meta, .* on cpu"),
-        (adam_lists(v=[torch.zeros(4)]), r"exp_avg_sq\[0\] has 4 elements, its gradient 3"),
+        (adam_lists(v=[torch.zeros(4)]), r"exp_avg_sq\[0\] has 4 elements, but its gradient has 3"),
     ],
 )
 def test_tensors_that_do_not_match_are_refused(lists, message):
@@ -69,7 +69,7 @@ def test_an_optimizer_that_was_not_created_is_named():
         "cpu_lion": lambda: op("CPULionBuilder").lion_update(9, 1, 0.1, 0.9, 0.9, 0, one, one, one.clone()),
     }
     for name, call in calls.items():
-        with pytest.raises(ValueError, match=f"{name}: no optimizer 9 was created; call create_"):
+        with pytest.raises(ValueError, match=f"{name}: optimizer 9 was not created. Call create_"):
             call()
     assert one.tolist() == [1.0, 1.0]
 
@@ -83,7 +83,7 @@ def test_an_optimizer_is_gone_once_it_is_destroyed_and_destroying_twice_is_no_er
         host.adagrad_update(10, 0, 0.1, 1e-8, 0, one, one, one.clone())
     assert host.destroy_adagrad(10) == 0
     assert host.destroy_adagrad(10) == 0
-    with pytest.raises(ValueError, match="no optimizer 10"):
+    with pytest.raises(ValueError, match="optimizer 10 was not created"):
         host.adagrad_update(10, 1, 0.1, 1e-8, 0, one, one, one.clone())
 
 

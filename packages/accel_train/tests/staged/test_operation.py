@@ -198,7 +198,7 @@ def work():
 def test_before_its_end_a_limited_wait_says_what_is_waited_for(work):
     assert not work.is_completed()
     assert not work.is_success()
-    said = r"^rank 0 of 2: all_reduce of 1 tensor \(float32\), 8 bytes has not ended after a wait of 0.001 s"
+    said = r"^rank 0 of 2: all_reduce of 1 tensor \(float32\), 8 bytes has not ended after 0.001 s"
     with pytest.raises(CommunicationError, match=said):
         work.wait(timedelta(milliseconds=1))
     threading.Timer(0.05, work.end).start()

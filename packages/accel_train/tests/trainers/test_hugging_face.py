@@ -131,7 +131,7 @@ def test_wrong_use_is_refused_in_one_message():
     fp16 = said(made, "out", fp16=True)
     assert fp16.startswith("fp16=True: Accelerate scales losses on xpu, cuda")
     assert "not on acme. Use bf16=True" in fp16
-    use_cpu = "use_cpu=True, and accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
+    use_cpu = "use_cpu=True, but accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
     assert said(made, use_cpu=True) == use_cpu
     assert "accel_train.deepspeed.activate()" in said(made, deepspeed={"train_batch_size": 1})
     partial_state()

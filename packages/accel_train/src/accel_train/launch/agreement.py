@@ -62,7 +62,7 @@ class Record(NamedTuple):
                 if name in fields and not fits(fields[name]):
                     raise ValueError(f"its {name} is {fields[name]!r:.80}, expected {expected}")
             if fields.get("rank") != rank or "host" not in fields:
-                raise ValueError(f"it lacks the rank {rank} or the host")
+                raise ValueError(f"it does not name rank {rank} and a host")
         except ValueError as error:
             problem = f"its record in the store is not valid: {error}. {_SAME}"
             return cls(rank, "not known", problem=problem)

@@ -100,6 +100,6 @@ def test_bad_arguments_are_errors_of_ours_and_change_nothing(on_cpu, extensions,
     said = found.pop("said")
     assert {name: kind for name, (kind, _) in said.items() if kind != "OpInputError"} == {}
     assert all(text.startswith(("fused_adam: ", "cpu_adam: ")) for _, text in said.values())
-    assert "no optimizer 77 was created; call create_adam(77, …)" in said["unknown"][1]
+    assert "optimizer 77 was not created. Call create_adam(77, …)" in said["unknown"][1]
     assert "gradients[1] has 3 elements" in said["second row"][1]
     assert set(found.values()) == {True}, found
