@@ -198,17 +198,13 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python: str, tmp
     text = metadata.read_text("utf-8")
     (version,) = re.findall(r"(?m)^Version: (.*)$", text)
     metadata.write_text(text.replace(f"\nVersion: {version}\n", "\nVersion: 9.9\n"), "utf-8")
-    sentence = (
-        f"accel-tools 9.9 is installed beside accel-core {version}, and they are released together: "
-        f"pip install --upgrade 'accel-tools=={version}'"
-    )
-    imported = environment.run("python", "-c", "import accel_tools")
-    assert imported.stderr.splitlines()[-1] == f"ImportError: {sentence}"
+    metadata.parent.rename(environment.site / "accel_tools-9.9.dist-info")
     asked = environment.run("accel", "doctor")
     assert asked.returncode == 1
-    assert sentence in " ".join(asked.stderr.split())
+    sentence = f"accel-tools 9.9 is installed beside accel-core {version}; they are released together"
+    assert sentence in " ".join(asked.stdout.split())
+    assert f"'accel-tools=={version}'" in " ".join(asked.stdout.split())
     assert environment.run("accel", "list").returncode == 0
-    assert sentence in " ".join(environment.run("accel", "--help").stdout.split())
 
 
 def test_installing_the_plugin_adds_cuda_and_removing_it_takes_it_away(environment: Environment) -> None:

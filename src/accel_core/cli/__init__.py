@@ -173,7 +173,8 @@ def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str
 def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
-    Each backend is probed in a process of its own. Listing works without torch.
+    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 it is so,
+    1 it is not, 2 bad usage or unknown name.
 
     \b
     accel list                    the backends, and which of them can be used
@@ -181,8 +182,6 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
     accel info cuda --json        what cuda is and can do, as JSON
     accel run train.py            one rank for each device on this host
     DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
-
-    Exit status: 0 it is so, 1 it is not, 2 bad usage or unknown name.
     """
     if verbose:
         ctx.with_resource(logged_by(logging.StreamHandler()))

@@ -20,7 +20,13 @@ _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
-@click.command("list", context_settings={"allow_extra_args": True})
+def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+    if names:
+        raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
+
+
+@click.command("list")
+@click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
 @click.option(
     "--all", "everything", is_flag=True, help="All that is known of each backend, in order of rank."
 )
@@ -39,8 +45,6 @@ def command(
     the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
     no answer in time, so that the choice is not known.
     """
-    if ctx.args:
-        raise click.UsageError(f"accel list takes no name. For one backend: accel why {ctx.args[0]}", ctx)
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe, load=IsolatedLoader(settings.probe_timeout))

@@ -122,9 +122,9 @@ def test_the_rest_asks_the_accelerator():
 
 
 def test_what_the_device_lacks_is_an_error_that_says_so():
-    with pytest.raises(ValueError, match=r"cpu has no torch\.int3, expected one of torch\.float32"):
+    with pytest.raises(ValueError, match=r"cpu does not support torch\.int3, expected one of torch\.float32"):
         OnCpu.check_if_supports_dtype("torch.int3")  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="cpu reports no uuid of its devices"):
+    with pytest.raises(UnsupportedError, match="cpu does not report the uuid of its devices"):
         OnCpu.get_device_uuid()
     with pytest.raises(InvalidDeviceError):
         OnCpu.get_device_name(-1)

@@ -243,7 +243,7 @@ def test_a_parameter_that_requires_a_gradient_and_an_empty_one(op):
         ({0: torch.zeros(8, dtype=torch.float64)}, "params is torch.float64; expected one of torch.float32"),
         ({1: torch.zeros(8, dtype=torch.bfloat16)}, "grads are torch.bfloat16, params torch.float32"),
         ({2: torch.zeros(8, dtype=torch.bfloat16)}, "exp_avg is torch.bfloat16, exp_avg_sq torch.float32"),
-        ({3: torch.zeros(7)}, "exp_avg_sq has 7 elements, params 8"),
+        ({3: torch.zeros(7)}, "exp_avg_sq has 7 elements, but params has 8"),
         ({1: torch.zeros(8, device="meta")}, "grads is a torch.strided tensor on meta"),
         ({1: torch.eye(8).to_sparse()}, "grads is a torch.sparse_coo tensor on cpu"),
         ({2: torch.zeros(8).half(), 3: torch.zeros(8).half()}, "expected both float32 or both torch.float32"),

@@ -14,7 +14,7 @@ __all__ = ["SUMMARIES", "remarks"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
-    "doctor": "Report what is wrong here, or with each NAME, and how to correct it.",
+    "doctor": "Report what is wrong here, or with each NAME, and the next step.",
     "facts": "Print what each backend, or NAME, declares, as JSON.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "setup": "Print the command that installs the right torch here.",

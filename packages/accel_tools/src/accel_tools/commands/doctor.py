@@ -48,7 +48,7 @@ def command(
     outlets: handing_on.Outlets,
     mend: mending.Mending,
 ) -> None:
-    """Report what is wrong here, or with each NAME, and how to correct it.
+    """Report what is wrong here, or with each NAME, and the next step.
 
     All topics run in child processes, in parallel. Exit status: 0 = healthy (missing devices or vendor
     packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
