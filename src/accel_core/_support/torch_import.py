@@ -169,11 +169,13 @@ def torch_build() -> TorchBuild | None:
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:
-    """The texts that `torch/version.py` assigns, one a line, as torch's build writes it."""
-    for folder in folders:
-        with contextlib.suppress(OSError), open(f"{folder}/version.py", "rb") as file:  # noqa: PTH123
-            text = file.read().decode("utf-8", "replace")
-            return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
+    """Return the texts that the source of `torch.version` assigns, one a line, as torch's build writes it."""
+    # A simulated device has a finder of its own, which gives the source for the build that it simulates.
+    for finder in sys.meta_path:
+        if spec := finder.find_spec("torch.version", folders):
+            with contextlib.suppress(ImportError, OSError):  # it cannot be read
+                text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
+                return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
     return {}
 
 
