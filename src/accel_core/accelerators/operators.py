@@ -147,10 +147,15 @@ class Operators(Base):
         if self._answers is None:
             from accel_core import ops  # here: most processes never ask for an operator
 
-            # The device's type may be known only since torch was asked.
-            providers = tuple(self._op_providers(replace(self.backend, device_type=self._device_type)))
+            providers = self._providers()
             self._answers = providers, ops.table(providers)
         return self._answers
+
+    def _providers(self) -> tuple[OpProvider, ...]:
+        """Ask who has operators for this device; an adapted class puts its own before them."""
+        assert self._op_providers is not None
+        # The device's type may be known only since torch was asked.
+        return tuple(self._op_providers(replace(self.backend, device_type=self._device_type)))
 
 
 @cache

@@ -52,4 +52,4 @@ def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
     assert own == (set(kinds) if compiler else only_here)
     assert all(kind.NAME in deepspeed.ops.__compatible_ops__ for kind in kinds.values())
     (reason,) = {acc.operators()[name].used.reason for name in only_here}
-    assert reason == "" if compiler else "the SYCL compiler icpx is not on PATH" in reason
+    assert reason == "" if compiler else "there is no SYCL compiler icpx" in reason
