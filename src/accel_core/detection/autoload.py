@@ -162,10 +162,12 @@ class Spoiler(NamedTuple):
 
     def beside(self, verdicts: Sequence[Verdict]) -> str:
         """The same in words, beside verdicts: a cause that one of them has too is read there."""
-        name = next((v.name for v in verdicts if v.cause and v.cause == self.cause), "")
-        if not name:
+        same = next((v for v in verdicts if v.cause and v.cause == self.cause), None)
+        if same is None:
             return str(self)
-        return f"{self.reason.removesuffix(f': {self.cause}')}, for the same reason as {name}. {self.hint}"
+        # A verdict that has a remedy says it, unless that is a report to somebody else.
+        hint = self.hint if same.hint[:6] in ("", "report") else self.hint.partition(": ")[0]
+        return f"{self.reason.removesuffix(f': {self.cause}')}, for the same reason as {same.name}. {hint}"
 
     def __str__(self) -> str:
         return f"{self.reason}. {self.hint}"

@@ -159,7 +159,7 @@ def test_a_cann_that_lacks_a_function(with_cann, stand_in, tmp_path):
     older = build.built(tmp_path, without=("aclAppLog",))
     message = with_cann(REFUSED, LD_LIBRARY_PATH=str(older)).answer
     assert "undefined symbol: aclAppLog" in message
-    assert "does not fit torch_npu 2.13.0: update it" in message
+    assert "does not fit torch_npu 2.13.0: accel setup npu" in message
 
 
 def test_info(with_cann):
