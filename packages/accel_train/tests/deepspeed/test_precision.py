@@ -112,5 +112,5 @@ def test_one_of_several_processes_without_mpi4py_is_told_what_is_missing():
     assert "needs RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in each" in of_four
     second = refused(RANK="1", MASTER_ADDR="here")
     assert "RANK=1 says" in second
-    assert "needs LOCAL_RANK, WORLD_SIZE, MASTER_PORT of each" in second
+    assert "needs LOCAL_RANK, WORLD_SIZE, MASTER_PORT in each" in second
     assert "accel deepspeed" in second
