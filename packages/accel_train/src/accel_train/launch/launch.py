@@ -28,9 +28,6 @@ from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_v
 
 __all__ = ["ask_machine", "check_script", "launch"]
 
-#: Seconds for the child that asks the accelerator; torch alone may take half of this from a network disk.
-_PATIENCE = 120.0
-
 
 def check_script(arguments: argparse.Namespace) -> None:
     """Raise `LaunchError` if the script does not exist."""
@@ -62,9 +59,7 @@ def ask_machine(
     settings = options.read_settings(timeout)
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = call_on_accelerator(
-            described_in_child, given, settings, timeout=max(_PATIENCE, settings.probe_timeout)
-        )
+        asked = call_on_accelerator(described_in_child, given, settings, timeout=settings.probe_timeout)
     except AccelError as error:
         kind = (
             LaunchError if isinstance(error.__cause__, OSError) else type(error)

@@ -136,7 +136,7 @@ def _meeting_errors(me: Rank, method: str, timeout: timedelta, again: bool) -> I
         )
         raise RankLostError(
             f"{me} did not meet the {me.world_size - 1} others at {where} within "
-            f"{timeout.total_seconds():g} s: {str(error).splitlines()[0].rstrip('.')}. See that {step}."
+            f"{timeout.total_seconds():.3g} s: {str(error).splitlines()[0].rstrip('.')}. See that {step}."
         ) from error
 
 
