@@ -30,7 +30,8 @@ __all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "r
 
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
-_FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-shared", "-w")
+# NDEBUG as in torch's wheels: some of its classes have other members without it.
+_FLAGS = ("-std=c++20", "-O1", "-g0", "-DNDEBUG", "-fPIC", "-shared", "-w")
 #: The first torch whose headers have all that the sources need: graphs and allocators of any device. Sources
 #: were checked against the headers of 2.8 to 2.14, and run with 2.13.
 OLDEST = (2, 12)
