@@ -282,7 +282,8 @@ def _faults(backend: Backend) -> Iterator[str]:
         usual = _EXAMPLES.get(field.name, field.default)
         if field.name in RECORDS and type(value) is type(usual):
             for name, item, one in zip(value._fields, value, usual, strict=True):
-                yield from _faults_of(f"{field.name}.{name}", item, one)
+                if item is not one:
+                    yield from _faults_of(f"{field.name}.{name}", item, one)
         else:
             yield from _faults_of(field.name, value, usual)
     if backend.vendor_import == ():

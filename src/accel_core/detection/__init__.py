@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -91,62 +90,44 @@ def no_device(reason: str, hint: str = "") -> Outcome:
 class _Known:
     """Members that a candidate and an unloaded plugin share."""
 
-    name: str
-    provenance: Provenance
+    #: The declared priority.
+    priority = 0
+    #: Whether accel_core itself brings this backend: it was found by no entry point.
+    builtin = False
 
-    @property
-    def distribution(self) -> str:
-        """Name of the distribution; `accel-core` for what is built in."""
-        return self.provenance.distribution
+    def __init__(self, name: str, provenance: Provenance) -> None:
+        self.name, self.provenance = name, provenance
+        #: Name of the distribution; `accel-core` for what is built in.
+        self.distribution = provenance.distribution
 
     def matches(self, pins: Iterable[Pin]) -> bool:
         """Whether one of `pins` means this backend."""
         return any(pin.matches(self.name, self.distribution) for pin in pins)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.name} ({self.provenance})"
 
 
-@dataclass(frozen=True)
 class Candidate(_Known):
-    """A backend that can be examined, and the plugin that declares it."""
+    """A backend that can be examined, and the plugin that declares it.
 
-    #: The declaration, with its provenance.
-    backend: Backend
-    #: What the entry point names: a module of hooks; `None` for what is built in.
-    plugin: object
+    `backend` has its provenance. `plugin` is what the entry point names, a module of hooks; `None` for what
+    is built in.
+    """
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The backend's name."""
-        return self.backend.name
-
-    @property
-    def provenance(self) -> Provenance:  # type: ignore[override]
-        """Provenance of the declaration, which discovery filled in."""
-        assert self.backend.provenance is not None
-        return self.backend.provenance
-
-    @property
-    def builtin(self) -> bool:
-        """Whether accel_core itself brings this backend: it was found by no entry point."""
-        return not (self.provenance.entry_point or self.provenance.value)
-
-    @property
-    def priority(self) -> int:
-        """The declared priority."""
-        return self.backend.priority
+    def __init__(self, backend: Backend, plugin: object) -> None:
+        assert backend.provenance is not None
+        super().__init__(backend.name, backend.provenance)
+        self.backend, self.plugin, self.priority = backend, plugin, backend.priority
+        self.builtin = not (self.provenance.entry_point or self.provenance.value)
 
 
-@dataclass(frozen=True)
 class Unloaded(_Known):
     """An entry point of which no backend could be read, or none was: its name, and what came of it."""
 
-    name: str
-    provenance: Provenance
-    outcome: Outcome
-    builtin = False
-    priority = 0
+    def __init__(self, name: str, provenance: Provenance, outcome: Outcome) -> None:
+        super().__init__(name, provenance)
+        self.outcome = outcome
 
 
 class Found(tuple[Candidate | Unloaded, ...]):
