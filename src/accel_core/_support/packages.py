@@ -1,7 +1,5 @@
 """Installed distributions and their entry points, and packages, asked without importing them."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging

@@ -13,8 +13,6 @@ A module imports only from those above it, and the records are never changed. Im
 torch nor a vendor's package.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -76,7 +74,7 @@ class Outcome(NamedTuple):
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
-    def told(self) -> Outcome:
+    def told(self) -> "Outcome":
         """The same with its error's cause and place in words, as people read them."""
         error = self.error
         return self._replace(cause=root_cause(error), where=root_place(error)) if error else self
@@ -189,7 +187,7 @@ class Verdict(NamedTuple):
         outcome: Outcome,
         evidence: Evidence | None = None,
         ms: float = 0.0,
-    ) -> Verdict:
+    ) -> "Verdict":
         """The verdict that `outcome` means; `evidence` of the candidate's hardware, if that was sought."""
         backend = candidate.backend if isinstance(candidate, Candidate) else None
         told = outcome.told
@@ -212,7 +210,7 @@ class Verdict(NamedTuple):
             where=clean(told.where),
         )
 
-    def besides(self, broken: Verdict) -> Verdict:
+    def besides(self, broken: "Verdict") -> "Verdict":
         """The same, told what else does not work: no mended package brings a device."""
         brought = (brought_by(module)[0] for module in self.vendor_import)
         hint, package = broken.hint, next(filter(None, brought), "")
@@ -246,7 +244,7 @@ class Verdict(NamedTuple):
         present = bool(self.evidence) and self.status not in (Status.STANDS_ASIDE, Status.NOT_PROBED)
         return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
 
-    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
+    def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
         """Whether both are the same backend of the same distribution, of which there may be several."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
@@ -286,7 +284,7 @@ class How(str, enum.Enum):
     FALLBACK = "fallback", "the fall-back, as nothing that ranks higher is usable"
     SET = "set", "set by the program"
 
-    def __new__(cls, value: str, words: str = "") -> How:
+    def __new__(cls, value: str, words: str = "") -> "How":
         """Make a member of its value, which is what JSON holds, and its words."""
         member = str.__new__(cls, value)
         member._value_, member.words = value, words
