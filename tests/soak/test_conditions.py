@@ -75,7 +75,7 @@ def test_a_process_with_little(machine, before, variables):
 
 
 def test_entries_of_the_path_that_nobody_can_read(machine):
-    """A folder without permission, a file, a loop, a folder that is gone. (On a pipe importlib.metadata hangs.)"""
+    """A folder without permission, a file, a loop, one that is gone. On a pipe importlib.metadata hangs."""
     odd = machine.root / "odd"
     odd.mkdir()
     (odd / "closed").mkdir(mode=0)
