@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from accel_core import BackendUnavailableError, TorchAccelerator
+from accel_core.accelerators.devices import torchs_device
 from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.discovery import GENERIC
 
@@ -119,6 +120,24 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks() -> None:
         assert graph.graph_pool == (0, 1)
         """
     )
+
+
+def test_what_torch_was_built_for_is_no_device_before_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torch that most people have is a CUDA build, and 2.6 raises where it has no accelerator."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    for count, found in ((0, None), (2, torch.device("cuda"))):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert torchs_device(torch) == found
+    assert torchs_device(torch, counted=False) == torch.device("cuda")
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert torchs_device(torch) == torch.device("cuda")
+
+    def none(*_: object) -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
+    assert torchs_device(torch) is None
 
 
 def test_two_accelerators_in_one_torch_are_refused(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
