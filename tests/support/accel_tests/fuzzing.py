@@ -18,7 +18,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-__all__ = ["bounded", "fuzzed"]
+__all__ = ["bounded", "fuzzed", "words"]
+
+#: The words of a text, for what is drawn from.
+words = str.split
 
 #: How many examples of each property; without it a few that are always the same.
 _MANY = int(os.environ.get("FUZZ_EXAMPLES", "0"))
