@@ -13,8 +13,8 @@ from accel_core.backend import Backend, Environment, Granted, Hardware, InTorch,
 from accel_core.errors import AccelError, InvalidBackendError
 
 
-def declare(**given: object) -> Backend:
-    return Backend(**{"name": "npu", "priority": 700, "device_type": "npu", **given})  # type: ignore[arg-type]
+def declare(**given):
+    return Backend(**{"name": "npu", "priority": 700, "device_type": "npu", **given})
 
 
 def test_the_least_declaration_has_defaults_for_the_rest():
@@ -38,7 +38,7 @@ def test_one_vendor_import_or_several():
 def test_it_is_frozen_hashable_picklable_and_can_be_replaced():
     backend = declare(requires=("torch>=2.6",))
     with pytest.raises(FrozenInstanceError):
-        backend.priority = 1  # type: ignore[misc]
+        backend.priority = 1
     assert pickle.loads(pickle.dumps(backend)) == backend == copy.deepcopy(backend)
     assert hash(replace(backend)) == hash(backend)
     from_somewhere = replace(backend, provenance=Provenance("accel-npu", "1.2"))
@@ -178,9 +178,9 @@ def test_what_is_missing_or_unknown_is_a_type_error_as_for_any_dataclass():
         assert backend_module.is_unknown_field(caught.value)
     assert not backend_module.is_unknown_field(TypeError("f() got an unexpected keyword argument 'x'"))
     with pytest.raises(TypeError, match="priority"):
-        Backend(name="npu", device_type="npu")  # type: ignore[call-arg]
+        Backend(name="npu", device_type="npu")
     with pytest.raises(TypeError):
-        Backend("npu", 700, "npu")  # type: ignore[misc]
+        Backend("npu", 700, "npu")
 
 
 @pytest.mark.parametrize("prefix", ["", "A", "AB", "_", "___", "A__", "NCCL*", "npu-", "É_X", "A B"])

@@ -79,7 +79,7 @@ def test_what_no_time_is_left_for_is_skipped(monkeypatch):
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path):
     """What `./dev` needs of a clone until it has installed anything."""
     folder = tmp_path / "clone"
     shutil.copytree(TREE / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
@@ -88,7 +88,7 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def in_namespace(made: str, *words: object, network: bool = True) -> list[str]:
+def in_namespace(made, *words, network=True):
     """What these words say on stderr where the shell's commands have made the situation; they must fail."""
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounts and networks of one's own need root, and Linux")
@@ -101,24 +101,19 @@ def in_namespace(made: str, *words: object, network: bool = True) -> list[str]:
     return done.stderr.splitlines()
 
 
-#: What a disk, or a Python, lacks: the shell's commands that make it so, and what is said.
+#: What a disk, or a Python, lacks: the shell's commands that make it so.
 LACKING = {
-    "a read-only disk": (
-        "mount --bind {clone} {clone}; mount -o remount,ro,bind {clone}",
-        "dev: {clone} may not be written (Read-only file system), and everything is installed there. "
-        "Copy it to a folder of yours: cp -r {clone} ~/accel && cd ~/accel",
-    ),
-    "no space": (
-        "mkdir {clone}2; cp -r {clone}/. {clone}2; mount -t tmpfs -o size=2m tmpfs {clone}; "
-        "cp -r {clone}2/. {clone}",
-        "dev: making .dev failed. No space is left: {clone} has * needs 300, with torch 1,200. Free some, "
-        "then run the same again.",
-    ),
-    "no venv": (
-        "mount -t tmpfs tmpfs {stdlib}/venv",
-        "dev: {python} has no venv, which makes environments. Install it (Debian and Ubuntu: "
-        "apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev",
-    ),
+    "a read-only disk": "mount --bind {clone} {clone}; mount -o remount,ro,bind {clone}",
+    "no space": "cp -r {clone} {clone}2; mount -t tmpfs -o size=2m tmpfs {clone}; cp -r {clone}2/. {clone}",
+    "no venv": "mount -t tmpfs tmpfs {stdlib}/venv",
+}
+SAID = {
+    "a read-only disk": "{clone} may not be written (Read-only file system), and everything is installed "
+    "there. Copy it to a folder of yours: cp -r {clone} ~/accel && cd ~/accel",
+    "no space": "making .dev failed. No space is left: {clone} has * needs 300, with torch 1,200. Free some, "
+    "then run the same again.",
+    "no venv": "{python} has no venv, which makes environments. Install it (Debian and Ubuntu: "
+    "apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev",
 }
 
 
@@ -127,9 +122,10 @@ LACKING = {
 def test_what_is_lacking_is_said_with_what_helps(clone, what):
     names = {"clone": clone, "python": sys.executable, "stdlib": sysconfig.get_path("stdlib")}
     names["version"] = "{}.{}".format(*sys.version_info)
-    made, said = (text.format(**names) for text in LACKING[what])
-    *_, sentence = in_namespace(made, sys.executable, clone / "tools/bootstrap.py", "lint")
-    assert fnmatch(sentence, said)
+    *_, sentence = in_namespace(
+        LACKING[what].format(**names), sys.executable, clone / "tools/bootstrap.py", "lint"
+    )
+    assert fnmatch(sentence, f"dev: {SAID[what]}".format(**names))
 
 
 def test_without_a_network_uvs_words_are_understood(clone, tmp_path):

@@ -10,7 +10,7 @@ from accel_core.errors import AccelError, SettingError
 from accel_core.settings import Pin, Settings, Variable, flag, read, whole_number
 
 
-def pins(text: str) -> list[str]:
+def pins(text):
     return [str(pin) for pin in read({"DS_ACCELERATOR": text}).pins]
 
 

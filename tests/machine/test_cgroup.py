@@ -13,36 +13,36 @@ NO_LIMIT_V1 = 9223372036854771712
 V2, V1, CPU_V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory", "sys/fs/cgroup/cpu,cpuacct"
 
 
-def v2(path: str, top: str = "/", mount: str = "/sys/fs/cgroup") -> tuple[str, str]:
+def v2(path, top="/", mount="/sys/fs/cgroup"):
     """The process's group in version 2, and the mount that shows `top`."""
     return f"0::{path}\n", f"30 23 0:26 {top} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
-def v1(path: str, top: str = "/", controller: str = "memory") -> tuple[str, str]:
+def v1(path, top="/", controller="memory"):
     folder = {"memory": V1, "cpu,cpuacct": CPU_V1}[controller]
     mount = f"35 31 0:32 {top} /{folder} rw,relatime - cgroup cgroup rw,{controller}\n"
     return f"9:name=systemd:/\n4:{controller}:{path}\n3:cpuset:/\n", mount
 
 
-def both(*parts: tuple[str, str]) -> tuple[str, str]:
+def both(*parts):
     return "".join(group for group, _ in parts), "".join(mount for _, mount in parts)
 
 
-def group(folder: str, limit: object = None, used: object = None, **files: object) -> dict[str, object]:
+def group(folder, limit=None, used=None, **files):
     """Files of a group in version 2: memory's and, in `cpu`, the processor's."""
     named = {"memory.max": limit, "memory.current": used, "memory.stat": files.get("stat")}
     named["cpu.max"] = files.get("cpu")
     return {f"{folder}/{name}": text for name, text in named.items() if text is not None}
 
 
-def old(folder: str, limit: object, used: object = None, stat: object = None) -> dict[str, object]:
+def old(folder, limit, used=None, stat=None):
     """The same in version 1."""
     names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
     texts = zip(names, (limit, used, stat), strict=True)
     return {f"{folder}/{name}": text for name, text in texts if text is not None}
 
 
-def quota(folder: str, time: object, period: object = 100000) -> dict[str, object]:
+def quota(folder, time, period=100000):
     return {f"{folder}/cpu.cfs_quota_us": time, f"{folder}/cpu.cfs_period_us": period}
 
 
@@ -148,7 +148,7 @@ TREES = {
 }  # fmt: skip
 
 
-def asked(machine) -> tuple[int | None, int | None, float | None]:
+def asked(machine):
     questions = (cgroup_memory_limit, cgroup_memory_available, cgroup_cpu_quota)
     return tuple(question(machine.path) for question in questions)
 
