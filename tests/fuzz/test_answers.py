@@ -6,7 +6,8 @@ import json
 import socket
 
 import pytest
-from accel_tests.fuzzing import fuzzed, words
+from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 

@@ -8,7 +8,8 @@ import io
 
 import click
 import pytest
-from accel_tests.fuzzing import fuzzed, words
+from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 

@@ -6,7 +6,8 @@ import itertools
 import shutil
 
 import pytest
-from accel_tests.fuzzing import fuzzed, words
+from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import strategies as st
 
 from accel_core import Backend, machine

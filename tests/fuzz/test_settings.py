@@ -9,7 +9,8 @@ import shlex
 
 import pytest
 from accel_tests import variables
-from accel_tests.fuzzing import fuzzed, words
+from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import strategies as st
 
 from accel_core import settings

@@ -18,10 +18,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-__all__ = ["bounded", "fuzzed", "words"]
-
-#: The words of a text, for what is drawn from.
-words = str.split
+__all__ = ["bounded", "fuzzed"]
 
 #: How many examples of each property; without it a few that are always the same.
 _MANY = int(os.environ.get("FUZZ_EXAMPLES", "0"))
