@@ -85,7 +85,7 @@ NVIDIA, DAVINCI = "/dev/nvidia[0-9]*", "/dev/davinci[0-9]*"
 ON_BUS, SWITCH = "10de:2335 030200", "10de:22a3 068000"  # an NVSwitch is no GPU
 #: What is declared, what there is, and what is said of it.
 EVIDENCE = {
-    "nothing declared means cannot tell": (Hardware(), ["dev/nvidia0"], None),
+    "nothing declared means cannot tell": (Hardware(), ["/dev/nvidia0"], None),
     "looked and found nothing": (Hardware(nodes=("/dev/x",), pci_ids=("10de",)), [], ""),
     "nodes alone": (Hardware(nodes=(NVIDIA,)), ["/dev/nvidia0", ON_BUS], "/dev/nvidia0"),
     "PCI ids alone": (Hardware(pci_ids=("10de",)), [ON_BUS], "PCI 10de:2335 at 0000:81:00.0"),

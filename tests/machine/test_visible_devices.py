@@ -32,8 +32,9 @@ def test_unset_means_every_device(grammar):
 #: What is read of a value in each grammar: `value=ids`, apart by blanks.
 READ = {
     # strtoul reads as far as it can; a repeat hides everything, but not one behind the end; kinds do not mix.
-    "cuda": f"= 0=0 2,0,1=2,0,1 -1= 0,-1,1=0 0,x,1=0 0,,1=0 +1=1 -0=0 1gpu2,2ampere=1,2 NoDevFiles= 0,1,0= "
-    f"0,x,0=0 9999999999= \u00b2= {U1}={U1} {U1},{U2}={U1},{U2} GPU-8932,GPU-74b0=GPU-8932,GPU-74b0 {U1},{U1}= "
+    "cuda": f"= 0=0 2,0,1=2,0,1 -1= 0,-1,1=0 0,x,1=0 0,,1=0 +1=1 -0=0 1gpu2,2ampere=1,2 NoDevFiles= "
+    f"0,1,0= 0,x,0=0 9999999999= \u00b2= {U1}={U1} {U1},{U2}={U1},{U2} "
+    f"GPU-8932,GPU-74b0=GPU-8932,GPU-74b0 {U1},{U1}= "
     f"{U1},1={U1} 0,{U1}=0 {MIG}={MIG} {MIG},{OLD_MIG}={MIG},{OLD_MIG} {MIG},{U1}={MIG}",
     # torch_npu counts no device unless the ids ascend.
     "ascending": "= 0,1,5=0,1,5 1a,2=1 0,1,=0,1 1,0= 0,0= -1= 1234567890=",
@@ -44,13 +45,14 @@ READ = {
     "level-zero": "0=0 0,0=0 0.1,0.0=0.0,0.1 1,0.1=0.1,1 00.01=0.1 -1= 0,-1=0",
     "indices": "= 3,1=3,1",
 }
-#: Blanks are stripped of indices, and not of identifiers; in `ascending` one ends the list. Intel's driver takes
+#: Blanks are stripped of indices, not of identifiers; in `ascending` one ends the list. Intel's driver takes
 #: nothing for "no mask".
 WITH_BLANKS = [
-    ("cuda", " ", ()), ("cuda", " 0 , 1 ", (0, 1)), ("cuda", f"{U1}, {U2}", (U1,)), ("ascending", "0, 1", (0,)),
-    ("ascending", " 0", ()), ("ascending", "1,0 ,2", ()), ("modules", "0, 1", (0, 1)), ("mlu", " 3 ,1", (3, 1)),
-    ("level-zero", "1, 0", (0, 1)), ("level-zero", "", None), ("level-zero", "default", None),
-    ("indices", "  ", ()), ("indices", "3, 1", (3, 1)),
+    ("cuda", " ", ()), ("cuda", " 0 , 1 ", (0, 1)), ("cuda", f"{U1}, {U2}", (U1,)),
+    ("ascending", "0, 1", (0,)), ("ascending", " 0", ()), ("ascending", "1,0 ,2", ()),
+    ("modules", "0, 1", (0, 1)), ("mlu", " 3 ,1", (3, 1)), ("level-zero", "1, 0", (0, 1)),
+    ("level-zero", "", None), ("level-zero", "default", None), ("indices", "  ", ()),
+    ("indices", "3, 1", (3, 1)),
 ]  # fmt: skip
 
 
