@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -12,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from accel_tests.computers import Computer
+from accel_tests.fuzzing import bounded
 
 from accel_core.machine import devices, vendors
-from accel_tools.setup import machines
+from accel_tools.setup import archives, machines
 from accel_tools.setup.hardware import VOLTA, seen
 from accel_tools.setup.planning import planned
 from accel_tools.setup.recipes import known_files
@@ -127,12 +130,112 @@ def test_an_empty_folder_is_no_machine(tmp_path):
         pass
 
 
-def test_names_that_lead_out_of_the_folder_write_nothing(tmp_path):
-    file = tmp_path / "machine.json"
-    file.write_text(json.dumps({"files": {"/../../escaped": "x", "/sys/module/nvidia/version": "580.65.06"}}))
-    with machines.saved(str(file)) as machine:
-        assert machine.text("/sys/module/nvidia/version") == "580.65.06"
+TREE = {"sys/module/nvidia/version": b"580.65.06", "proc/version": b"Linux version 6.8", "dev/nvidia0": b""}
+
+
+def of_zip(files=TREE, method=zipfile.ZIP_DEFLATED):
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return target.getvalue()
+
+
+def of_tar(files=TREE, kind=tarfile.REGTYPE):
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.type = len(data), kind
+            archive.addfile(info, io.BytesIO(data))
+    return target.getvalue()
+
+
+def of_document(name="/dev/nvidia0", text="", **more):
+    return json.dumps({"files": {name: text}, **more}).encode()
+
+
+def exchanged(data, at, new):
+    return data[:at] + new + data[at + len(new) :]
+
+
+LONG = bytes(2**23)
+#: What a stranger may send, and what the refusal says.
+STRANGE = {
+    "zip bomb": (lambda: of_zip({"machine.json": LONG}), "is too large"),
+    "zip of many": (lambda: of_zip({f"dev/{n}": b"" for n in range(1001)}), "is too large"),
+    "tar bomb": (lambda: gzip.compress(of_tar({"dev/x": LONG}), 1), "is too large"),
+    "tar of long names": (lambda: of_tar({"dev/x": LONG[: 2**17]}, tarfile.GNUTYPE_LONGNAME), "is too large"),
+    "deep": (lambda: of_document("/dev" + "/a" * 40), "is too large"),
+    "long document": (lambda: of_document(text="x" * 2**22), "is too large"),
+    "nested": (lambda: b'{"files":' * 100_000, "none of what is expected"),
+    "huge integer": (lambda: b'{"files": {}, "schema": ' + b"1" * 5000 + b"}", "none of what is expected"),
+    "nul": (
+        lambda: of_document("/dev/a\0b"),
+        "is refused: it names a file outside the machine, '/dev/a.x00b'",
+    ),
+    "outside": (lambda: of_zip({**TREE, "../../escaped": b"x"}), "is refused: .* '../../escaped'"),
+    "surrogate": (lambda: of_document("/dev/\ud800"), "is damaged"),
+    "surrogate in a text": (lambda: of_document(text="\ud800"), "is damaged"),
+    "no text": (lambda: of_document(text=[1]), "is damaged: '/dev/nvidia0' has .1., expected a text"),
+    "no word": (
+        lambda: of_document(python="3 ; rm"),
+        "is damaged: its python is '3 ; rm', expected one word",
+    ),
+    "encrypted zip": (lambda: of_zip(method=0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
+    "broken zip": (lambda: exchanged(of_zip(method=0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
+    "cut zip": (lambda: of_zip()[:-30], "is damaged: File is not a zip file"),
+    "cut tar": (lambda: of_tar()[:1700], "is damaged"),
+    "tar cut between two": (lambda: of_tar()[:1024], "is damaged or cut: empty header"),
+    "tar damaged": (lambda: exchanged(of_tar(), 1024, b"XXXX"), "is damaged or cut: bad checksum"),
+    "damaged checksum": (lambda: exchanged(gzip.compress(of_tar()), -8, b"XXXX"), "CRC check failed"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_strangers_file_is_read_whole_and_within_bounds_or_refused_by_name(tmp_path, monkeypatch, what):
+    monkeypatch.setattr(archives, "_UNPACKED", 2**22)
+    monkeypatch.setattr(archives, "_MEMBERS", 1000)
+    data, why = STRANGE[what]
+    path = tmp_path / "machine"
+    path.write_bytes(data())
+    with (
+        bounded(size=2**24),
+        pytest.raises(machines.MachineFileError, match=f"machine {why}|machine .*{why}"),
+        machines.saved(str(path)),
+    ):
+        pass
     assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_what_is_no_file_in_a_folder_counts_by_its_name(computer, tmp_path):
+    version = computer.root / "proc/driver/nvidia/version"
+    version.unlink()
+    os.mkfifo(version)
+    (computer.root / "sys/module/nvidia").mkdir(parents=True)
+    (computer.root / "sys/module/nvidia/version").symlink_to("/dev/zero")
+    with bounded(), machines.saved(str(computer.root)) as machine:
+        assert [present.label for present in seen(machine).present] == ["NVIDIA GPU"]
+        assert seen(machine).nvidia == ""
+    with bounded(), pytest.raises(ValueError, match="is neither a file nor a folder"):
+        machines.saved(str(version)).__enter__()
+
+
+def test_an_unpacked_bundle_is_its_document(tmp_path):
+    (tmp_path / machines.FILE).write_bytes(of_document("/sys/module/nvidia/version", "580.65.06"))
+    with machines.saved(str(tmp_path)) as machine:
+        assert machine.text("/sys/module/nvidia/version") == "580.65.06"
+
+
+def test_a_signal_leaves_no_folder(tmp_path):
+    (tmp_path / "m.json").write_bytes(of_document())
+    program = (
+        "import os, signal\nfrom accel_tools.setup.machines import saved\n"
+        "with saved('m.json') as machine: os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environ, check=False)
+    assert (done.returncode, os.listdir(tmp_path)) == (128 + 15, ["m.json"])
 
 
 @pytest.mark.parametrize(

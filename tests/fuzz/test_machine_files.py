@@ -1,0 +1,151 @@
+"""A file from a stranger: `accel setup --machine` plans for it, or refuses it in a sentence with its name."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import random
+import tarfile
+import zipfile
+
+import pytest
+from accel_tests.fuzzing import fuzzed
+from click.testing import CliRunner
+from hypothesis import strategies as st
+
+from accel_tools.commands import setup
+
+#: Mutations of one example; 15 examples by day make 375, 100 a round by night 2,500.
+MANY = 25
+_runs = itertools.count()
+
+FILES = {
+    "sys/bus/pci/devices/0000:17:00.0/modalias": "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00",
+    "sys/module/nvidia/version": "550.54.15",
+    "proc/version": "Linux version 6.8.0 aarch64",
+    "proc/device-tree/model": "NVIDIA Jetson AGX Orin",
+    "sys/class/kfd/kfd/topology/nodes/1/properties": "gfx_target_version 90402",
+    "usr/local/cuda/version.json": '{"cuda": {"version": "12.8.0"}}',
+    "usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info": "version=8.5.0",
+    "etc/alpine-release": "3.22.1",
+}
+TEXT = st.text(max_size=12) | st.sampled_from(
+    ["", "9" * 5000, "9" * 300 + ".1", "1.2.3.RC1", "\0", "\ud800", "\x1b]0;x\x07", "12.8", "a" * 300]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = (
+    st.sampled_from([*FILES, *("/" + name for name in FILES)])
+    | TEXT.map("/sys/{}".format)
+    | st.sampled_from(
+        ["../../x", "/", ".", "sys", "sys/module/nvidia", "a/" * 100, "dev/nvidia0", "proc/version/x"]
+    )
+)
+TREES = st.dictionaries(NAMES, TEXT | st.sampled_from([*FILES.values()]), max_size=6).map(
+    FILES.__or__
+) | st.just(FILES)
+DOCUMENTS = st.fixed_dictionaries(
+    {"files": TREES | st.dictionaries(NAMES, JSON, max_size=3)},
+    optional=dict.fromkeys(
+        ("schema", "system", "architecture", "python", "nvidia_smi", "glibc"), TEXT | JSON
+    ),
+).map(json.dumps) | st.sampled_from(
+    [
+        "[" * 100_000,
+        '{"files":' * 5000,
+        '{"files": {}, "schema": ' + "1" * 5000 + "}",
+        "NaN",
+        "\ufeff{}",
+        "null",
+    ]
+)
+
+
+def of_zip(files, method):
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return target.getvalue()
+
+
+def of_tar(files, kind):
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=kind, errors="surrogatepass") as archive:
+        for name, text in files.items():
+            data = text.encode("utf-8", "surrogatepass")
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return target.getvalue()
+
+
+def encoded(text):
+    return text.encode("utf-8", "surrogatepass")
+
+
+ZIPS = st.builds(
+    of_zip,
+    TREES.map(
+        lambda files: {name.replace("\ud800", "") or "x": encoded(text) for name, text in files.items()}
+    )
+    | DOCUMENTS.map(lambda text: {"machine.json": encoded(text)}),
+    st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]),
+)
+TARS = st.builds(of_tar, TREES, st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
+PACKED = st.builds(
+    lambda pack, data: pack(data), st.sampled_from([gzip.compress, bz2.compress, lzma.compress, bytes]), TARS
+)
+INPUTS = DOCUMENTS.map(encoded) | ZIPS | PACKED
+
+
+def mutated(data, chance):
+    """The data cut, with bytes exchanged, a part repeated or left out."""
+    data = bytearray(data)
+    for _ in range(chance.randint(0, 3)):
+        at, length = chance.randrange(len(data) + 1), chance.choice([1, 1, 2, 4, 100, 512])
+        way = chance.randrange(5)
+        if way == 0:
+            del data[at:]
+        elif way == 1:
+            data[at : at + length] = chance.randbytes(length)
+        elif way == 2:
+            del data[at : at + length]
+        elif way == 3:
+            data[at:at] = data[at : at + length]
+        elif at < len(data):
+            data[at] ^= 1 << chance.randrange(8)
+    return bytes(data)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("PATH", "")  # no uv, which takes a second
+    (tmp_path / "temporary").mkdir()
+    return tmp_path
+
+
+@fuzzed(data=INPUTS, seed=st.integers(0, 2**32))
+def test_any_file_is_a_machine_or_refused_by_name(folder, data, seed):
+    chance = random.Random(seed)
+    for changed in [data, *(mutated(data, chance) for _ in range(MANY - 1))]:
+        file = folder / f"machine{next(_runs)}"
+        file.write_bytes(changed)
+        form = chance.choice(["pip", "uv", "dockerfile", "conda"])
+        done = CliRunner().invoke(setup.command, ["--machine", str(file), "--format", form, "--json"])
+        assert isinstance(done.exception, SystemExit | None), (changed[:2000], done.exception)
+        assert done.exit_code in (0, 1)
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            assert file.name in str(answer["error"])
+        file.unlink()
+    assert os.listdir(folder / "temporary") == []
