@@ -129,27 +129,6 @@ def test_a_pod_without_its_devices(tmp_path, backend):
     assert (f"{{limits: {{{resource}: 1}}}}" if resource else "`kubectl describe node`") in hint
 
 
-def test_who_is_known_to_kubernetes():
-    """Intel's resource is called after the driver; Tecorigin's is in no public source."""
-    unknown = {b.name for b in EVERY if not b.granted.kubernetes}
-    assert unknown == {"mps", "sdaa", "xpu"}
-
-
-def test_whose_driver_and_container_are_told():
-    """Intel has two drivers; no file of Tecorigin's is known."""
-    assert {b.name for b in EVERY if b.hardware.driver_file} == {
-        "cuda",
-        "hpu",
-        "klxpu",
-        "mlu",
-        "npu",
-        "rbln",
-        "supa",
-    }
-    assert {b.name for b in EVERY if not b.granted.docker} == {"mps"}
-    assert {b.name for b in NODES_ONLY} == {"sdaa", "supa"}
-
-
 @each(NODES_ONLY)
 def test_a_container_where_the_bus_does_not_tell(tmp_path, backend):
     write(tmp_path, "/.dockerenv")
