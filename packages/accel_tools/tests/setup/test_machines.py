@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
+from accel_tests.archives import of_tar, of_zip
 from accel_tests.computers import Computer
 from accel_tests.fuzzing import bounded
 
@@ -53,23 +52,17 @@ def packed(computer, tmp_path, kind):
     document = machines.recorded(machines.here("3.12", computer.path), known_files())
     if kind == "tree":
         return computer.root
+    files = {name.lstrip("/"): text.encode() for name, text in document["files"].items()}
+    saved = json.dumps(document).encode()
     target = tmp_path / f"machine.{kind}"
-    if kind == "json":
-        target.write_text(json.dumps(document))
-    elif kind == "bundle":
-        with zipfile.ZipFile(target, "w") as archive:
-            archive.writestr("report.json", "{}")
-            archive.writestr(machines.FILE, json.dumps(document))
-    elif kind == "zip":
-        with zipfile.ZipFile(target, "w") as archive:
-            for name, text in document["files"].items():
-                archive.writestr(name.lstrip("/"), text)
-    else:
-        with tarfile.open(target, "w:gz") as archive:
-            for name, text in document["files"].items():
-                info = tarfile.TarInfo(name.lstrip("/"))
-                info.size = len(text)
-                archive.addfile(info, io.BytesIO(text.encode()))
+    target.write_bytes(
+        {
+            "json": saved,
+            "bundle": of_zip({"report.json": b"{}", machines.FILE: saved}),
+            "zip": of_zip(files),
+            "tar.gz": gzip.compress(of_tar(files)),
+        }[kind]
+    )
     return target
 
 
@@ -106,49 +99,7 @@ def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
     assert "somebody" not in json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "why"),
-    [
-        ("missing.json", None, "cannot be read: No such file"),
-        ("text.json", b"not json", "is none of what is expected: a folder or an archive"),
-        ("list.json", b"[1]", "is none of what is expected"),
-        ("binary", b"\xff\xfe\x00", "is none of what is expected"),
-    ],
-)
-def test_what_is_no_machine_is_named(tmp_path, name, content, why):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(machines.MachineFileError, match=why) as caught, machines.saved(str(path)):
-        pass
-    assert str(path) in str(caught.value)
-    assert isinstance(caught.value, ValueError)
-
-
-def test_an_empty_folder_is_no_machine(tmp_path):
-    with pytest.raises(machines.MachineFileError), machines.saved(str(tmp_path)):
-        pass
-
-
 TREE = {"sys/module/nvidia/version": b"580.65.06", "proc/version": b"Linux version 6.8", "dev/nvidia0": b""}
-
-
-def of_zip(files=TREE, method=zipfile.ZIP_DEFLATED):
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", method) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return target.getvalue()
-
-
-def of_tar(files=TREE, kind=tarfile.REGTYPE):
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.type = len(data), kind
-            archive.addfile(info, io.BytesIO(data))
-    return target.getvalue()
 
 
 def of_document(name="/dev/nvidia0", text="", **more):
@@ -162,10 +113,15 @@ def exchanged(data, at, new):
 LONG = bytes(2**23)
 #: What a stranger may send, and what the refusal says.
 STRANGE = {
+    "no document": (lambda: b"[1]", "is none of what is expected: a folder or an archive"),
+    "no text at all": (lambda: b"\xff\xfe\0", "is none of what is expected"),
     "zip bomb": (lambda: of_zip({"machine.json": LONG}), "is too large"),
     "zip of many": (lambda: of_zip({f"dev/{n}": b"" for n in range(1001)}), "is too large"),
     "tar bomb": (lambda: gzip.compress(of_tar({"dev/x": LONG}), 1), "is too large"),
-    "tar of long names": (lambda: of_tar({"dev/x": LONG[: 2**17]}, tarfile.GNUTYPE_LONGNAME), "is too large"),
+    "tar of long names": (
+        lambda: of_tar({"dev/x": LONG[: 2**17]}, kind=tarfile.GNUTYPE_LONGNAME),
+        "is too large",
+    ),
     "deep": (lambda: of_document("/dev" + "/a" * 40), "is too large"),
     "long document": (lambda: of_document(text="x" * 2**22), "is too large"),
     "nested": (lambda: b'{"files":' * 100_000, "none of what is expected"),
@@ -182,13 +138,13 @@ STRANGE = {
         lambda: of_document(python="3 ; rm"),
         "is damaged: its python is '3 ; rm', expected one word",
     ),
-    "encrypted zip": (lambda: of_zip(method=0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
-    "broken zip": (lambda: exchanged(of_zip(method=0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
-    "cut zip": (lambda: of_zip()[:-30], "is damaged: File is not a zip file"),
-    "cut tar": (lambda: of_tar()[:1700], "is damaged"),
-    "tar cut between two": (lambda: of_tar()[:1024], "is damaged or cut: empty header"),
-    "tar damaged": (lambda: exchanged(of_tar(), 1024, b"XXXX"), "is damaged or cut: bad checksum"),
-    "damaged checksum": (lambda: exchanged(gzip.compress(of_tar()), -8, b"XXXX"), "CRC check failed"),
+    "encrypted zip": (lambda: of_zip(TREE, 0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
+    "broken zip": (lambda: exchanged(of_zip(TREE, 0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
+    "cut zip": (lambda: of_zip(TREE)[:-30], "is damaged: File is not a zip file"),
+    "cut tar": (lambda: of_tar(TREE)[:1700], "is damaged"),
+    "tar cut between two": (lambda: of_tar(TREE)[:1024], "is damaged or cut: empty header"),
+    "tar damaged": (lambda: exchanged(of_tar(TREE), 1024, b"XXXX"), "is damaged or cut: bad checksum"),
+    "damaged checksum": (lambda: exchanged(gzip.compress(of_tar(TREE)), -8, b"XXXX"), "CRC check failed"),
 }
 
 
@@ -217,8 +173,14 @@ def test_what_is_no_file_in_a_folder_counts_by_its_name(computer, tmp_path):
     with bounded(), machines.saved(str(computer.root)) as machine:
         assert [present.label for present in seen(machine).present] == ["NVIDIA GPU"]
         assert seen(machine).nvidia == ""
-    with bounded(), pytest.raises(ValueError, match="is neither a file nor a folder"):
-        machines.saved(str(version)).__enter__()
+    for path, why in {
+        version: "is neither a file nor a folder",
+        tmp_path / "gone": "cannot be read: No such",
+    }.items():
+        with bounded(), pytest.raises(ValueError, match=f"{path} {why}"):
+            machines.saved(str(path)).__enter__()
+    with pytest.raises(machines.MachineFileError), machines.saved(str(computer.root / "dev")):
+        pass
 
 
 def test_an_unpacked_bundle_is_its_document(tmp_path):
