@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 
-__all__ = ["of_tar", "of_zip"]
+__all__ = ["of_tar", "of_wheel", "of_zip"]
 
 
 def of_zip(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -30,3 +30,14 @@ def of_tar(
             info.size, info.type = len(data), kind
             archive.addfile(info, io.BytesIO(data))
     return target.getvalue()
+
+
+def of_wheel(name: str, version: str) -> bytes:
+    """Return a wheel for any Python, with nothing in it."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    return of_zip({f"{info}/{file}": text.encode() for file, text in files.items()})

@@ -87,15 +87,10 @@ def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
     document = machines.recorded(machines.here("3.12", computer.path), known_files())
     assert document["files"][machines.MACOS] == "<key>ProductVersion</key>\n<string>15.3"
     assert sorted(document["files"]) == [
-        machines.MACOS,
-        "/dev/nvidia0",
-        machines.ALPINE,
-        "/proc/driver/nvidia/version",
-        "/proc/version",
-        "/sys/bus/pci/devices/0000:17:00.0/modalias",
-        "/sys/bus/pci/devices/0000:19:00.0/modalias",
+        machines.MACOS, "/dev/nvidia0", machines.ALPINE, "/proc/driver/nvidia/version", "/proc/version",
+        "/sys/bus/pci/devices/0000:17:00.0/modalias", "/sys/bus/pci/devices/0000:19:00.0/modalias",
         "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
-    ]
+    ]  # fmt: skip
     assert "somebody" not in json.dumps(document)
 
 
@@ -284,13 +279,10 @@ def test_a_saved_windows_keeps_its_gpu_and_its_driver(tmp_path):
     "script",
     [
         "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
-        "echo 560.94; exit 1",
-        "echo '[N/A], 0x1B8010DE'",
-        "printf '\\377\\376'",
-        "sleep 60",
+        "echo 560.94; exit 1", "echo '[N/A], 0x1B8010DE'", "printf '\\377\\376'", "sleep 60",
         "exec sleep 60",
     ],
-)
+)  # fmt: skip
 def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(wsl, nvidia_smi, monkeypatch, script):
     monkeypatch.setattr(machines, "_PATIENCE", 0.3)
     asked = nvidia_smi(script)
