@@ -4,8 +4,6 @@ Values are stripped and case is forgiven; an empty variable counts as unset. Wha
 an integration read is a `Variable` there.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -212,7 +210,7 @@ OURS = frozenset(
 )
 
 
-def entry_points(group: str) -> list[EntryPoint]:
+def entry_points(group: str) -> "list[EntryPoint]":
     """The entry points of `group` whose code the policy lets run, those of our own distributions first.
 
     `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not

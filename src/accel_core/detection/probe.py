@@ -5,13 +5,12 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from accel_core import machine
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
@@ -30,12 +29,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Way(enum.Enum):
-    """How a plugin and its device are asked."""
-
-    HERE = "in this process"
-    CHILD_FIRST = "in a child process, then in this one if the child lives to see a device"
-    CHILD = "in a child process only"
+#: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
+#: lives to see a device; in a child process only.
+Way: TypeAlias = Literal["here", "child first", "child"]
 
 
 class Prober:
@@ -109,13 +105,13 @@ class Prober:
         # What is built in answers without importing anything, and needs no child for that.
         if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
-        way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
-        if way is not Way.HERE:
+        way = "child" if isolated else self._way(case, group.beside(candidate), doubt)
+        if way != "here":
             from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
             outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
-            if way is Way.CHILD or not lives:
+            if way == "child" or not lives:
                 return outcome
             counted = outcome if case.backend.in_torch.in_child == "count" else None
         return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
@@ -125,7 +121,7 @@ class Prober:
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
         child_first = in_child or doubtful or autoload.loads_unclaimed(case.backend, others)
-        return Way.CHILD_FIRST if child_first else Way.HERE
+        return "child first" if child_first else "here"
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
