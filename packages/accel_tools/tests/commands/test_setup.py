@@ -110,8 +110,8 @@ def test_bad_input(words, status, why):
     assert isinstance(done.exception, SystemExit)
 
 
-#: What is named, what is shown of it, and its command for pip; none of it is on the machine. The rows for each
-#: backend are in test_plan.py.
+#: What is named, what is shown of it, and its command for pip; none of it is on the machine. The rows for
+#: each backend are in test_plan.py.
 INDEX = "--index-url https://download.pytorch.org/whl"
 GIVEN = [
     (
