@@ -96,10 +96,15 @@ class _Bounded(io.BufferedIOBase):
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._left = stream, _UNPACKED
-        self.seek, self.tell = stream.seek, stream.tell
 
     def seekable(self) -> bool:
         return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _AT_ONCE:
@@ -121,12 +126,12 @@ class _Header(tarfile.TarInfo):
     """A member of a tar; a damaged one, after which `tarfile` would stop in silence, is an error."""
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> _Header:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
         try:
             header = super().frombuf(buf, encoding, errors)
-        except tarfile.EOFHeaderError:
-            raise
         except tarfile.HeaderError as error:
+            if buf and not any(buf):  # zeros end a tar
+                raise
             raise MachineFileError(f"is damaged or cut: {error}") from None
         # The names of a long name and the fields of an extended header are read at once.
         if not header.isreg() and header.size > _MOST:
