@@ -47,12 +47,9 @@ def damaged(**changes):
     [
         ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
         ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
-        ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
         ({"measurements": [{}]}, "it is damaged: no 'name'"),
         ({"seconds": True}, "it is damaged: 'True' where int or float must be"),
         (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
-        (damaged(value=10**400), "it is damaged: int too large"),
-        (damaged(value="fast"), "it is damaged: 'fast' where int or float must be"),
         (damaged(value=None), "copy.on_device is measured, but its value is None"),
         (damaged(outcome="guessed"), "'guessed' is not a valid Outcome"),
         (b"", "it is not the output of `accel bench --json`: Expecting value"),

@@ -12,6 +12,8 @@ import venv
 import pytest
 from click.testing import CliRunner
 
+from accel_core import Backend
+from accel_testing import installed
 from accel_tools.commands.setup import command
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
@@ -233,23 +235,11 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (0, True), allowed.stderr
 
 
-QUOTED = """
-import sys
-from accel_core import Backend
-from accel_core.cli import main
-from accel_testing import installed
-sys.argv = ["accel", "setup", "acme"]
-acme = Backend(
-    name="acme", priority=300, device_type="acme", vendor_import="acme_torch", install_hint="pip install acme"
-)
-with installed(acme):
-    main()
-"""
-
-
 def test_a_plugin_without_a_table_is_quoted():
-    """One of somebody else's, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", QUOTED], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    named = {"name": "acme", "device_type": "acme", "vendor_import": "acme_torch"}
+    acme = Backend(**named, priority=300, install_hint="pip install acme")
+    with installed(acme):
+        done = CliRunner().invoke(command, ["acme"], env={"COLUMNS": "300"})
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "Unknown: the plugin of acme has no table" in done.stderr
     assert "Note: Its plugin says: pip install acme" in done.stderr

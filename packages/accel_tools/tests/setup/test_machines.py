@@ -109,7 +109,6 @@ LONG = bytes(2**23)
 #: What a stranger may send, and what the refusal says.
 STRANGE = {
     "no document": (lambda: b"[1]", "is none of what is expected: a folder or an archive"),
-    "no text at all": (lambda: b"\xff\xfe\0", "is none of what is expected"),
     "zip bomb": (lambda: of_zip({"machine.json": LONG}), "is too large"),
     "zip of many": (lambda: of_zip({f"dev/{n}": b"" for n in range(1001)}), "is too large"),
     "tar bomb": (lambda: gzip.compress(of_tar({"dev/x": LONG}), 1), "is too large"),
@@ -120,14 +119,10 @@ STRANGE = {
     "deep": (lambda: of_document("/dev" + "/a" * 40), "is too large"),
     "long document": (lambda: of_document(text="x" * 2**22), "is too large"),
     "nested": (lambda: b'{"files":' * 100_000, "none of what is expected"),
-    "huge integer": (lambda: b'{"files": {}, "schema": ' + b"1" * 5000 + b"}", "none of what is expected"),
-    "nul": (
         lambda: of_document("/dev/a\0b"),
         "is refused: it names a file outside the machine, '/dev/a.x00b'",
     ),
     "outside": (lambda: of_zip({**TREE, "../../escaped": b"x"}), "is refused: .* '../../escaped'"),
-    "surrogate": (lambda: of_document("/dev/\ud800"), "is damaged"),
-    "surrogate in a text": (lambda: of_document(text="\ud800"), "is damaged"),
     "no text": (lambda: of_document(text=[1]), "is damaged: '/dev/nvidia0' has .1., expected a text"),
     "no word": (
         lambda: of_document(python="3 ; rm"),

@@ -93,35 +93,27 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
         uv(), "pip", "install", "--no-cache", "--python", sys.executable, "--target",
         str(tmp_path / "home"),
     ]  # fmt: skip
+    assert torch_build.options(source, with_uv=False) == ["--index-url", source.index]  # pip's
     command += [*torch_build.options(source, with_uv=True), f"torch=={TORCH}"]
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "home" / f"torch-{TORCH}+{build}.dist-info").is_dir()
     assert {path.split("/")[1] for path in index.asked} == {build}
 
 
-def test_pip_takes_the_same_index():
-    source = torch_build.Source("https://mirror/cpu", "")
-    assert torch_build.options(source, with_uv=False) == ["--index-url", "https://mirror/cpu"]
-
-
 @pytest.mark.parametrize(
     ("machine", "on_disk", "where"),
     [
+        (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
         ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
         ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
         ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
     ],
 )
-def test_no_index_is_asked_where_another_place_has_the_build(index, saved_machine, machine, on_disk, where):
+def test_an_index_is_asked_where_no_other_place_has_the_build(index, saved_machine, machine, on_disk, where):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, on_disk, saved)
-    assert (source.index, source.is_second_best, index.asked) == ("", False, [])
+    assert (source.is_second_best, bool(source.index), bool(index.asked)) == (False, *[machine is H100] * 2)
     assert where in source.why
-
-
-def test_a_wheel_on_disk_is_left_where_the_machine_needs_another_build(index, saved_machine):
-    with saved_machine(H100) as saved:
-        assert torch_build.source(TORCH, f"{TORCH}+cpu", saved).index.endswith("/cu129")
 
 
 def test_an_index_that_is_named_is_not_asked(monkeypatch):
