@@ -96,32 +96,11 @@ def test_what_comes_over_a_line_is_messages_or_its_end(data):
     line.close()
 
 
-ENTRY = {
-    "name": "copy",
-    "title": "Copy",
-    "outcome": "measured",
-    "unit": "B/s",
-    "repeats": 1,
-    "calls": 1,
-    "value": 1,
-    "best": 1,
-    "seconds": 1.0,
-    "spread": 0.1,
-    "work": 1,
-    "size": "1",
-    "note": "",
-    "reason": "",
-}
-DOCUMENT = {
-    "document": "accel bench",
-    "schema": 1,
-    "time": "t",
-    "seconds": 1.0,
-    "quick": False,
-    "machine": {},
-    "accelerator": {},
-    "measurements": [ENTRY],
-}
+ENTRY = dict.fromkeys(("value", "best", "seconds", "spread", "repeats", "calls", "work"), 1)
+ENTRY |= {"name": "copy", "title": "Copy", "outcome": "measured", "unit": "B/s"}
+ENTRY |= {"size": "1", "note": "", "reason": ""}
+DOCUMENT = {"document": "accel bench", "schema": 1, "time": "t", "seconds": 1.0, "quick": False}
+DOCUMENT |= {"machine": {}, "accelerator": {}, "measurements": [ENTRY]}
 
 
 def like(one, **forms):

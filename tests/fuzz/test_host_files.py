@@ -30,16 +30,7 @@ def lines(*known, other=20):
 
 RANGES = st.lists(st.sampled_from(words("0-3 8 3-0 0-65535 0-99999999999 - x")), max_size=4).map(",".join)
 GROUP = lines(
-    *[
-        "0::/",
-        "0::/a/b",
-        "0::/../..",
-        "4:memory:/docker/x",
-        "2:cpu,cpuacct:/",
-        "::",
-        "x",
-        "0::/kubepods/pod1",
-    ],
+    *words("0::/ 0::/a/b 0::/../.. 4:memory:/docker/x 2:cpu,cpuacct:/ :: x 0::/kubepods/pod1"),
     "1:name=systemd:/a\\040b",
     "0::" + "/a" * 200,
 )
