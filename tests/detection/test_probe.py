@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from accel_tests.asking import counting, judge, vendor
-from accel_tests.plugins import arguments, declaring
 
 from accel_core import machine
 from accel_core.backend import Hardware, InTorch
@@ -40,23 +39,6 @@ def test_looking_for_a_package_imports_nothing_of_it(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu.deep.module", requires=("absent",))
     assert judge().reason == "absent is not installed"
     assert "torch_npu" not in sys.modules
-
-
-def test_an_import_that_is_forbidden_counts_as_not_installed(torch_world, monkeypatch):
-    vendor(torch_world, "")
-    monkeypatch.setitem(sys.modules, "torch_npu", None)
-    assert judge().status is Status.NOT_INSTALLED
-
-
-def test_a_package_without_a_spec_is_not_installed_when_not_imported(torch_world, monkeypatch):
-    class Failing:
-        def find_spec(self, name, path=None, target=None):
-            if name == "torch_npu":
-                raise ValueError("a finder that fails")
-
-    torch_world.backend("npu", vendor_import="torch_npu")
-    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
-    assert judge().status is Status.NOT_INSTALLED
 
 
 def needs(*requires, **fields):
@@ -221,17 +203,6 @@ def test_torch_missing_is_told_by_name(world):
     )
 
 
-def test_a_plugin_with_a_fault_carries_it_into_the_verdict(torch_world):
-    torch_world.plugin("npu", "raise ImportError('libfoo')")
-    found = judge()
-    assert (found.status, found.cause) == (Status.BROKEN, "ImportError: libfoo")
-    assert (found.priority, found.device_type, found.vendor_import) == (0, "", ())
-    torch_world.plugin("mlu", "int('x')")
-    assert judge("mlu").status is Status.BROKEN  # a ValueError is no declaration
-    torch_world.plugin("bad", declaring(arguments("bad", "high")))
-    assert judge("bad").status is Status.INVALID
-
-
 def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     torch_world.backend("npu")
     loaded = next(c for c in discover() if c.name == "npu")
@@ -262,17 +233,6 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
 
 
 # ---------------------------------------------------------------------------- the verdict as a record
-
-
-def test_every_status_has_its_words():
-    assert [str(s) for s in Status] == [s.value for s in Status]
-    assert {s for s in Status if s.is_failure} == {
-        Status.BROKEN,
-        Status.INVALID,
-        Status.TIMED_OUT,
-        Status.CRASHED,
-        Status.INCOMPATIBLE,
-    }
 
 
 def test_a_verdict_is_printable_and_json(torch_world):
