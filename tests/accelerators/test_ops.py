@@ -9,7 +9,6 @@ import pytest
 
 from accel_core import Accelerator, OpProvider, UnsupportedError
 from accel_core.accelerators.operators import NotImplementedBuilder
-from accel_train.deepspeed import op_builders as deepspeed
 from accel_train.ops.provided import accel_op_builders as ours
 
 
@@ -77,16 +76,12 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare):
         bare.op_builders()["More"] = "x:Y"
 
 
-
-
 def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
     bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="http.client:HTTPResponse")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
     with pytest.raises(UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"):
         builder.load()
-
-
 
 
 def test_everybody_is_asked_once_however_many_names_are_looked_up(bare):

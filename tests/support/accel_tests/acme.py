@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility
 
@@ -29,7 +28,7 @@ ACME = Backend(
 )
 
 
-def acme(**changes: Any) -> Backend:
+def acme(**changes):
     """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
     return replace(
         ACME, **{k: getattr(ACME, k)._replace(**v) if isinstance(v, dict) else v for k, v in changes.items()}
