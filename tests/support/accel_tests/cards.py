@@ -53,7 +53,7 @@ def recorded(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_simulated(device: str) -> dict[str, Any]:
-    """The card of a simulated device by its name, with what is expected to fail there. A pin changes nothing."""
+    """The card of a simulated device, with what is expected to fail there, although another one is pinned."""
     file = EXPECTED / f"{device}.toml"
     pinned = {**environment(device), "DS_ACCELERATOR": "cpu"}
     return run_card(device, pinned, file if file.exists() else None)
