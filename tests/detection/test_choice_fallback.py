@@ -110,7 +110,7 @@ def two_ways(world, first, second, **fields):
     [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
 )
 def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
-    caplog.set_level("INFO", "accel_core")  # in full
+    caplog.set_level("DEBUG", "accel_core")  # in full
     two_ways(torch_world, first, second)
     (caught,) = warned()
     assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught.message)
@@ -162,7 +162,7 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
         "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
         "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
-    caplog.set_level("INFO", "accel_core")
+    caplog.set_level("DEBUG", "accel_core")
     (caught,) = warned()
     for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
         assert words in str(caught.message)
