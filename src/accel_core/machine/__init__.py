@@ -16,25 +16,25 @@ from pathlib import PurePosixPath
 # --- Files and platform --------------------------------------------------------------------------------
 
 
-_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-_PART = 1 << 14
+# A tree from elsewhere may hold a FIFO without a writer, or a link to `/dev/zero`.
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_PART, _MOST = 1 << 14, 1 << 22
 
 
 def read_text(path: str, root: str = "/") -> str:
-    """The stripped text of a small file (`"/proc/self/cgroup"`); empty where it cannot be read."""
+    """The stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read or is large."""
     try:
         # Not `open`, which takes twice as long: the bus has a file for each of hundreds of functions.
         file = os.open(below(root, path), _READING)
         try:
-            data = part = os.read(file, _PART)
-            while part:  # the kernel may give less than it has
-                part = os.read(file, _PART)
+            data = b""  # the kernel may give less than it has
+            while len(data) <= _MOST and (part := os.read(file, _PART + len(data))):
                 data += part
         finally:
             os.close(file)
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return ""
-    return data.decode("utf-8", "replace").strip()
+    return data.decode("utf-8", "replace").strip() if len(data) <= _MOST else ""
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
