@@ -122,7 +122,7 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
 
 
 def _torchs_device() -> Any:
-    """What `torch.accelerator` names, where it is here."""
+    """The device of `torch.accelerator`, if it is here."""
     from accel_core.accelerators.devices import torchs_device  # here, as most children need no accelerator
 
     return torchs_device(torch_import.import_torch())
