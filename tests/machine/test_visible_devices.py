@@ -11,7 +11,6 @@ from accel_core.errors import AccelError, SettingError
 from accel_core.machine.visible_devices import (
     format_visible_devices,
     hidden_by,
-    masks,
     parse_visible_devices,
 )
 
@@ -184,8 +183,3 @@ def test_what_hides_every_device(backend, environ, said):
     assert found == said or (
         said and backend is GAUDI and set(said.split()) <= set(found.replace(",", "").split())
     )
-
-
-def test_what_is_set_and_leaves_devices_has_no_complaint():
-    mask = masks(CARD, {"MLU_VISIBLE_DEVICES": "1"}, ("/dev/mlu0", "/dev/mlu1"))
-    assert (str(mask), mask.variable, mask.ids) == ("", "MLU_VISIBLE_DEVICES", (1,))
