@@ -34,19 +34,8 @@ _HOMES = {
     "machine.placement": ("placement",),
     # Settings and declarations.
     "settings": (
-        "ACCEL_ALLOW",
-        "ACCEL_PROBE",
-        "DS_ACCELERATOR",
-        "OURS",
-        "Pin",
-        "Settings",
-        "Variable",
-        "entry_points",
-        "flag",
-        "normalize_distribution",
-        "parse_pin",
-        "read as read_settings",
-        "whole_number",
+        "ACCEL_ALLOW", "ACCEL_PROBE", "DS_ACCELERATOR", "OURS", "Pin", "Settings", "Variable", "entry_points",
+        "flag", "normalize_distribution", "parse_pin", "read as read_settings", "whole_number",
     ),
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
@@ -55,7 +44,7 @@ _HOMES = {
     "cli": ("options", "page", "text"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),
-}
+}  # fmt: skip
 _HOME = {
     shown: (module, name)
     for module, names in _HOMES.items()
