@@ -16,12 +16,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
-from accel_core._support import fork_safe_lock
-from accel_core._support.torch_import import failed_before, import_torch
+from accel_core._support import LOGGER, fork_safe_lock, torch_import
 from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, autoload
-from accel_core.detection.device import Group, create
+from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
 from accel_core.detection.guard import restoring
 from accel_core.detection.select import discover, select
 from accel_core.settings import Pin, Settings, parse_pin, read
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     import torch
 
     from accel_core.ops import OpProvider
-
-_log = logging.getLogger(__name__)
 
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
 _fast: Accelerator | None = None
@@ -136,10 +132,10 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
     `InvalidAcceleratorError`, a `TypeError`, for anything else.
     """
-    device = what if isinstance(what, str) else getattr(what, "device", what)
-    kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
-    if isinstance(kind, str) and kind != device:
-        return _of_type(kind.strip().lower(), f"accelerator({str(device)!r})")
+    place = what if isinstance(what, str) else getattr(what, "device", what)
+    kind = place.partition(":")[0] if isinstance(place, str) else getattr(place, "type", None)
+    if isinstance(kind, str) and kind != place:
+        return _of_type(kind.strip().lower(), f"accelerator({str(place)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
@@ -169,11 +165,11 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            device = import_torch().accelerator.current_accelerator()
-            if device is None or device.type != kind:
+            of_torch = torch_import.import_torch().accelerator.current_accelerator()
+            if of_torch is None or of_torch.type != kind:
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
-                    f"accelerator is {device and device.type}. `accel list` shows the installed plugins."
+                    f"accelerator is {of_torch and of_torch.type}. `accel list` shows the installed plugins."
                 )
             names = ["generic"]
         wanted = [p.name for p in settings.pins]  # DS_ACCELERATOR decides among them, as it does for a choice
@@ -238,10 +234,10 @@ def _object_of(choice: Choice) -> Accelerator:
         return _built[candidate.backend]
     try:
         with restoring(candidate.provenance) as kept:
-            built = create(candidate, Group(choice.considered).beside(candidate))
+            built = device.create(candidate, device.Group(choice.considered).beside(candidate))
             kept.stays = True
     except errors.AccelError as error:
-        if not failed_before():
+        if not torch_import.failed_before():
             raise
         why = "".join(f". {spoiler}" for spoiler in autoload.spoilers(None, read().probe_timeout))
         raise errors.BackendUnavailableError(f"{error}{why}") from error
@@ -324,7 +320,7 @@ def _warn_of_fallback(record: Selection) -> None:
     given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
     if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
         return
-    text = messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
+    text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.INFO))
     warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
     warnings.warn(warning, stacklevel=errors.levels_to_caller())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
@@ -264,26 +263,17 @@ def raise_if_users(error: BaseException) -> None:
 
 
 def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException | None:
-    """The exception in the chain of `error` that one of these signal handlers raised; `None` for none."""
+    """The exception in the chain of `error` that one of these signal handlers raised; `None` for none.
+
+    A handler that is neither a function nor a method is not looked into.
+    """
     from traceback import walk_tb
 
-    codes = {_code(handler) for handler in handlers} - {None}
+    codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
     for each in _chain(error):
         if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
             return each
     return None
-
-
-def _code(handler: Any) -> object:
-    """The code of a function, a method, a `functools.partial` or an object that is called; else `None`."""
-    from functools import partial  # as in `raise_if_users`
-
-    while isinstance(handler, partial):
-        handler = handler.func
-    if not callable(handler):  # `SIG_DFL`: the type of an enum has a `__call__` too, which is no handler's
-        return None
-    found = getattr(handler, "__code__", None)
-    return found or getattr(type(handler).__call__, "__code__", None)
 
 
 def message(error: BaseException) -> str:

@@ -223,25 +223,6 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name,
     assert judge("mlu").usable
 
 
-def test_a_plugin_of_an_accel_core_that_was_imported_anew_is_not_at_fault(world):
-    world.backend("npu")
-    code = """
-import sys
-from accel_core.detection.select import discover
-discover()
-for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
-    del sys.modules[name]
-from accel_core.detection.select import discover
-[outcome] = [c.outcome for c in discover() if c.name == "npu"]
-print(outcome.reason, outcome.hint, sep="\\n")
-"""
-    reason, hint = world.child(code, torch="none").stdout.splitlines()
-    assert reason.startswith(
-        "the plugin holds on to an accel_core that was reloaded, or imported anew, since ("
-    )
-    assert hint == "start Python again, or import the plugin's modules anew as well"
-
-
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
     def chain(suppress: bool) -> BaseException:
         try:

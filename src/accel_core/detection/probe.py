@@ -5,7 +5,6 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
@@ -22,11 +22,7 @@ from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
     from accel_core.machine.placement import Placement
-
-_log = logging.getLogger(__name__)
 
 
 #: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
@@ -83,7 +79,7 @@ class Prober:
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
                 found = found.besides(beyond)
-        _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
+        LOGGER.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 
@@ -376,10 +372,10 @@ def _requirements(case: Case) -> Outcome | None:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
             name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and _lies_in(requirement.specifier, installed)
+            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
-            reason = f"its requirement {shown(text)} is malformed: {error}"
+            reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
@@ -388,15 +384,6 @@ def _requirements(case: Case) -> Outcome | None:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
-
-
-def _lies_in(versions: SpecifierSet, installed: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return versions.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not versions
 
 
 def _setup(backend: Backend) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from accel_core.detection import Candidate, Choice, Selection, Unloaded, Verdict
-from accel_core.detection.discovery import Load, find
+from accel_core.detection.discovery import Load, find_candidates
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover, loader, select
 from accel_core.errors import AccelError
@@ -57,7 +57,7 @@ def look(
 ) -> tuple[Candidate | Unloaded, ...]:
     """What `find` gives under these settings."""
     settings = settings or read()
-    return find(pin, settings, load or loader(settings))
+    return find_candidates(pin, settings, load or loader(settings))
 
 
 def vendor(world: Any, source: str, **fields: object) -> None:
