@@ -20,7 +20,7 @@ from accel_core._support import LOGGER, fork_safe_lock, torch_import
 from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
-from accel_core.detection.guard import restoring
+from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
 from accel_core.settings import Pin, Settings, parse_pin, read
 
@@ -36,11 +36,10 @@ _selection: Selection | None = None
 #: The one object of each backend, and of each name that was asked for.
 _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
-_overrides = 0
+#: The blocks of `use_accelerator` that have not ended, in any thread or task.
+_overrides: set[_Override] = set()
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = fork_safe_lock()
-#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
-_choosing = 0
 _warned = False
 
 
@@ -108,12 +107,12 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        _count_override(+1)
+        _count_override(_overrides.add, override)
         _override.set(override)
         yield override.accelerator
     finally:
         override.ended = True
-        _count_override(-1)
+        _count_override(_overrides.discard, override)
         if _override.get() is override:
             _override.set(override.around)
 
@@ -183,7 +182,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
 def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
-    with _alone():
+    with choosing():
         choice = select(settings._replace(pins=pins(settings), asked=asked))
         return _by_pin.setdefault(pin, _object_of(choice))
 
@@ -198,7 +197,7 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        with _alone():
+        with choosing():
             choice = select(read())
             built, record = _object_of(choice), choice.selection
         _settle(built, record)
@@ -206,22 +205,6 @@ def _choose() -> Accelerator:
             warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
         _warn_of_fallback(record)
         return built
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
-    global _choosing
-    if _choosing == os.getpid():
-        raise errors.RecursiveChoiceError(
-            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
-            "vendor package it imports. A plugin must not call it at import or in a hook."
-        )
-    _choosing = os.getpid()
-    try:
-        yield
-    finally:
-        _choosing = 0
 
 
 def _object_of(choice: Choice) -> Accelerator:
@@ -277,10 +260,10 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         return before
 
 
-def _count_override(step: int) -> None:
-    global _fast, _overrides
+def _count_override(step: Callable[[_Override], None], override: _Override) -> None:
+    global _fast
     with _lock:
-        _overrides += step
+        step(override)
         _fast = None if _overrides else _chosen
 
 

@@ -6,8 +6,10 @@ import pytest
 from accel_tests.plugins import hook
 
 import accel_core
-from accel_core import current
+from accel_core.detection import guard
+from accel_core.detection.select import select
 from accel_core.errors import BackendUnavailableError, RecursiveChoiceError
+from accel_core.settings import read
 
 ASKS = "import accel_core; accel_core.get_accelerator()"
 
@@ -19,6 +21,18 @@ def test_a_plugin_that_asks_while_it_is_loaded_is_broken(mlu):
     assert bad.cause.startswith(
         "RecursiveChoiceError: get_accelerator() was called while the accelerator was being chosen"
     )
+
+
+@pytest.mark.parametrize("asks", ["get_accelerator()", "accelerator('mlu')"])
+@pytest.mark.parametrize("where", ["import", "accel_probe", "accel_create"])
+def test_a_command_says_what_the_program_gets(mlu, where, asks):
+    extra = f"import accel_core\n{hook(where, 'backend, others', f'accel_core.{asks}')}"
+    mlu.backend("bad", 900, extra=f"import accel_core; accel_core.{asks}" if where == "import" else extra)
+    assert accel_core.get_accelerator().name == "mlu"
+    told = select(read(), isolated=True).selection
+    assert told.chosen == "mlu"
+    (bad,) = [v for v in told.verdicts if v.name == "bad"]
+    assert bad.cause.startswith("RecursiveChoiceError")
 
 
 def test_a_vendor_that_asks_while_it_is_imported_is_broken(mlu):
@@ -44,7 +58,7 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     with pytest.raises(BackendUnavailableError, match="RecursiveChoiceError") as caught:
         accel_core.get_accelerator()
     assert isinstance(caught.value.__cause__, RecursiveChoiceError)
-    assert not current._choosing
+    assert not guard._choosing
 
 
 def _flaky(world, second: str) -> None:
@@ -71,4 +85,4 @@ def test_a_build_that_asks_after_its_probe_is_told_so(mlu):
     _flaky(mlu, "accel_core.get_accelerator()")
     with pytest.raises(RecursiveChoiceError):
         accel_core.get_accelerator()
-    assert not current._choosing
+    assert not guard._choosing

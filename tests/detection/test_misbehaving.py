@@ -133,6 +133,7 @@ ANSWERS = {
         "return ProbeResult('yes')": "ProbeResult(usable='yes'",
         "return ProbeResult(True, devices='2')": "devices='2'",
         "return ProbeResult(True, devices=-1)": "devices=-1",
+        "return ProbeResult(True, devices=10**30)": "devices=1000000000000000000000000000000",
         "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x')",
     },
     "accel_create": {  # what a plugin says in our words is its answer
@@ -142,7 +143,8 @@ ANSWERS = {
         "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
     },
     "device_count": {  # USERS 34: types are exact
-        "return -1": "device_count() gave -1 (int), expected an int of 0 or more",
+        "return -1": "device_count() gave -1 (int), expected a number of devices",
+        "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",
         "return None": "device_count() gave None (NoneType)",

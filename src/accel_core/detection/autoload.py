@@ -29,7 +29,8 @@ def announced() -> list[EntryPoint]:
     But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
     all the same, and we do not.
     """
-    return [e for e in entry_points(torch_import.TORCH_GROUP) if e.name != torch_import.OWN_ENTRY_POINT]
+    every = entry_points(torch_import.TORCH_GROUP)
+    return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
