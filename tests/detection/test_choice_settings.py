@@ -370,3 +370,11 @@ def test_without_torch_there_is_an_error_that_says_so(world):
     assert isinstance(found.error, UNAVAILABLE)
     assert "cpu (accel-core" in str(found.error)
     assert "accel setup cpu" in str(found.error)
+
+
+def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_world):
+    declares = "Backend(name='other', priority=1, device_type='cpu')"
+    torch_world.plugin("bad", f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}")
+    assert str(error(DS_ACCELERATOR="bad")) == (
+        "DS_ACCELERATOR='bad': the plugin of entry point bad declares another name: `accel list` shows it."
+    )
