@@ -25,7 +25,7 @@ HEAVY = [
 ]  # fmt: skip
 
 
-def bare(code: str) -> set[str]:
+def bare(code):
     """What `code` prints in an interpreter without site packages, so that nobody else's imports are seen."""
     code = f"import sys; before = set(sys.modules); sys.path.insert(0, {str(SOURCE.parents[1])!r}); {code}"
     command = [sys.executable, "-I", "-S", "-c", code]
@@ -204,7 +204,7 @@ def test_every_error_is_ours_and_what_a_caller_expects():
             assert issubclass(getattr(errors, name), base)
 
 
-def layers() -> list[set[str]]:
+def layers():
     """The layers of accel_core from the top down, as import-linter has them."""
     text = (TREE / "pyproject.toml").read_text(encoding="utf-8")
     block = text[text.index('id = "layers"') :]
@@ -265,7 +265,7 @@ def test_every_package_that_is_imported_is_declared(project):
     assert strange == {}
 
 
-def naming(pattern: str, folders: list[str]) -> list[str]:
+def naming(pattern, folders):
     """Give the modules under `folders` in which a line matches, once for each such line."""
     paths = [path for folder in folders for path in sorted((SOURCE.parent / folder).rglob("*.py"))]
     lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]

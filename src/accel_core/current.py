@@ -16,13 +16,13 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
-from accel_core._support import LOGGER, fork_safe_lock, torch_import
+from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
 from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
-from accel_core.settings import Pin, Settings, parse_pin, read
+from accel_core.settings import ACCEL_LOG, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +197,8 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        with choosing():
+        shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
+        with choosing(), shown:
             choice = select(read())
             built, record = _object_of(choice), choice.selection
         _settle(built, record)
@@ -303,7 +304,7 @@ def _warn_of_fallback(record: Selection) -> None:
     given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
     if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
         return
-    text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.INFO))
+    text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.DEBUG))
     warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
     warnings.warn(warning, stacklevel=errors.levels_to_caller())

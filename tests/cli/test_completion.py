@@ -60,7 +60,7 @@ def shell_home(accel, tmp_path):
 class Shell:
     """A shell at a pseudo-terminal."""
 
-    def __init__(self, name: str, home: Path) -> None:
+    def __init__(self, name, home):
         import fcntl
         import pty
         import struct
@@ -82,7 +82,7 @@ class Shell:
             )
         )
 
-    def completed(self, words: str, wanted: str) -> str:
+    def completed(self, words, wanted):
         """What the line reads once it holds `wanted`, or after some seconds."""
         self._type(f"{words}\t")
         said = self._until(lambda said: wanted in said)
@@ -90,15 +90,15 @@ class Shell:
         self._until(lambda said: said.endswith("ready> "))
         return said
 
-    def end(self) -> None:
+    def end(self):
         children.kill(self._process)
         self._process.wait()
         os.close(self._ours)
 
-    def _type(self, text: str) -> None:
+    def _type(self, text):
         os.write(self._ours, text.encode())
 
-    def _until(self, enough) -> str:
+    def _until(self, enough):
         import select
 
         said, end = "", time.monotonic() + 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import importlib
 import runpy
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +36,7 @@ MOST_LINES_OF_A_TABLE = 60
 def test_priorities_are_deepspeeds(plugin):
     for backend in declared(plugin):
         assert backend.priority in PRIORITIES[backend.name], backend.name
+        assert backend.hardware.name, "every device has a name for people"
 
 
 def test_one_takes_anothers_place_before_it():
@@ -73,7 +73,7 @@ SEEN = [
 ]
 
 
-def explained(plugin: Path, message: str, *backends: Backend) -> set[str]:
+def explained(plugin, message, *backends):
     """The next steps that a user gets beside this plugin, for its own backends or for others."""
     error = ImportError("wrapped")
     error.__cause__ = RuntimeError(message)
@@ -169,7 +169,7 @@ def test_triton_where_it_is_installed(name, installed, monkeypatch):
         assert asked is (installed and available)
 
 
-def _lines_of_code(source: str) -> int:
+def _lines_of_code(source):
     """Lines that are neither blank nor of a docstring, a declaration or its table of hints."""
     passed_over: set[int] = set()
     for node in ast.walk(ast.parse(source)):
@@ -186,7 +186,7 @@ def _lines_of_code(source: str) -> int:
     return sum(bool(line.strip()) and number not in passed_over for number, line in lines)
 
 
-def _is_data(node: ast.Assign) -> bool:
+def _is_data(node):
     """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS = (...)`."""
     if isinstance(node.value, ast.Call):
         return ast.unparse(node.value.func) in ("Backend", "replace")

@@ -161,7 +161,7 @@ def test_a_pickle_works_in_another_process(mlu):
 
 
 def test_an_accelerator_that_was_set_survives_its_pickle(mlu):
-    class Mine(type(accel_core.accelerator("cpu"))):  # type: ignore[misc]
+    class Mine(type(accel_core.accelerator("cpu"))):
         pass
 
     mine = Mine(accel_core.accelerator("cpu").backend)

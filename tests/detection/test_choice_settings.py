@@ -19,7 +19,7 @@ from accel_core.settings import read
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 
 
-def pin(text: str, **more: str) -> dict[str, str]:
+def pin(text, **more):
     return {"DS_ACCELERATOR": text, **more}
 
 
@@ -52,10 +52,10 @@ def test_what_settings_choose(several, environ, name, how, all_of):
     assert all_of in (None, statuses(found))
 
 
-def backend(name: str, priority: int = 10, *, source: str = "", **fields: object):
+def backend(name, priority=10, *, source="", **fields):
     """Installs a backend; with a source, also its vendor's package."""
 
-    def install(world) -> None:
+    def install(world):
         if source:
             world.module(f"torch_{name}", source)
             fields["vendor_import"] = f"torch_{name}"
@@ -64,7 +64,7 @@ def backend(name: str, priority: int = 10, *, source: str = "", **fields: object
     return install
 
 
-def broken_plugin(world) -> None:
+def broken_plugin(world):
     world.plugin("bad", "raise OSError('libbad.so')")
 
 

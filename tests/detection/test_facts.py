@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ ACME = Backend(
 )
 
 
-def acme(**changes: Any) -> Backend:
+def acme(**changes):
     """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
     return replace(
         ACME, **{k: getattr(ACME, k)._replace(**v) if isinstance(v, dict) else v for k, v in changes.items()}
@@ -68,10 +67,10 @@ Ruling = tuple[Outcome | None, Outcome | None]
 class Machine:
     """A machine as a tree of files."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root, monkeypatch):
         self.root, self._monkeypatch = root, monkeypatch
 
-    def files(self, *paths: str, text: str = "") -> None:
+    def files(self, *paths, text=""):
         for path in paths:
             file = self.root / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -79,21 +78,21 @@ class Machine:
                 "pci:v0000FADEd00000001sv0000FADEsd00000001bc12sc00i00\n" if path == BUS else text
             )
 
-    def torch(self, version: str, **builds: str) -> None:
+    def torch(self, version, **builds):
         """An installed torch, which must not be imported."""
         kinds = "".join(f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu"))
         self.files("/site/torch/__init__.py", text="raise SystemExit('torch was imported')")
         self.files("/site/torch/version.py", text=f"__version__ = {version!r}\n{kinds}")
         self._monkeypatch.syspath_prepend(str(self.root / "site"))
 
-    def examine(self, backend: Backend = ACME, *, pinned: bool = False) -> Ruling:
+    def examine(self, backend=ACME, *, pinned=False):
         root = str(self.root)
         found = evidence(backend, root)
         return examine(Case(Candidate(backend, ModuleType("p")), Settings(), found, pinned, root))
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
@@ -125,12 +124,12 @@ NOT_GIVEN = "…; Slurm gave the job 4711 none"
 IN_POD = "resources: {limits: {acme.com/card: 1}}"
 
 
-def hidden(name: str) -> tuple[str, str, int]:
+def hidden(name):
     """What is said where this variable, set to nothing, hides all devices."""
     return f"{name}='' hides every device", UNSET.format(name), 0
 
 
-def withheld(place: str, step: str, mark: str = "", variable: str = "") -> Row:
+def withheld(place, step, mark="", variable=""):
     """A container that lacks the devices of its host."""
     lacks = f"{place} has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
     reason = f"the host has an Acme XLA card ({CARD}), but {lacks}"
@@ -139,14 +138,14 @@ def withheld(place: str, step: str, mark: str = "", variable: str = "") -> Row:
     return Row((reason, step, 0), files, {variable: "there"} if variable else {}, backend)
 
 
-def built(version: str, torch: Mapping[str, str], needed: str, device_type: str, reason: str) -> Row:
+def built(version, torch, needed, device_type, reason):
     """A torch of another build. No count: with such a torch a pin cannot be honoured."""
     backend = acme(vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type)
     said = (f"torch {version} is a {reason}", "pip install torch-acme", None)
     return Row(said, (NODE,), backend=backend, torch=(version, torch))
 
 
-def suits(**torch: str) -> Row:
+def suits(**torch):
     """A torch of which one build will do."""
     backend = acme(vendor_import="torch", in_torch={"builds": ("xpu", "hip")})
     return Row(None, (NODE,), backend=backend, torch=("2.13.0", torch))
@@ -310,17 +309,17 @@ class TestNamespace:
         machine.torch("2.13.0", xpu="1")
         machine.files(NODE)
 
-    def taken(self, monkeypatch, module: str, **namespace: object) -> None:
+    def taken(self, monkeypatch, module, **namespace):
         """`torch.acme`, of whose functions `is_available` comes from `module`."""
         own = ModuleType("torch.acme")
         code = "def is_available(): return True"
         exec(code, given := {"__name__": module})
-        own.is_available = given["is_available"]  # type: ignore[attr-defined]
+        own.is_available = given["is_available"]
         vars(own).update(namespace)
         torch = SimpleNamespace(acme=own, version=SimpleNamespace(__version__="2.13.0", xpu="1"))
         monkeypatch.setitem(sys.modules, "torch", torch)
 
-    def aside(self, machine, backend: Backend, by: str) -> None:
+    def aside(self, machine, backend, by):
         outcome, _ = machine.examine(backend)
         assert outcome is not None
         assert (outcome.status, outcome.reason, outcome.hint) == (

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from accel_core.backend import Backend, Environment, InTorch
-from accel_core.detection import Status, Verdict
+from accel_core.detection import Status
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
 from accel_core.errors import InvalidBackendError
@@ -17,7 +17,7 @@ from accel_core.settings import Settings
 DEADLY = "raise KeyboardInterrupt('imported beside another torch')"
 
 
-def judge(**options: bool) -> Verdict:
+def judge(**options):
     (found,) = [c for c in discover() if c.name == "npu"]
     return Prober(Settings()).probe(found, (found,), **options)
 
@@ -26,7 +26,7 @@ def judge(**options: bool) -> Verdict:
 def vendor(torch_world):
     """`vendor(version)`: installs a vendor's package of that version, and a plugin that needs it."""
 
-    def install(version: str, **fields: object) -> None:
+    def install(version, **fields):
         torch_world.distribution("torch-npu", version)
         torch_world.module("torch_npu", DEADLY)
         torch_world.backend(

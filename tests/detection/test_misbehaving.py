@@ -48,7 +48,7 @@ WAYS = {fault.name: (fault.source, fault.said) for fault in FAULTS if fault.kind
 }
 
 
-def plant(world, place: str, source: str) -> None:
+def plant(world, place, source):
     """Install npu, which runs these statements in this place; mlu stands beside it."""
     world.backend("mlu")
     match place:
@@ -226,7 +226,7 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name,
 
 
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
-    def chain(suppress: bool) -> BaseException:
+    def chain(suppress):
         try:
             try:
                 raise OSError("inner")

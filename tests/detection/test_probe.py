@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import pytest
 from accel_tests.asking import counting, judge, vendor
@@ -60,7 +59,7 @@ def test_a_package_without_a_spec_is_not_installed_when_not_imported(torch_world
     assert judge().status is Status.NOT_INSTALLED
 
 
-def needs(*requires: str, **fields: Any) -> dict[str, Any]:
+def needs(*requires, **fields):
     return {"requires": requires, **fields}
 
 

@@ -30,7 +30,7 @@ BEYOND = {"cuda": "7", "ascending": "7", "mlu": "7", "level-zero": "7.0,7", "ind
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nodes(tmp_path, monkeypatch):
     """A machine with two cards, all of which may be opened."""
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
@@ -41,7 +41,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said(root: Path, backend: Backend = ACME) -> tuple[str, str]:
+def said(root, backend=ACME):
     outcome = uncounted(backend, str(root))
     assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
     return outcome.reason, outcome.hint

@@ -238,7 +238,7 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
 def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
     held, done = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with torch_import._lock:
             held.set()
             done.wait(10)

@@ -31,7 +31,7 @@ last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
 
 def announce(step: str) -> None:
     """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
-    LOGGER.info("%s", step)
+    LOGGER.debug("%s", step)
     last_step.set(step)
     listener = _listener.get()
     if listener is not None:
@@ -174,7 +174,7 @@ def restoring(who: object) -> Iterator[Kept]:
             if warnings.filters != filters:
                 changed.append("the filters of warnings")
             if changed:
-                LOGGER.info("%s changed %s: put back", who, ", ".join(changed))
+                LOGGER.debug("%s changed %s: put back", who, ", ".join(changed))
 
 
 def _directory() -> str | None:

@@ -47,7 +47,7 @@ class IsolatedLoader:
         if new:
             from accel_core._support import child  # here, as there may be no plugin
 
-            LOGGER.info("load %s plugins in a child process", len(new))
+            LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
             alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
@@ -107,7 +107,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
         "candidates": list(map(encode_candidate, [candidate, *others])),
         "pinned": pinned,
     }
-    LOGGER.info("try %s in a child process", candidate)
+    LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
     if isinstance(report, Outcome):
         return report

@@ -79,7 +79,7 @@ class Prober:
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
                 found = found.besides(beyond)
-        LOGGER.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
+        LOGGER.debug("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 

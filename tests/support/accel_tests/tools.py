@@ -9,8 +9,10 @@ from types import ModuleType
 
 import pytest
 
-__all__ = ["TREE", "load"]
+__all__ = ["TREE", "load", "words"]
 
+#: The words of a text, for a list of many.
+words = str.split
 TREE = Path(__file__).resolve().parents[3]
 
 
