@@ -75,7 +75,7 @@ def announced() -> dict[str, EntryPoint | None]:
 
 
 def _used(entry_point: EntryPoint | None, use: Callable[[Any], T]) -> T:
-    """What `use` makes of the package of a command; `ClickException` where it cannot be used."""
+    """Call `use` with the package of a command; `ClickException` where the package cannot be used."""
     if entry_point is None:
         return use(sys.modules[__name__])
     who = clean(f"{entry_point.distribution} {entry_point.version}")
