@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import errors
 from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
 from accel_core.detection.guard import choosing, restoring
@@ -164,7 +165,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            of_torch = torch_import.import_torch().accelerator.current_accelerator()
+            of_torch = torchs_device(torch_import.import_torch())
             if of_torch is None or of_torch.type != kind:
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "

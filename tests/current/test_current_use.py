@@ -89,4 +89,3 @@ def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypat
     with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
         pass
     assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())
-    assert current._fast is not None
