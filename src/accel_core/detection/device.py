@@ -124,12 +124,15 @@ def _instance(backend: Backend) -> object:
     from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
     with prepared():
-        kind: Any = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
         raise errors.InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
-    return kind._of(backend) if issubclass(kind, Accelerator) else adapted(kind, backend) or kind(backend)
+    if issubclass(kind, Accelerator):
+        return kind._of(backend)
+    foreign: Any = kind
+    return adapted(foreign, backend) or foreign(backend)
 
 
 def installed_imports(backend: Backend) -> list[str]:
