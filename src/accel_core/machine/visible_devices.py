@@ -50,7 +50,7 @@ class Mask(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one variable does with the devices that those before it leave."""
+    """Effect of one variable on the devices that those before it leave."""
 
     variable: str
     value: str
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """What all variables together leave of a backend's devices."""
+    """Devices of a backend that all variables together leave."""
 
     steps: tuple[Step, ...] = ()
     #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
@@ -113,7 +113,7 @@ def masks(
     numbers: Sequence[int] = (),
     uuids: Sequence[str] = (),
 ) -> Masks:
-    """What the variables make of the devices of `backend`; `there()` gives the last three.
+    """Compose the variables, for the devices of `backend`; `there()` gives the last three arguments.
 
     `Visibility.filters` come first, each counting among what the one before it leaves, then the first that is
     set of `Visibility.variables`, as in the vendors' runtimes.
