@@ -77,7 +77,7 @@ class Row(NamedTuple):
 NONE = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
 NO_NODE = "this machine has none of /dev/acme[0-9]*"
 ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
-UNSET = "this machine has 1: name 0, or unset {0}"
+UNSET = "export {0}=0"
 SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
 LIMITS = "ask for it under the container's resources.limits in the pod's spec"
 ASK_POD = f"{LIMITS}; `kubectl describe node` lists the names"

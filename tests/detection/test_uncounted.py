@@ -33,7 +33,7 @@ SAID = {
         f"a number beyond the devices: {name}": (
             {name: "99"}, {},
             f"{name}='99' hides every device: there is no device 99",
-            f"this machine has 2: name 0 or 1, or unset {name}",
+            f"export {name}=0,1",
         )
         for name in (ONE, OTHER, FILTER)
     },
@@ -62,7 +62,7 @@ SAID = {
         )
     },
     "it hides all": (
-        {ONE: ""}, {}, f"{ONE}='' hides every device", f"this machine has 2: name 0 or 1, or unset {ONE}",
+        {ONE: ""}, {}, f"{ONE}='' hides every device", f"export {ONE}=0,1",
     ),
     "it cannot be read": ({ONE: "all"}, INDICES, f"{ONE}='all' is not valid: …", UNSET),
     # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.

@@ -326,7 +326,7 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
 
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
-    mask = masks(backend, os.environ, *there(backend, root))
+    mask = masks(backend, os.environ, there(backend, root))
     if mask.nothing:
         return hidden(backend, mask)
     if mask.faulty:

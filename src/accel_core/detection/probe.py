@@ -333,7 +333,7 @@ def _not_hidden(case: Case) -> Outcome | None:
     # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
     if masks(backend, os.environ).devices != ():
         return None
-    return device.hidden(backend, masks(backend, os.environ, *there(backend, case.root)))
+    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root)))
 
 
 def _driver_loaded(case: Case) -> Outcome | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS
 _MLU_UUID_LENGTH = 36
 _MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
 Id = int | str
+#: How many devices there are, the numbers of their nodes, and their UUIDs, as far as they are known.
+Present = tuple[int | None, Sequence[int], Sequence[str]]
 
 
 class Mask(NamedTuple):
@@ -42,11 +44,6 @@ class Mask(NamedTuple):
     ids: tuple[Id, ...] | None = None
     #: Why the value, or part of it, has no effect: "'-1' ends the list".
     note: str = ""
-
-    @property
-    def nothing(self) -> bool:
-        """Every device is hidden."""
-        return self.ids == ()
 
 
 class Step(NamedTuple):
@@ -62,8 +59,6 @@ class Step(NamedTuple):
     overruled_by: str = ""
     #: What to write instead: the devices in the value that are there, or all. Empty where nothing is wrong.
     better: str = ""
-    #: Advice in the place of `better`, where no device in the value is there.
-    choices: str = ""
     #: No device is left after it.
     hides: bool = False
 
@@ -98,65 +93,46 @@ class Masks(NamedTuple):
     @property
     def step(self) -> str:
         """The variables as they work here, where that is known; else what to name in the first of them."""
-        first, written = self.faulty[0], [step for step in self.faulty if step.better]
-        if first.choices and len(written) < 2:
-            return first.choices
+        written = [f"{step.variable}={shlex.quote(step.better)}" for step in self.faulty if step.better]
         if not written:
-            return f"unset {first.variable}, or name in it the devices to use"
-        return "export " + " ".join(f"{step.variable}={shlex.quote(step.better)}" for step in written)
+            return f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"export {' '.join(written)}"
 
 
-def masks(
-    backend: Backend,
-    environ: Mapping[str, str],
-    count: int | None = None,
-    numbers: Sequence[int] = (),
-    uuids: Sequence[str] = (),
-) -> Masks:
-    """Compose the variables, for the devices of `backend`; `there()` gives the last three arguments.
+def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
+    """Compose the variables, for the devices of `backend` that are there: `there(backend)`, if that is known.
 
     `Visibility.filters` come first, each counting among what the one before it leaves, then the first that is
     set of `Visibility.variables`, as in the vendors' runtimes.
     """
-    visibility, steps = backend.visibility, list[Step]()
-    rules = _grammar(visibility.grammar)
+    (count, numbers, uuids), visibility = present, backend.visibility
+    rules, steps = _grammar(visibility.grammar), list[Step]()
     named = [name for name in visibility.variables if name in environ]
     seen: list[Id] | None = None if count is None or rules.places else list(range(count))
     left = None if seen is None else len(seen)  # for the next variable, once those before it are mended
-    known, who = True, "this machine has"
-    used = [*(name for name in visibility.filters if name in environ), *named[:1]]
-    for name in used:
-        value, malformed, lost, hides = environ[name], "", "", False
-        meant = _meant(visibility.grammar, value, left, () if steps else numbers, uuids)
+    for name in (*(name for name in visibility.filters if name in environ), *named[:1]):
+        value, malformed, lost, better = environ[name], "", "", ""
         try:
             asked = parse_visible_devices(visibility.grammar, value)
         except SettingError as error:
-            asked, malformed, known = Mask(), str(error), False
+            asked, malformed = Mask(), str(error)
+        meant = _meant(visibility.grammar, value, left, () if steps else numbers, uuids)
         taken, clause = _taken(rules, asked, left, uuids)
         if asked.ids is not None and seen != []:
-            found, lost = _taken(
-                rules, asked, None if seen is None else len(seen), uuids, who if steps else ""
-            )
+            among = f" among what {steps[-1].variable} leaves" if steps else ""
+            found, lost = _taken(rules, asked, None if seen is None else len(seen), uuids, among)
             seen = [seen[i] if seen is not None and isinstance(i, int) else i for i in found]
-            hides = not seen
-        better = choices = ""
         if malformed or (asked.ids is not None and (clause or taken != meant or not taken)):
-            better = _written(visibility.grammar, meant or range(left or 0))
-            if left and not meant and name == used[-1]:  # else another counts among those that are named
-                choices = f"{who} {left}: name {_numbered(left)}"
-                choices += (
-                    f" in {name}" if len(named) > 1 else f", or unset {name}"
-                )  # not for another's value
-        steps.append(Step(name, value, lost, malformed, "", better, choices, hides))
-        if asked.ids is not None or malformed:
-            left = len(meant) or left
-        who = f"{name} leaves"
+            with suppress(SettingError):  # the grammar has no word for it
+                better = format_visible_devices(visibility.grammar, meant or range(left or 0))
+        steps.append(Step(name, value, lost, malformed, "", better, seen == [] and asked.ids is not None))
+        left = left if asked.ids is None and not malformed else len(meant) or left
+    unknown = not steps or any(step.malformed for step in steps) or seen is None
     steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
-    limited = known and seen is not None and any(not step.overruled_by for step in steps)
-    return Masks(tuple(steps), tuple(seen or ()) if limited else None)
+    return Masks(tuple(steps), None if unknown else tuple(seen or ()))
 
 
-def there(backend: Backend, root: str = "/") -> tuple[int | None, list[int], list[str]]:
+def there(backend: Backend, root: str = "/") -> Present:
     """How many devices of `backend` there are, if that is known, the numbers of their nodes, and their UUIDs.
 
     By the nodes with a number, where a device has one each; a door to all (`/dev/kfd`) has a render node
@@ -164,7 +140,7 @@ def there(backend: Backend, root: str = "/") -> tuple[int | None, list[int], lis
     """
     found = evidence(backend, root)
     if found is None or not _grammar(backend.visibility.grammar).ends_the_list:
-        return None, [], []
+        return None, (), ()
     numbers = [int(digits[0]) for node in found.nodes if (digits := re.search("[0-9]+$", node))]
     doors = device_nodes(("/dev/dri/renderD[0-9]*",), root)
     count = len(numbers) or (found.nodes and min(len(found.pci), len(doors) or len(found.pci)))
@@ -178,23 +154,19 @@ _GPUS = "/proc/driver/nvidia/gpus"
 
 
 def _taken(
-    rules: _Grammar, asked: Mask, left: int | None, uuids: Sequence[str], who: str = ""
+    rules: _Grammar, asked: Mask, left: int | None, uuids: Sequence[str], among: str = ""
 ) -> tuple[list[Id], str]:
     """Which of `asked` the runtime sees among so many devices, and a clause on those that have no effect."""
     found: list[Id] = []
     ids, clauses = asked.ids or (), [asked.note] if asked.note else []
     for place, item in enumerate(ids):
-        wrong = _wrong(item, left, uuids)
-        if wrong and who:
-            wrong += f" among what {who}"
-        if wrong and rules.ends_the_list:
-            rest = ", ".join(map(str, ids[place + 1 :]))
-            clauses.append(wrong + (f", which ends the list: {rest} not seen" if rest else ""))
-            break
-        if wrong:
-            clauses.append(wrong)
-        else:
+        if not (wrong := _wrong(item, left, uuids)):
             found.append(item)
+            continue
+        rest = ", ".join(map(str, ids[place + 1 :])) if rules.ends_the_list else ""
+        clauses.append(wrong + among + (f", which ends the list: {rest} not seen" if rest else ""))
+        if rules.ends_the_list:
+            break
     if len(found) > 1 and str(found[0]).startswith("MIG-"):
         clauses.append("CUDA shows a process one MIG instance, the first; start a process for each")
         del found[1:]
@@ -217,7 +189,7 @@ def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
 def _meant(
     grammar: str, value: str, left: int | None, numbers: Sequence[int], uuids: Sequence[str]
 ) -> list[Id]:
-    """The devices in `value` that are there, each once, of the kind of the first, as the runtime wants them.
+    """The devices in `value` that are there, each once, as the runtime wants them.
 
     A number beyond those that are left may be that of a node: a container that was given `/dev/nvidia3` alone
     calls it 0.
@@ -229,21 +201,8 @@ def _meant(
     if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
         named = [numbers.index(item) for item in named if isinstance(item, int)]
     items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
-    kinds = [item[:4] if isinstance(item, str) and "-" in item else "" for item in items]
-    items = [item for item, kind in zip(items, kinds, strict=True) if kind == kinds[0]]
     rules = _grammar(grammar)
     return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
-
-
-def _written(grammar: str, ids: Iterable[Id]) -> str:
-    try:
-        return format_visible_devices(grammar, [*ids])
-    except SettingError:
-        return ""
-
-
-def _numbered(count: int) -> str:
-    return " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:

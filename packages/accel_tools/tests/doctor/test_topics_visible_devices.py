@@ -39,7 +39,7 @@ def said(torch_world, monkeypatch):
 
 
 OK, WARNING, ERROR = Level.OK, Level.WARNING, Level.ERROR
-NONE = "this machine has 2: name 0 or 1, or unset NPU_VISIBLE_DEVICES"
+NONE = "export NPU_VISIBLE_DEVICES=0,1"
 BOTH = Visibility(("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending")
 #: More fields of the declaration, nodes of the machine, NPU_VISIBLE_DEVICES, and what is found: level, code,
 #: words of the finding, next step.

@@ -51,8 +51,8 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
             about=candidate.name, facts=facts,
         )  # fmt: skip
         return
-    count, numbers, uuids = visible_devices.there(backend)
-    sees = visible_devices.masks(backend, visit.environ, count, numbers, uuids)
+    present = visible_devices.there(backend)
+    sees, count = visible_devices.masks(backend, visit.environ, present), present[0]
     facts = _table(backend, sees, count, found)
     faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
     yield from faults
