@@ -8,7 +8,6 @@ only what means exactly the devices asked for.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -93,7 +92,7 @@ class Masks(NamedTuple):
     @property
     def step(self) -> str:
         """The variables as they work here, where that is known; else what to name in the first of them."""
-        written = [f"{step.variable}={shlex.quote(step.better)}" for step in self.faulty if step.better]
+        written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
         if not written:
             return f"unset {self.faulty[0].variable}, or name in it the devices to use"
         return f"export {' '.join(written)}"
