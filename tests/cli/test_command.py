@@ -83,12 +83,6 @@ def test_the_line_of_a_command_is_the_first_sentence_of_its_help():
         assert (found.name, found.get_short_help_str(1000)) == (name, summary)
 
 
-def test_a_slip_of_the_finger_gets_a_suggestion():
-    result = invoke("lits")
-    assert result.exit_code == 2
-    assert "Did you mean 'list'?" in result.output
-
-
 MODULES = frozenset({"accel_core.cli.list", "accel_core.cli.why"})
 
 
@@ -150,16 +144,6 @@ def test_one_rule_of_exit_statuses(accel, words, name, status):
 
 
 # --- completion ----------------------------------------------------------------------------------------
-
-
-def test_names_complete_from_metadata_alone(accel):
-    accel.world.plugin("npu", "raise SystemExit('it was imported')")
-    accel.world.plugin("npu2", "raise SystemExit('it was imported')")
-    for name in ("why", "info"):
-        words = {"_ACCEL_COMPLETE": "bash_complete", "COMP_WORDS": f"accel {name} N", "COMP_CWORD": "2"}
-        done = accel(**words)
-        assert done.stdout.split() == ["plain,npu", "plain,npu2"]
-        assert "imported" not in done.stderr
 
 
 # --- output --------------------------------------------------------------------------------------------
