@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from accel_tests.children import clean_environment
 
 from accel_core import Backend, Environment, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
@@ -26,12 +25,6 @@ SIMULATED = "maia"
 def no_launcher(monkeypatch):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE", "SIM_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
-
-
-@pytest.fixture(scope="session")
-def on_torch():
-    """The environment of forks that have imported torch."""
-    return clean_environment()
 
 
 @pytest.fixture
