@@ -36,7 +36,7 @@ def _with(variable):
 
 
 def fork_amid(lock, works):
-    """Whether `works()` in a child that is forked while another thread holds the lock, which there is dead."""
+    """Whether `works()` in a child, forked while another thread holds the lock, which is dead there."""
     held, done = threading.Event(), threading.Event()
 
     def hold():
