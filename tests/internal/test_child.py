@@ -276,14 +276,14 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     world.module(
         "the_job",
         f"import time\n\ndef work(job, stage):\n    with open({str(work)!r}, 'a') as log:\n"
-        "        log.write('begin ')\n        log.flush()\n        time.sleep(0.4)\n"
+        "        log.write('begin ')\n        log.flush()\n        time.sleep(1)\n"
         "        log.write('end ')\n"
         "    return {'ok': True}\n",
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
     with isolation.at_most(1):
-        reports = isolation.each(lambda _: isolation.run(function, {}, 1), range(3), 3)
+        reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 
