@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,17 +22,17 @@ SIMULATED = "maia"
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_launcher(monkeypatch):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE", "SIM_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.fixture
-def cpu() -> CPUAccelerator:
+def cpu():
     return CPUAccelerator(CPU)
 
 
-def declare(**fields: Any) -> Backend:
+def declare(**fields):
     return Backend(
         **{
             "name": "simulated",
@@ -48,77 +47,69 @@ def declare(**fields: Any) -> Backend:
 
 
 @pytest.fixture
-def backend() -> Callable[..., Backend]:
+def backend():
     return declare
 
 
 class Graph:
-    def __init__(self) -> None:
-        self.replays = 0
+    replays = 0
 
-    def replay(self) -> None:
+    def replay(self):
         self.replays += 1
 
 
 class Stream:
-    def __init__(self, device: object = None, priority: int = 0) -> None:
+    def __init__(self, device=None, priority=0):
         self.device = device
 
 
 class Event:
-    def __init__(self, enable_timing: bool = False) -> None:
+    def __init__(self, enable_timing=False):
         self.enable_timing = enable_timing
 
 
-def simulated_module(devices: int = 2) -> Any:
+def simulated_module(devices=2):
     """A vendor's module in the usual shape: lazy start, two devices, parameters called `device`."""
     vendor: Any = types.ModuleType(f"torch.{SIMULATED}")
-    vendor.started = False
-    vendor.current = 0
-    vendor.asked = []
-    vendor.default_generators = ()
-    vendor.running = None
+    vendor.started, vendor.current, vendor.asked = False, 0, []
+    vendor.default_generators, vendor.running = (), None
 
-    def init() -> None:
+    def init():
         vendor.started = True
         vendor.default_generators = tuple(torch.Generator() for _ in range(devices))
 
-    def place(device: Any) -> int:
+    def place(device):
         if not vendor.started:
             init()
         return vendor.current if device in (None, SIMULATED) else int(device)
 
-    def noting(name: str, answer: Any) -> Any:
-        def ask(device: Any = None) -> Any:
+    def noting(name, answer):
+        def ask(device=None):
             vendor.asked.append((name, place(device)))
             return answer
 
         return ask
 
-    def set_device(device: int) -> None:
+    def set_device(device):
         vendor.current = device
 
     class Guard:
-        def __init__(self, device: int) -> None:
-            self.device = device
+        what = "current"
 
-        def __enter__(self) -> None:
-            self.before, vendor.current = vendor.current, self.device
+        def __init__(self, value):
+            self.value = value
 
-        def __exit__(self, *_: object) -> None:
-            vendor.current = self.before
+        def __enter__(self):
+            self.before = getattr(vendor, self.what)
+            setattr(vendor, self.what, self.value)
 
-    class Running:
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
+        def __exit__(self, *_):
+            setattr(vendor, self.what, self.before)
 
-        def __enter__(self) -> None:
-            self.before, vendor.running = vendor.running, self.stream
+    class Running(Guard):
+        what = "running"
 
-        def __exit__(self, *_: object) -> None:
-            vendor.running = self.before
-
-    def get_device_properties(device: int) -> Any:  # the device is needed, as at Cambricon
+    def get_device_properties(device):  # the device is needed, as at Cambricon
         return types.SimpleNamespace(
             name=f"Simulated {place(device)}",
             total_memory=1 << 30,
@@ -138,7 +129,6 @@ def simulated_module(devices: int = 2) -> Any:
     vendor.current_device = lambda: vendor.current
     vendor.set_device = set_device
     vendor.device = Guard
-    vendor.synchronize = noting("synchronize", None)
     vendor.get_device_properties = get_device_properties
     vendor.manual_seed = lambda seed: vendor.default_generators[place(None)].manual_seed(seed)
     vendor.manual_seed_all = lambda seed: [g.manual_seed(seed) for g in vendor.default_generators]
@@ -152,13 +142,10 @@ def simulated_module(devices: int = 2) -> Any:
     vendor.current_stream = lambda device=None: vendor.running
     vendor.default_stream = lambda device=None: None
     vendor.empty_cache = lambda: vendor.asked.append(("empty_cache", None))
-    vendor.memory_allocated = noting("memory_allocated", 100)
-    vendor.max_memory_allocated = noting("max_memory_allocated", 300)
-    vendor.memory_reserved = noting("memory_reserved", 200)
-    vendor.max_memory_reserved = noting("max_memory_reserved", 400)
-    vendor.memory_stats = noting("memory_stats", {"allocated_bytes.all.current": 100, "sim.pages": 3})
-    vendor.reset_peak_memory_stats = noting("reset_peak_memory_stats", None)
-    vendor.mem_get_info = noting("mem_get_info", (700, 1 << 30))
+    counted = {"memory_allocated": 100, "max_memory_allocated": 300, "memory_reserved": 200}
+    counted |= {"max_memory_reserved": 400, "mem_get_info": (700, 1 << 30), "reset_peak_memory_stats": None}
+    counted |= {"memory_stats": {"allocated_bytes.all.current": 100, "sim.pages": 3}, "synchronize": None}
+    vars(vendor).update({name: noting(name, answer) for name, answer in counted.items()})
     vendor.set_per_process_memory_fraction = lambda fraction, device=None: vendor.asked.append(
         (fraction, device)
     )
@@ -175,22 +162,22 @@ def simulated_module(devices: int = 2) -> Any:
 
 
 @pytest.fixture
-def vendor(monkeypatch: pytest.MonkeyPatch) -> Any:
+def vendor(monkeypatch):
     module = simulated_module()
     monkeypatch.setattr(torch, SIMULATED, module, raising=False)
     return module
 
 
 @pytest.fixture
-def simulated(vendor: Any) -> TorchAccelerator:
+def simulated(vendor):
     return TorchAccelerator(declare())
 
 
 @pytest.fixture
-def without(vendor: Any) -> Callable[..., TorchAccelerator]:
+def without(vendor):
     """Builds the simulated accelerator after the vendor has lost those names."""
 
-    def build(*names: str, kind: type[TorchAccelerator] = TorchAccelerator) -> TorchAccelerator:
+    def build(*names, kind=TorchAccelerator):
         for name in names:
             delattr(vendor, name)
         return kind(declare())
@@ -199,10 +186,10 @@ def without(vendor: Any) -> Callable[..., TorchAccelerator]:
 
 
 @pytest.fixture
-def nothing_changes() -> Iterator[None]:
+def nothing_changes():
     """Fail the test that changed what the process has one of."""
 
-    def look() -> list[Any]:
+    def look():
         environment = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         return [
             environment,

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and ses
 def job(world):
     """Run the body of a function in a child: it sees `job` and `stage`."""
 
-    def run(body: str, timeout: float = 20, **arguments: object) -> ChildReport:
+    def run(body, timeout=20, **arguments):
         lines = "\n".join(f"    {line}" for line in body.splitlines())
         world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
         sys.modules.pop("the_job", None)
@@ -32,7 +32,7 @@ def job(world):
     return run
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """Whether the process has ended (as an orphan it may stay a zombie where init does not reap)."""
     for _ in range(100):
         try:
@@ -149,46 +149,40 @@ def test_the_child_has_this_pythons_options(world):
         "import sys\n\ndef work(job, stage):\n"
         "    return {'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}\n",
     )
-    for options in (["-I", "-X", "utf8", "-OO"], ["-E", "-s", "-B", "-X", "dev", "-W", "error"]):
-        code = PARENT.format(path=sys.path) + (
-            "print({'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions})"
-        )
-        done = subprocess.run(
-            [sys.executable, *options, "-c", code], capture_output=True, text=True, check=True
-        )
-        ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
-        assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
-        assert "error" not in own["w"]
+    told = "{'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}"
+    command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
+    code = f"{PARENT.format(path=sys.path)}print({told})"
+    done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
+    ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
+    assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
+    assert "error" not in own["w"]
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
     assert ChildReport(returncode=-250).ending == "died of signal 250"
 
 
-def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path):
-    """USERS 27: a driver that hangs, or that not even Ctrl-C ends."""
-    note = tmp_path / "pids"
-    start = time.monotonic()
-    report = job(
-        """import signal, subprocess
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+#: A process of the child's own, and both their numbers in a file.
+HELPER = """import subprocess
 helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
 with open(job['note'], 'w') as out:
     out.write(f'{os.getpid()} {helper.pid}')
+"""
+DEAF = """import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 stage('device_count()')
-time.sleep(60)""",
-        timeout=2.0,
-        note=str(note),
-    )
+time.sleep(60)"""
+
+
+def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path):
+    """USERS 27: a driver that hangs, or that not even Ctrl-C ends."""
+    note, start = tmp_path / "pids", time.monotonic()
+    report = job(HELPER + DEAF, timeout=2.0, note=str(note))
     assert time.monotonic() - start < 6
-    assert report.timed_out
-    assert report.answer is None
+    assert (report.timed_out, report.answer, report.stage) == (True, None, "device_count()")
     assert report.ending == "gave no answer within 2 s"
-    assert report.stage == "device_count()"
-    child, helper = map(int, note.read_text().split())
-    assert gone(child)
-    assert gone(helper)
+    assert all(gone(int(pid)) for pid in note.read_text().split())
 
 
 def test_one_that_works_and_talks_ends_at_the_deadline_too(job):
@@ -206,19 +200,10 @@ def test_whoever_waits_is_told_what_for(job, monkeypatch):
 
 
 def test_a_helper_that_keeps_the_output_open_does_not_keep_us_waiting(job, tmp_path):
-    note = tmp_path / "pid"
-    start = time.monotonic()
-    report = job(
-        """import subprocess
-helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
-with open(job['note'], 'w') as out:
-    out.write(str(helper.pid))
-return {'ok': True}""",
-        note=str(note),
-    )
-    assert report.answer == {"ok": True}
+    note, start = tmp_path / "pids", time.monotonic()
+    assert job(f"{HELPER}return {{'ok': True}}", note=str(note)).answer == {"ok": True}
     assert time.monotonic() - start < 10
-    assert gone(int(note.read_text()))
+    assert gone(int(note.read_text().split()[1]))
 
 
 def test_exit_handlers_of_vendors_do_not_run(job):
@@ -244,13 +229,13 @@ def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_pa
 
 
 def test_nothing_is_left_open_or_unreaped(job):
-    def descriptors() -> int:
+    def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
 
-    def children() -> set[str]:
+    def children():
         # Other tests' process that forks may be one of them.
         return {
             pid
@@ -266,7 +251,7 @@ def test_nothing_is_left_open_or_unreaped(job):
 def test_an_interrupt_ends_the_child_too(job, monkeypatch, tmp_path):
     started: list[int] = []
 
-    class Interrupted(isolation.subprocess.Popen):  # type: ignore[type-arg]
+    class Interrupted(isolation.subprocess.Popen):
         def wait(self, timeout=None):
             if timeout is not None:
                 started.append(self.pid)
@@ -291,14 +276,14 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     world.module(
         "the_job",
         f"import time\n\ndef work(job, stage):\n    with open({str(work)!r}, 'a') as log:\n"
-        "        log.write('begin ')\n        log.flush()\n        time.sleep(0.4)\n"
+        "        log.write('begin ')\n        log.flush()\n        time.sleep(1)\n"
         "        log.write('end ')\n"
         "    return {'ok': True}\n",
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
     with isolation.at_most(1):
-        reports = isolation.each(lambda _: isolation.run(function, {}, 1), range(3), 3)
+        reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 

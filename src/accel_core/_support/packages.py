@@ -1,10 +1,7 @@
 """Installed distributions and their entry points, and packages, asked without importing them."""
 
-from __future__ import annotations
-
 import functools
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -13,11 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
+from accel_core._support import LOGGER
 from accel_core.errors import raise_if_users
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class EntryPoint(NamedTuple):
@@ -98,7 +94,7 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
     except Exception as error:
         raise_if_users(error)
         who = getattr(whom, "_path", whom)
-        _log.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+        LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
         return otherwise
 
 
@@ -131,7 +127,9 @@ def brought_by(module: str) -> tuple[str, str]:
 
 def version(distribution: str) -> str | None:
     """The version of an installed distribution; `None` where there is none, or none that can be read."""
-    return _asked(None, metadata.version, distribution) if distribution else None
+    if not distribution:
+        return None
+    return _asked(None, lambda name: identity(metadata.distribution(name))[1], distribution)
 
 
 def read(distribution: str, name: str) -> str:

@@ -1,14 +1,14 @@
 """A plugin's and a vendor's code runs guarded: announced, quiet, its changes put back.
 
-`announce` says what is about to run, `quiet` keeps its output away from the program's, `restoring` puts back
-the five parts of the process that vendors' packages are known to change: the working directory, `os.environ`,
-`sys.path`, `torch.cuda` and the filters of `warnings`. Everything else stays as they leave it.
+`announce` says what is about to run, `choosing` keeps it from asking what is chosen, `quiet` keeps its output
+away from the program's, `restoring` puts back the five parts of the process that vendors' packages are known
+to change: the working directory, `os.environ`, `sys.path`, `torch.cuda` and the filters of `warnings`.
+Everything else stays as they leave it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from accel_core._support import fork_safe_lock
-from accel_core.errors import raise_if_users
-
-_log = logging.getLogger(__name__)
+from accel_core._support import LOGGER, fork_safe_lock
+from accel_core.errors import RecursiveChoiceError, raise_if_users
 
 # --- Announced -----------------------------------------------------------------------------------------
 
@@ -33,7 +31,7 @@ last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
 
 def announce(step: str) -> None:
     """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
-    _log.info("%s", step)
+    LOGGER.debug("%s", step)
     last_step.set(step)
     listener = _listener.get()
     if listener is not None:
@@ -48,6 +46,28 @@ def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+# --- Alone ---------------------------------------------------------------------------------------------
+
+#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
+_choosing = 0
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
+    global _choosing
+    if _choosing == os.getpid():
+        raise RecursiveChoiceError(
+            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
+            "vendor package it imports. A plugin must not call it at import or in a hook."
+        )
+    _choosing = os.getpid()
+    try:
+        yield
+    finally:
+        _choosing = 0
 
 
 # --- Quiet ---------------------------------------------------------------------------------------------
@@ -154,7 +174,7 @@ def restoring(who: object) -> Iterator[Kept]:
             if warnings.filters != filters:
                 changed.append("the filters of warnings")
             if changed:
-                _log.info("%s changed %s: put back", who, ", ".join(changed))
+                LOGGER.debug("%s changed %s: put back", who, ", ".join(changed))
 
 
 def _directory() -> str | None:

@@ -6,24 +6,22 @@ its end, whatever it is, is an outcome. What goes in and comes back is JSON.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.packages import EntryPoint
 from accel_core.backend import Provenance, decode_backend, encode_backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import Unimported, unloaded
-from accel_core.detection.guard import announcing_to
+from accel_core.detection.guard import announcing_to, choosing
 from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
-
-_log = logging.getLogger(__name__)
 
 #: What plugins declare, or why they cannot be loaded.
 Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
@@ -49,7 +47,7 @@ class IsolatedLoader:
         if new:
             from accel_core._support import child  # here, as there may be no plugin
 
-            _log.info("load %s plugins in a child process", len(new))
+            LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
             alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
@@ -85,8 +83,8 @@ def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
-    with announcing_to(stage):
-        loaded = [discovery.load(EntryPoint(*fields)) for fields in job["entry_points"]]
+    with announcing_to(stage), choosing():
+        loaded = [discovery.load_plugin(EntryPoint(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
@@ -109,7 +107,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
         "candidates": list(map(encode_candidate, [candidate, *others])),
         "pinned": pinned,
     }
-    _log.info("try %s in a child process", candidate)
+    LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
     if isinstance(report, Outcome):
         return report
@@ -120,7 +118,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     candidate, *others = map(_decode, job["candidates"])
     assert isinstance(candidate, Candidate)
-    with announcing_to(stage):
+    with announcing_to(stage), choosing():
         group = Group((candidate, *others), importing=True)
         return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"]))
 

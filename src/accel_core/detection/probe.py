@@ -5,15 +5,14 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import enum
-import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
@@ -23,19 +22,12 @@ from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
     from accel_core.machine.placement import Placement
 
-_log = logging.getLogger(__name__)
 
-
-class Way(enum.Enum):
-    """How a plugin and its device are asked."""
-
-    HERE = "in this process"
-    CHILD_FIRST = "in a child process, then in this one if the child lives to see a device"
-    CHILD = "in a child process only"
+#: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
+#: lives to see a device; in a child process only.
+Way: TypeAlias = Literal["here", "child first", "child"]
 
 
 class Prober:
@@ -87,7 +79,7 @@ class Prober:
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
                 found = found.besides(beyond)
-        _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
+        LOGGER.debug("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 
@@ -109,13 +101,13 @@ class Prober:
         # What is built in answers without importing anything, and needs no child for that.
         if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
-        way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
-        if way is not Way.HERE:
+        way = "child" if isolated else self._way(case, group.beside(candidate), doubt)
+        if way != "here":
             from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
             outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
-            if way is Way.CHILD or not lives:
+            if way == "child" or not lives:
                 return outcome
             counted = outcome if case.backend.in_torch.in_child == "count" else None
         return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
@@ -125,7 +117,7 @@ class Prober:
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
         child_first = in_child or doubtful or autoload.loads_unclaimed(case.backend, others)
-        return Way.CHILD_FIRST if child_first else Way.HERE
+        return "child first" if child_first else "here"
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
@@ -335,11 +327,13 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
+    # Here, as its patterns cost more than all the other steps.
+    from accel_core.machine.visible_devices import masks, there
 
-    mask = masks(backend, os.environ)
-    # What a runtime makes of a malformed value, it must tell.
-    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
+    # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
+    if masks(backend, os.environ).devices != ():
+        return None
+    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root)))
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
@@ -380,10 +374,10 @@ def _requirements(case: Case) -> Outcome | None:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
             name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and _lies_in(requirement.specifier, installed)
+            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
-            reason = f"its requirement {shown(text)} is malformed: {error}"
+            reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
@@ -392,15 +386,6 @@ def _requirements(case: Case) -> Outcome | None:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
-
-
-def _lies_in(versions: SpecifierSet, installed: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return versions.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not versions
 
 
 def _setup(backend: Backend) -> str:
