@@ -56,7 +56,8 @@ def find(name: str) -> Declared | None:
     """Return an installed plugin's declaration of the backend `name`; `None` if none fits.
 
     It must be a device in torch's renamed PrivateUse1 slot, from a package other than torch, that is not
-    simulated already. Its accelerator's class must import no more of that package than the simulation has. Imports the plugins' modules, which have no side effects. Raises `SettingError` as
+    simulated already. Its accelerator's class must import no more of that package than the simulation has.
+    Imports the plugins' modules, which have no side effects. Raises `SettingError` as
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.

@@ -96,7 +96,7 @@ def load(name: str) -> None:
             f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
             f"accel simulate {name} -- COMMAND"
         )
-    found, path = _prepared
+    path = _prepared[1]
     vendor = known()[name]
     injected = faults.asked()
     memories = _memories()
@@ -137,10 +137,10 @@ def present() -> int:
     return 0 if _prepared is None or "driver" in faults.asked() else _prepared[0].devices
 
 
-# A visible-devices variable is read when the runtime is first asked for its devices, not at `import torch`. Sources:
-# CUDA and Level Zero: torch's comments in `device_count` of torch.cuda and torch.xpu 2.13 (pytorch#122815,
-# intel/torch-xpu-ops#2089). Gaudi: a process acquires its module at first use (docs.habana.ai, Gaudi-to-process
-# assignment). CANN, Cambricon, Tecorigin, Biren: we found none, and assume the same.
+# A visible-devices variable is read when the runtime is first asked for its devices, not at `import torch`.
+# Sources: CUDA and Level Zero: torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
+# (pytorch#122815, intel/torch-xpu-ops#2089). Gaudi: a process acquires its module at first use
+# (docs.habana.ai, Gaudi-to-process assignment). Of the others we found none, and assume the same.
 @ctypes.CFUNCTYPE(ctypes.c_int)
 def _count() -> int:
     return _visible(vendor, present())

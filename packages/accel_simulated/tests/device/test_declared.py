@@ -63,8 +63,8 @@ def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
     # One that imports more of its vendor's package than is simulated is not listed.
     layouts.dist_info(
         tmp_path, "accel-more", "1.0", {"accel.backends": {"more": "accel_more"}},
-        {"accel_more.__init__": declaring(DECLARED.replace("'zing'", "'more'") + ", accelerator='accel_more.own:Own'"),
-         "accel_more.own": "def start():\n    from zing_sdk.torch import _loader"},
+        {"accel_more.__init__": declaring(f"{DECLARED.replace('zing', 'more')}, accelerator='accel_more.own:Own'"),
+         "accel_more.own": "def start():\n    from more_sdk.torch import _loader"},
     )  # fmt: skip
     assert "more " not in run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
     ended = run_python(["-m", "accel_core", "simulate", "--build", "zing"], environ)
