@@ -19,14 +19,24 @@ sys.path.append(str(Path(__file__).parent))  # simulated_checks
 
 
 @pytest.fixture(scope="session")
-def simulated() -> Callable[..., Any]:
-    """`run_on`; a test that uses it is skipped, with the reason, where no device can be built."""
+def built() -> Callable[[str], None]:
+    """`built(vendor)`: builds the device; where it cannot be, the test is skipped with the reason."""
 
-    def run(vendor: str, *arguments: Any, **options: Any) -> Any:
+    def require(vendor: str) -> None:
         try:
             build(DEVICES[vendor.partition(":")[0]].kind)
         except CannotBuildError as error:
             pytest.skip(str(error))
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def simulated(built: Callable[[str], None]) -> Callable[..., Any]:
+    """`run_on`, with a device that is built."""
+
+    def run(vendor: str, *arguments: Any, **options: Any) -> Any:
+        built(vendor)
         return run_on(vendor, *arguments, **options)
 
     return run
@@ -79,25 +89,3 @@ def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]
 def digits_on_cpu(train_digits: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """The report of the same training on CPU."""
     return train_digits("mlu", "cpu")
-
-
-#: Under this name a test reports what it saw of a plugin; xdist carries it to the process that prints.
-PROPERTY = "simulated plugin"
-COLUMNS = ("members", "passed", "own answer", "digits")
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table of the plugins' runs: vendor, members exercised, passed, and how the training ended."""
-    rows: dict[str, dict[str, Any]] = {}
-    for outcome in ("passed", "failed"):
-        for report in terminalreporter.getreports(outcome):
-            for vendor, *cells in (value for name, value in report.user_properties if name == PROPERTY):
-                seen = cells if report.passed else [[column, "failed"] for column, _ in cells]
-                # Counts of members are facts of a failed test too.
-                rows.setdefault(vendor, {}).update(cells if isinstance(cells[0][1], int) else seen)
-    if rows:
-        terminalreporter.section("plugins on simulated devices")
-        terminalreporter.line("".join(f"{title:>13}" for title in ("vendor", *COLUMNS)))
-        for vendor, row in rows.items():
-            cells = (vendor, *(row.get(column, "") for column in COLUMNS))
-            terminalreporter.line("".join(f"{cell:>13}" for cell in cells))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
 pytest.importorskip("torch")
-
-from accel_simulated import CannotBuildError, build
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +36,8 @@ def test_of_many(): ...
 """
 
 
-def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
-    try:
-        build("PrivateUse1")
-    except CannotBuildError as error:
-        pytest.skip(str(error))
+def test_one_run_for_each_and_a_table(tmp_path: Path, built: Callable[[str], None]) -> None:
+    built("acme")
     (tmp_path / "test_it.py").write_text(TESTS)
     words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--accel=acme:3,plain", str(tmp_path)]
     ended = run_python(words, clean_environment())

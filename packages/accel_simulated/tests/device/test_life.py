@@ -57,7 +57,6 @@ seen.append(torch.npu.get_device_capability())
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     seen += [torch.npu.memory_cached(), torch.npu.max_memory_cached()]
-    torch.npu.reset_max_memory_allocated(); torch.npu.reset_max_memory_cached()
     torch.npu.amp.custom_fwd(lambda: None); torch.npu.amp.custom_bwd(lambda: None)
 seen.append([warning.category.__name__ for warning in caught])
 fixed, moving = torch.npu.amp.GradScaler(8.0, dynamic=False), torch.npu.amp.GradScaler(8.0)
@@ -77,7 +76,7 @@ seen += [hasattr(torch.npu.NPUGraph(), "enable_debug_mode"), torch.npu.get_devic
 print(json.dumps(seen))
 """
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    warned = ["DeprecationWarning"] * 4 + ["FutureWarning"] * 2
+    warned = ["DeprecationWarning"] * 2 + ["FutureWarning"] * 2
     assert simulated("npu", code, environ=autoload).answer == [
         True, None, [8, 0], 0, 0, warned, 8.0, 4.0, True, 1, "Invalid device id", "Invalid device id",
         "torch.bfloat16", False, "Simulated NPU",

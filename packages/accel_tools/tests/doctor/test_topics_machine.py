@@ -54,13 +54,6 @@ def test_a_machine_without_an_accelerator_is_well(said):
     assert found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
 
 
-def test_without_torch_the_rest_goes_on(said, computer):
-    computer.pci(*GPU)
-    found = said(None)
-    assert {f.level for f in found.values()} == {Level.OK}
-    assert "NVIDIA GPU" in found["machine.seen"].what
-
-
 @pytest.mark.parametrize(("build", "code"), [(CPU_BUILD, "machine.cpu-build"), (ROCM, "machine.other-build")])
 def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, code):
     computer.pci(*GPU)

@@ -24,10 +24,6 @@ H100 = {"pci": ["10de:2330/030200"], "nvidia": "550.54.15"}
 #: Machines, and the build that is asked for.
 MACHINES = [
     ("NVIDIA GPU", H100, "cu129"),
-    ("NVIDIA GPU", {"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "cu126"),
-    ("AMD GPU", {"pci": ["1002:74a1/120000"], "gfx": [0, 90402]}, "rocm7.2"),
-    ("Intel discrete GPU", {"pci": ["8086:56a0/030000"]}, "xpu"),
-    ("CPU", {}, "cpu"),
     ("CPU, as none for the NVIDIA GPU is known", {"pci": ["10de:2330/030200"]}, "cpu"),
 ]
 

@@ -82,37 +82,6 @@ def resumed(file: str) -> list[float]:
     return losses
 
 
-def trainer(folder: str) -> list[float]:
-    """Train with Transformers' Trainer."""
-    import torch
-    from transformers import Trainer, TrainingArguments
-
-    from accel_train.transformers import AcceleratorArguments
-
-    class Arguments(AcceleratorArguments, TrainingArguments):
-        pass
-
-    network, x, y = _network_and_data()
-
-    class Wrapped(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, x, labels):
-            return {"loss": torch.nn.functional.mse_loss(self.network(x), labels)}
-
-    rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
-    arguments = Arguments(
-        output_dir=folder, max_steps=STEPS, per_device_train_batch_size=4, logging_steps=1, report_to=[],
-        learning_rate=0.05, lr_scheduler_type="constant", save_strategy="no",
-        disable_tqdm=True,
-    )  # fmt: skip
-    made = Trainer(Wrapped(), arguments, train_dataset=rows)
-    made.train()
-    return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
-
-
 def tied() -> list[float]:
     """Train two layers that share their weight with Lightning."""
     import torch

@@ -55,7 +55,7 @@ def _given(a: Any, member: str) -> object:
 
 
 def of_plugin(pin: str) -> dict[str, Any]:
-    """By member the problem, where the plugin came from, and which answers are its own."""
+    """By member the problem, and where the plugin came from."""
     accelerator = accel_core.accelerator(pin)
     provenance = accelerator.backend.provenance
     usual, differences = KNOWN.run(accelerator), DIFFERENCES.get(pin, {})
@@ -69,5 +69,4 @@ def of_plugin(pin: str) -> dict[str, Any]:
         "distribution": [provenance.distribution, provenance.version],
         "file": sys.modules[type(accelerator).__module__].__file__,
         "problems": {**usual, **own},
-        "differences": {member: reason for member, (_, reason) in differences.items()},
     }
