@@ -50,35 +50,15 @@ MACHINE = plan.Machine(
     warning="",
 )
 RUN = [
-    *command_line.OPTIONS,
-    *command_line.FLAGS,
-    *command_line.MOST_USED,
-    "-m",
-    "--run-path",
-    "--role",
-    "-r",
-    "-t",
-]
+    *command_line.OPTIONS, *command_line.FLAGS, *command_line.MOST_USED, "-m", "--run-path", "--role",
+    "-r", "-t",
+]  # fmt: skip
 COUNT = st.sampled_from(
     [
-        "1",
-        "2",
-        "0",
-        "-1",
-        "auto",
-        "cpu",
-        "gpu",
-        "1:2",
-        "2:1",
-        ":",
-        "x",
-        "1e3",
-        "٣",
-        "9" * 5000,
-        "1000000000",
-        "",
+        "1", "2", "0", "-1", "auto", "cpu", "gpu", "1:2", "2:1", ":", "x", "1e3", "٣", "9" * 5000,
+        "1000000000", "",
     ]
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -43,18 +43,11 @@ PATH = st.from_regex(r"/[^/\n][^\n]{0,12}", fullmatch=True) | st.sampled_from(
 PATTERN = TEXT | st.sampled_from(["(", "[", "(?P<", "*", r"\1", "a{99999999999}", "(?<=a*)b"])
 REQUIREMENT = TEXT | st.sampled_from(
     [
-        "torch>=2",
-        "torch; os_name ~= '1'",
-        "torch; extra == 'x'",
-        "torch; python_version in '3.10'",
-        "torch>=2; os_name",
-        "torch @ file:///x",
-        "torch[x]>=1,<2",
-        "torch==1.*",
-        "torch===wild",
+        "torch>=2", "torch; os_name ~= '1'", "torch; extra == 'x'", "torch; python_version in '3.10'",
+        "torch>=2; os_name", "torch @ file:///x", "torch[x]>=1,<2", "torch==1.*", "torch===wild",
         "torch; implementation_version > 'x'",
     ]
-)
+)  # fmt: skip
 
 
 def record(name, **forms):
@@ -139,12 +132,9 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
 @example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)})
 @example(
     given={
-        "name": "x",
-        "priority": 1,
-        "device_type": "x",
-        "hints": (("a{99999999999}", "hint"),),
+        "name": "x", "priority": 1, "device_type": "x", "hints": (("a{99999999999}", "hint"),),
     }
-)
+)  # fmt: skip
 def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     try:
         backend = Backend(**given)

@@ -26,37 +26,25 @@ RANGES = st.lists(
 GROUP = st.lists(
     st.sampled_from(
         [
-            "0::/",
-            "0::/a/b",
-            "0::/../..",
-            "4:memory:/docker/x",
-            "2:cpu,cpuacct:/",
-            "::",
-            "x",
-            "0::/kubepods/pod1",
-            "1:name=systemd:/a\\040b",
-            "0::" + "/a" * 200,
+            "0::/", "0::/a/b", "0::/../..", "4:memory:/docker/x", "2:cpu,cpuacct:/", "::", "x",
+            "0::/kubepods/pod1", "1:name=systemd:/a\\040b", "0::" + "/a" * 200,
         ]
     )
     | st.text(max_size=20),
     max_size=4,
-).map("\n".join)
+).map("\n".join)  # fmt: skip
 MOUNTS = st.lists(
     st.sampled_from(
         [
             "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
             "31 23 0:27 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
-            "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b",
-            "1 2 3 4 / - cgroup2",
-            "- cgroup2",
-            "",
-            " - ",
-            "1 2 3 /.. /x\\134 - cgroup x cpu",
+            "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b", "1 2 3 4 / - cgroup2",
+            "- cgroup2", "", " - ", "1 2 3 /.. /x\\134 - cgroup x cpu",
         ]
     )
     | st.text(max_size=30),
     max_size=4,
-).map("\n".join)
+).map("\n".join)  # fmt: skip
 TEXT = NUMBER | RANGES | GROUP | MOUNTS | st.text(max_size=30)
 DATA = TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
 SIZES = st.sampled_from([b"32768K", b"1M", b"K", b"99999999999999999999G", b"\xff", b""]) | DATA

@@ -21,34 +21,10 @@ from accel_train.launch.rendezvous import read_rank
 #: Near what is written, and any text at all.
 PART = st.sampled_from(
     [
-        "npu",
-        "cuda",
-        "cpu",
-        "@",
-        ",",
-        " ",
-        "npu@accel-npu",
-        "1",
-        "0",
-        "true",
-        "always",
-        "isolated",
-        "10",
-        "2.5",
-        "-1",
-        "1e400",
-        "nan",
-        "inf",
-        "1_0",
-        "9" * 400,
-        "٣",
-        "²",
-        "\0",
-        "\ud800",
-        "\x1b[2J",
-        "\n",
+        "npu", "cuda", "cpu", "@", ",", " ", "npu@accel-npu", "1", "0", "true", "always", "isolated", "10",
+        "2.5", "-1", "1e400", "nan", "inf", "1_0", "9" * 400, "٣", "²", "\0", "\ud800", "\x1b[2J", "\n",
     ]
-)
+)  # fmt: skip
 VALUE = st.lists(PART, max_size=4).map("".join) | st.text(max_size=20)
 VARIABLES = variables.variables()
 NAMES = [variable.name for variable in VARIABLES]

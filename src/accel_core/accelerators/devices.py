@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 class Memo(dict[Any, Any]):
     """A mapping that makes a missing value once: a hit costs no more than a dictionary look-up."""
 
-    __slots__ = ("_make",)
-
     def __init__(self, make: Callable[[Any], Any]) -> None:
-        super().__init__()
         self._make = make
 
     def __missing__(self, key: Any) -> Any:
@@ -430,12 +427,10 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            try:
+            with suppress(RuntimeError, TypeError):  # a type that the device has not, or torch's packed ones
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
-            except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
-                continue
-            found.add(dtype)
+                found.add(dtype)
     return found
 
 
