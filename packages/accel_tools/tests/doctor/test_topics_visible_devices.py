@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
-from accel_tests import children, plugins
+from accel_tests import plugins
 from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
@@ -159,14 +158,3 @@ def test_it_may_come_from_the_first_process_of_all(machine, process):
     assert origin_of_variable("ZE_AFFINITY_MASK", "0", machine.path, 7) == "process 1 (init)"
     process(1, 7, "a loop", "ZE_AFFINITY_MASK=0")
     assert origin_of_variable("ZE_AFFINITY_MASK", "0", machine.path, 7)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_real_processes():
-    code = (
-        "from accel_tools.doctor.topics.visible_devices import origin_of_variable\n"
-        "print(origin_of_variable('ZE_AFFINITY_MASK', '0.1'))"
-    )
-    environ = children.untraced({**os.environ, "ZE_AFFINITY_MASK": "0.1"})
-    said = children.run_python(["-c", code], environ).stdout
-    assert f", started by process {os.getpid()} (" in said

@@ -87,28 +87,6 @@ def test_each_row_equals_the_cpus(tmp_path: Path, subtests: pytest.Subtests) -> 
     assert own["bf16"]["losses"][-1] < own["bf16"]["losses"][0]
 
 
-#: XLA's library for the CPU: no cumsum, and no Pallas, which TorchTPU's fused attention is written in. Which
-#: of an error's words come depends on when TorchTPU's own thread compiles.
-NO_CUMSUM = ("hLO opcode `scan` is not supported", "a required argument is in a failed state")
-NO_PALLAS = ("untyped custom call to tpu_custom_call", "a required argument is in a failed state")
-LACKS = {
-    "peft": (NO_CUMSUM, "masking_utils.py:find_packed_sequence_indices"),
-    "seq2seq": (NO_PALLAS, ""),
-    "grpo": (NO_CUMSUM, "utils.py:_sample"),
-    "inference": (NO_CUMSUM, "utils.py:_sample"),
-}
-
-
-@pytest.mark.nightly(reason="a minute, to see when XLA's CPU gets what it lacks")
-def test_what_xlas_cpu_lacks_is_seen_when_it_comes(tmp_path: Path) -> None:
-    """The rows as `acme` has them: no masks, fused attention in the T5, positions in the GPT-2."""
-    how = {"errors": True, "jobs": list(LACKS), "folder": f"{tmp_path}/t"}
-    for row, answer in answers("hugging_face.py", variables(), tmp_path / "tpu", **how).items():
-        words, place = LACKS[row]
-        assert any(each in answer["error"] for each in words), (row, answer)
-        assert any(place in each for each in answer["places"]), (row, answer)
-
-
 def test_accelerate_trains_what_was_given_to_the_optimizer_before(tmp_path: Path) -> None:
     """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: nothing would be trained."""
     own = answers("digits_accelerate.py", {**variables(), **CPU}, tmp_path / "cpu", own=True)
