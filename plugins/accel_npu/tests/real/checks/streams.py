@@ -46,11 +46,11 @@ def check_a_kernel_that_fails_is_told_by_the_next_wait(acc):
     broken = torch.ones(2, 3, device="npu")
     from stand_in import kernels
 
-    kernels._KERNELS["Abs"], kept = (lambda *_: 1 / 0), kernels._KERNELS["Abs"]
+    kernels.KERNELS["Abs"], kept = (lambda *_: 1 / 0), kernels.KERNELS["Abs"]
     try:
         torch.abs(broken)
         with pytest.raises(RuntimeError, match="507015"):
             acc.synchronize()
     finally:
-        kernels._KERNELS["Abs"] = kept
+        kernels.KERNELS["Abs"] = kept
     assert torch.abs(-torch.ones(2, device="npu")).tolist() == [1.0, 1.0]

@@ -10,30 +10,15 @@ from stand_in.kernels import newer, torch
 __all__: list[str] = []
 
 
-@newer("Add", "Adds")
-def _add(x: Any, other: Any, alpha: Any, out: Any) -> None:
-    out.copy_(torch.add(x, other, alpha=alpha))
+def _into(function: Callable[..., Any]) -> Callable[..., None]:
+    return lambda *given: given[-1].copy_(function(*given[:-1]))
 
 
-@newer("InplaceAdd", "InplaceAdds")
-def _add_(x: Any, other: Any, alpha: Any) -> None:
-    x.add_(other, alpha=alpha)
-
-
-@newer("Mul", "Muls")
-def _mul(x: Any, other: Any, out: Any) -> None:
-    out.copy_(torch.mul(x, other))
-
-
-@newer("InplaceMul", "InplaceMuls")
-def _mul_(x: Any, other: Any) -> None:
-    x.mul_(other)
-
-
-@newer("InplaceCopy")
-def _copy_(x: Any, other: Any) -> None:
-    x.copy_(other)
-
+newer("Add", "Adds")(_into(lambda x, other, alpha: torch.add(x, other, alpha=alpha)))
+newer("InplaceAdd", "InplaceAdds")(lambda x, other, alpha: x.add_(other, alpha=alpha))
+newer("Mul", "Muls")(_into(lambda x, other: torch.mul(x, other)))
+newer("InplaceMul", "InplaceMuls")(lambda x, other: x.mul_(other))
+newer("InplaceCopy")(lambda x, other: x.copy_(other))
 
 # --- over lists of tensors: the optimizers' --------------------------------------------------------------
 
