@@ -12,10 +12,12 @@ from accel_tests.machines import Machine
 
 
 def test_a_torch_without_the_module(tmp_path):
-    """On Apple silicon; other machines are told in `tests/detection/test_probe.py`."""
+    """On Apple silicon, and nowhere else."""
+    machine = Machine(tmp_path, "accel_mps", "torch")
+    assert machine.probe()["reason"] == "this device exists on darwin-arm64 only"
     mac = "import platform; sys.platform = 'darwin'; platform.machine = lambda: 'arm64'"
     mac += "; from accel_core import machine; machine.on_linux = lambda: False"
-    found = Machine(tmp_path, "accel_mps", "torch").probe(before=mac)
+    found = machine.probe(before=mac)
     assert found["status"] == "broken"
     assert "torch has no module torch.mps" in found["reason"]
 
