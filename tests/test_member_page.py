@@ -13,7 +13,7 @@ from accel_core.accelerators.torch_device import ROWS
 TOOL = load("member_page")
 
 
-def version(text: str) -> tuple[int, ...]:
+def version(text):
     """The first two numbers."""
     return tuple(map(int, text.split(".")[:2]))
 

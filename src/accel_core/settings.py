@@ -149,11 +149,14 @@ ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     (),
     "Packages, by comma, to import after torch, which does not find their device.",
 )
+ACCEL_LOG = Variable(
+    "ACCEL_LOG", flag, False, "1: say each step of the choice on stderr (accel -v: of a command)."
+)
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_IMPORT,
+    ACCEL_IMPORT, ACCEL_LOG,
 )  # type: ignore[assignment]  # fmt: skip
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (

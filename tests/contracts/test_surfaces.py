@@ -76,7 +76,7 @@ def test_a_call_fits_or_not(positional, keywords, fits):
 
 
 def test_a_backend_finds_its_surface():
-    def backend(device: str, *vendor: str) -> accel_core.Backend:
+    def backend(device, *vendor):
         return accel_core.Backend(name=device, priority=1, device_type=device, vendor_import=vendor)
 
     assert surfaces.for_backend(backend("mlu", "torch_mlu")) is surfaces.load("mlu")

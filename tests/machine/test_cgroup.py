@@ -13,30 +13,30 @@ NO_LIMIT_V1 = 9223372036854771712
 V2, V1, CPU_V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory", "sys/fs/cgroup/cpu,cpuacct"
 
 
-def v2(path: str) -> str:
+def v2(path):
     """The line of /proc/self/cgroup in version 2."""
     return f"0::{path}\n"
 
 
-def v1(path: str, controller: str = "memory") -> str:
+def v1(path, controller="memory"):
     return f"9:name=systemd:/\n4:{controller}:{path}\n3:cpuset:/\n"
 
 
-def group(folder: str, limit: object = None, used: object = None, **files: object) -> dict[str, object]:
+def group(folder, limit=None, used=None, **files):
     """Files of a group in version 2: memory's and, in `cpu`, the processor's."""
     named = {"memory.max": limit, "memory.current": used, "memory.stat": files.get("stat")}
     named["cpu.max"] = files.get("cpu")
     return {f"{folder}/{name}": text for name, text in named.items() if text is not None}
 
 
-def old(folder: str, limit: object, used: object = None, stat: object = None) -> dict[str, object]:
+def old(folder, limit, used=None, stat=None):
     """The same in version 1."""
     names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
     texts = zip(names, (limit, used, stat), strict=True)
     return {f"{folder}/{name}": text for name, text in texts if text is not None}
 
 
-def quota(folder: str, time: object, period: object = 100000) -> dict[str, object]:
+def quota(folder, time, period=100000):
     return {f"{folder}/cpu.cfs_quota_us": time, f"{folder}/cpu.cfs_period_us": period}
 
 
@@ -124,7 +124,7 @@ TREES = {
 }  # fmt: skip
 
 
-def asked(machine) -> tuple[int | None, int | None, float | None]:
+def asked(machine):
     questions = (cgroup_memory_limit, cgroup_memory_available, cgroup_cpu_quota)
     return tuple(question(machine.path) for question in questions)
 

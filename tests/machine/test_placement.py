@@ -19,6 +19,8 @@ ACME = Backend(
     granted=Granted(docker="--device /dev/acme0")
     )  # fmt: skip
 
+APPTAINER, SINGULARITY = {"APPTAINER_CONTAINER": "/a.sif"}, {"SINGULARITY_CONTAINER": "/a.sif"}
+
 
 @pytest.mark.parametrize(
     ("kind", "file", "text"),
@@ -58,13 +60,9 @@ def test_what_is_no_container(machine, file, text):
     ("marks", "environ", "name"),
     [
         ([".dockerenv"], {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "this Kubernetes pod"),
-        ([".dockerenv"], {"APPTAINER_CONTAINER": "/a.sif"}, "this Apptainer container"),
-        ([".singularity.d/env"], {"SINGULARITY_CONTAINER": "/a.sif"}, "this Singularity container"),
-        (
-            [],
-            {"APPTAINER_CONTAINER": "/a.sif", "SINGULARITY_CONTAINER": "/a.sif"},
-            "this Apptainer container",
-        ),
+        ([".dockerenv"], APPTAINER, "this Apptainer container"),
+        ([".singularity.d/env"], SINGULARITY, "this Singularity container"),
+        ([], APPTAINER | SINGULARITY, "this Apptainer container"),
         ([".dockerenv", "run/.containerenv"], {}, "this Podman container"),
         ([".dockerenv"], {}, "this container"),
     ],
@@ -75,6 +73,13 @@ def test_the_innermost_is_named(machine, marks, environ, name):
     assert placement(machine.path, environ).name == name
 
 
+SLURM = {"SLURM_JOB_ID": "7"}
+FROM_SLURM = "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+START, EXEC = "start it with its devices: ", "start it with the host's devices: "
+OF_ACME = "--bind /dev/acme0"
+LIMITS = "ask for it under the container's resources.limits in the pod's spec"
+
+
 @pytest.mark.parametrize(
     ("environ", "mark", "nvidia", "acme"),
     [
@@ -82,51 +87,25 @@ def test_the_innermost_is_named(machine, marks, environ, name):
             {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
             "",
             "ask for it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}",
-            (
-                "ask for it under the container's resources.limits in the pod's spec; "
-                "`kubectl describe node` lists the names"
-            ),
+            f"{LIMITS}; `kubectl describe node` lists the names",
         ),
-        (
-            {"APPTAINER_CONTAINER": "/a.sif"},
-            "",
-            "start it with the host's devices: apptainer exec --nv",
-            "start it with the host's devices: apptainer exec --bind /dev/acme0",
-        ),
-        (
-            {"SINGULARITY_CONTAINER": "/a.sif"},
-            "",
-            "start it with the host's devices: singularity exec --nv",
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
-        ),
-        (
-            {},
-            "run/.containerenv",
-            "start it with its devices: podman run --cdi",
-            "start it with its devices: podman run --device /dev/acme0",
-        ),
-        (
-            {},
-            ".dockerenv",
-            "start it with its devices: docker run --gpus all",
-            "start it with its devices: docker run --device /dev/acme0",
-        ),
+        (APPTAINER, "", f"{EXEC}apptainer exec --nv", f"{EXEC}apptainer exec {OF_ACME}"),
+        (SINGULARITY, "", f"{EXEC}singularity exec --nv", f"{EXEC}singularity exec {OF_ACME}"),
+        ({}, "run/.containerenv", f"{START}podman run --cdi", f"{START}podman run --device /dev/acme0"),
+        ({}, ".dockerenv", f"{START}docker run --gpus all", f"{START}docker run --device /dev/acme0"),
         # Slurm says what GPUs it gave, and of other devices nothing.
-        ({"SLURM_JOB_ID": "7"}, "", "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1", ""),
+        (SLURM, "", FROM_SLURM, ""),
         (
-            {"SLURM_JOB_ID": "7", "SINGULARITY_CONTAINER": "/a.sif"},
+            SLURM | SINGULARITY,
             "",
-            (
-                "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
-                "start it with the host's devices: singularity exec --nv"
-            ),
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
+            f"{FROM_SLURM}; {EXEC}singularity exec --nv",
+            f"{EXEC}singularity exec {OF_ACME}",
         ),
         (
-            {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2", "SINGULARITY_CONTAINER": "/a.sif"},
+            SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"},
             "",
-            "start it with the host's devices: singularity exec --nv",
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
+            f"{EXEC}singularity exec --nv",
+            f"{EXEC}singularity exec {OF_ACME}",
         ),
         ({}, "", "", ""),
     ],

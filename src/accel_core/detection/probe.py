@@ -5,7 +5,6 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
     from accel_core.machine.placement import Placement
-
-_log = logging.getLogger(__name__)
 
 
 #: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
@@ -83,7 +81,7 @@ class Prober:
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
                 found = found.besides(beyond)
-        _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
+        LOGGER.debug("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 

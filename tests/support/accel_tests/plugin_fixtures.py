@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -11,10 +10,10 @@ from accel_tests import children
 
 
 @pytest.fixture
-def child() -> Callable[..., str]:
+def child():
     """`child(code, env)`: what `code` printed; a variable that is None is taken out of the environment."""
 
-    def run(code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120) -> str:
+    def run(code, env=None, timeout=120):
         environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
         ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout)
         assert ended.returncode == 0, ended.stdout + ended.stderr
