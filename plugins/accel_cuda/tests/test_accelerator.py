@@ -37,10 +37,10 @@ class At(CUDAAccelerator):
 
     capability = (0, 0)
 
-    def is_available(self) -> bool:
+    def is_available(self):
         return True
 
-    def _capability(self) -> tuple[int, int]:
+    def _capability(self):
         return self.capability
 
 
@@ -57,7 +57,7 @@ def at(monkeypatch, tmp_path, backend):
     (tmp_path / "triton" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def make(*capability: int) -> At:
+    def make(*capability):
         accelerator = At(backend)
         accelerator.capability = capability
         return accelerator

@@ -16,7 +16,7 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Bui
 
 
 @pytest.fixture
-def machine(tmp_path) -> Computer:
+def machine(tmp_path):
     return Computer(tmp_path)
 
 

@@ -22,9 +22,7 @@ DEADLY = "import os; os._exit(127)"
 NODE = "/dev/dxg"
 
 
-def machine_with(
-    root: Path, version: str, source: str = DEADLY, kind: str = "gpu", name: str = "xpu"
-) -> Machine:
+def machine_with(root, version, source=DEADLY, kind="gpu", name="xpu"):
     """A machine with IPEX, built for that kind of device, and the extension for DeepSpeed."""
     machine = Machine(root, "accel_xpu", "intel_extension_for_pytorch", name)
     machine.package(source)

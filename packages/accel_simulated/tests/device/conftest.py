@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests.on_simulated import run_on
@@ -19,10 +17,10 @@ sys.path.append(str(Path(__file__).parent))  # simulated_checks
 
 
 @pytest.fixture(scope="session")
-def built() -> Callable[[str], None]:
+def built():
     """`built(vendor)`: builds the device; where it cannot be, the test is skipped with the reason."""
 
-    def require(vendor: str) -> None:
+    def require(vendor):
         try:
             build(DEVICES[vendor.partition(":")[0]].kind)
         except CannotBuildError as error:
@@ -32,10 +30,10 @@ def built() -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def simulated(built: Callable[[str], None]) -> Callable[..., Any]:
+def simulated(built):
     """`run_on`, with a device that is built."""
 
-    def run(vendor: str, *arguments: Any, **options: Any) -> Any:
+    def run(vendor, *arguments, **options):
         built(vendor)
         return run_on(vendor, *arguments, **options)
 
@@ -43,7 +41,7 @@ def simulated(built: Callable[[str], None]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[str], Any]:
+def life(simulated, once):
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
     return lambda vendor: once(
@@ -52,11 +50,11 @@ def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[s
 
 
 @pytest.fixture(scope="session")
-def the_page_tells() -> Callable[[str, dict[str, str], list[str]], None]:
+def the_page_tells():
     """Holds what a device said of all but some rows of docs/reference/simulated.json against the record."""
     record = json.loads((TREE / "docs/reference/simulated.json").read_text(encoding="utf-8"))
 
-    def compare(name: str, rows: dict[str, str], unasked: list[str]) -> None:
+    def compare(name, rows, unasked):
         told = record[name]
         assert rows == {row: cell for row, cell in told.items() if row not in unasked}, "run ./dev cards"
         assert set(unasked) <= told.keys(), "run ./dev cards"
@@ -68,24 +66,23 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "train_digits.py"
 
 
 @pytest.fixture(scope="session")
-def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+def train_digits(simulated):
     """`train_digits(vendor, name, path)`: the example's report, with `DS_ACCELERATOR=name`."""
     if find_spec("sklearn") is None:
         pytest.skip("the example needs scikit-learn, which is not installed")
 
-    def train(vendor: str, name: str, path: Sequence[Path] = ()) -> dict[str, Any]:
+    def train(vendor, name, path=()):
         # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
         # One thread: several trainings at once are on the cores.
         variables = {"DS_ACCELERATOR": name, "ACCEL_SIMULATE_RANDOM": "host", "OMP_NUM_THREADS": "1"}
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
         run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
-        report: dict[str, Any] = run.answer
-        return report
+        return run.answer
 
     return train
 
 
 @pytest.fixture(scope="session")
-def digits_on_cpu(train_digits: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def digits_on_cpu(train_digits):
     """The report of the same training on CPU."""
     return train_digits("mlu", "cpu")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from accel_tests.children import clean_environment, run_python
@@ -25,9 +23,7 @@ print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_p
 @pytest.mark.parametrize(
     ("device", "name", "product"), [("acme", "generic", "Simulated ACME"), ("cuda", "cuda", "Simulated CUDA")]
 )
-def test_the_command_gives_the_device_to_all_that_it_starts(
-    device: str, name: str, product: str, built: Callable[[str], None]
-) -> None:
+def test_the_command_gives_the_device_to_all_that_it_starts(device, name, product, built):
     """Chosen without a pin, though this machine has no sign of such hardware."""
     built(device)
     words = ["-m", "accel_core", "simulate", f"{device}:3", "--", "python", "-c", TOLD]
@@ -49,7 +45,7 @@ except RuntimeError as error: print(type(error).__name__, error)
 """
 
 
-def test_another_package_has_torchs_one_place(simulated: Callable[..., Any]) -> None:
+def test_another_package_has_torchs_one_place(simulated):
     said = simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).ended[0].stdout
     assert said.startswith(
         "BackendConflictError ACCEL_SIMULATE='acme:2': another package has registered its "

@@ -3,8 +3,6 @@ fails but what `expected/` names with reasons, and the docs' page of scores tell
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 pytest.importorskip("torch")
@@ -31,6 +29,6 @@ BY_NIGHT = tuple(name for name in SIMULATED if name not in ("cuda", "acme", "pla
         for name in SIMULATED
     ],
 )
-def test_card(device: str, built: Callable[[str], None]) -> None:
+def test_card(device, built):
     built(device)
     require_as_recorded(run_simulated(device), device)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from accel_tests import layouts
@@ -34,7 +32,7 @@ print(json.dumps([acc.name, acc.device_type, acc.device_count(), torch.ones(2, d
 """
 
 
-def test_it_has_the_names_of_the_declaration(tmp_path: Path, built: Callable[[str], None]) -> None:
+def test_it_has_the_names_of_the_declaration(tmp_path, built):
     built("acme")
     plugin = layouts.dist_info(
         tmp_path, "accel-zing", "1.0", {"accel.backends": {"zing": "accel_zing"}},

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests.children import clean_environment, run_python
@@ -114,7 +111,7 @@ os._exit(3)
 CHILD = 'import os\nassert "CUDA_VISIBLE_DEVICES" in os.environ\n'
 
 
-def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
+def _expected(source):
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
         for comment in filter(None, line.partition("  # ")[2].split(" & ")):
@@ -123,7 +120,7 @@ def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
     return found
 
 
-def test_each_place_once_in_every_format_and_process(tmp_path: Path, built: Callable[[str], None]) -> None:
+def test_each_place_once_in_every_format_and_process(tmp_path, built):
     built("acme")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -156,7 +153,7 @@ def test_each_place_once_in_every_format_and_process(tmp_path: Path, built: Call
     assert len(run["results"]) == len(found) + 1
 
 
-def test_a_torch_that_does_not_tell_of_device_strings(tmp_path: Path, simulated: Callable[..., Any]) -> None:
+def test_a_torch_that_does_not_tell_of_device_strings(tmp_path, simulated):
     """Here because the library that sees them is not there: the report says so."""
     variables = {"ACCEL_SIMULATE_RECORD": str(tmp_path)}
     simulated("acme", "import torch; torch.device('cuda')", environ=variables)

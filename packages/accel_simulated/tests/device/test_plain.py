@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from accel_tests.children import Ended, run_python
+from accel_tests.children import run_python
 from accel_tests.on_disk import install_plugin
 from accel_tests.on_simulated import environment
 
@@ -20,9 +17,7 @@ from accel_simulated import DEVICES
 pytestmark = pytest.mark.slow
 
 
-def test_the_page_tells_what_it_has(
-    simulated: Callable[..., Any], the_page_tells: Callable[..., None]
-) -> None:
+def test_the_page_tells_what_it_has(simulated, the_page_tells):
     """What stands in for the rest is told by its score card."""
     told = simulated("plain", "import json; from simulated_checks import capabilities as c\n"
                      "print(json.dumps([c.of('plain'), list(c.SLOW)]))").answer  # fmt: skip
@@ -30,9 +25,7 @@ def test_the_page_tells_what_it_has(
 
 
 @pytest.mark.nightly(reason="a training whose device passes its score card by day")
-def test_digits_equal_cpu(
-    tmp_path: Path, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
-) -> None:
+def test_digits_equal_cpu(tmp_path, digits_on_cpu, train_digits):
     name = install_plugin(tmp_path, DEVICES["plain"])
     report = train_digits("plain", name, [tmp_path])
     assert report["backend"] == name
@@ -40,12 +33,12 @@ def test_digits_equal_cpu(
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
 
 
-def test_accel_info_says_what_stands_in(built: Callable[[str], None], tmp_path: Path) -> None:
+def test_accel_info_says_what_stands_in(built, tmp_path):
     built("plain")
     name = install_plugin(tmp_path, DEVICES["plain"])
     found = environment("plain", {"DS_ACCELERATOR": name}, path=[tmp_path])
 
-    def info(*arguments: str, **more: str) -> Ended:
+    def info(*arguments, **more):
         return run_python(["-m", "accel_core", "info", *arguments], {**found, **more})
 
     document = json.loads(info("--json").stdout)

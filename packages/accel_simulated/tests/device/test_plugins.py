@@ -6,10 +6,8 @@ are installed in the environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,14 +27,14 @@ REAL = [name for name in VENDORS if name != "acme"]
 
 
 @pytest.fixture
-def path(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
+def path(tmp_path, request):
     """A folder for `sys.path` in which the plugin under test is installed."""
     install_real_plugin(tmp_path, request.getfixturevalue("vendor"))
     return [tmp_path]
 
 
 @pytest.mark.parametrize("vendor", REAL)
-def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., Any]) -> None:
+def test_every_member(vendor, path, simulated):
     function = "simulated_checks.plugins:of_plugin"
     answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
     problems = {member: problem for member, problem in answer["problems"].items() if problem}
@@ -49,11 +47,11 @@ def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., An
 @pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
 @pytest.mark.parametrize("vendor", REAL)
 def test_digits_equal_cpu(
-    vendor: str,
-    path: list[Path],
-    digits_on_cpu: dict[str, Any],
-    train_digits: Callable[..., dict[str, Any]],
-) -> None:
+    vendor,
+    path,
+    digits_on_cpu,
+    train_digits,
+):
     report = train_digits(vendor, vendor, path)
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]
@@ -71,9 +69,7 @@ print(json.dumps([shown, accel_core.accelerator("klxpu").name, said]))
 """
 
 
-def test_cuda_stands_aside_for_what_is_behind_torch_cuda(
-    tmp_path: Path, simulated: Callable[..., Any]
-) -> None:
+def test_cuda_stands_aside_for_what_is_behind_torch_cuda(tmp_path, simulated):
     """Which torch.cuda itself does not show."""
     for name in ("cuda", "klxpu"):
         install_real_plugin(tmp_path, name)

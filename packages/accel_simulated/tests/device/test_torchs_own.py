@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -27,7 +24,7 @@ MOVED = [
 ]  # fmt: skip
 
 
-def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None:
+def test_compiled_code_runs_on_the_device(simulated):
     told = simulated("acme", "simulated_checks.compiling:everything", "acme", timeout=300).answer
     assert told["aot_eager is eager"]
     assert told["inductor differs by"] < 1e-6
@@ -40,7 +37,7 @@ def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize("vendor", ["acme", "cuda"])
-def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(vendor: str, simulated: Callable[..., Any]) -> None:
+def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(vendor, simulated):
     run = simulated(vendor, "simulated_checks.sharded:everything", vendor, processes=2)
     for rank, told in enumerate(run.answers):
         assert told.pop("backend") == {"acme": "acme:accl", "cuda": "cuda:nccl"}[vendor]
@@ -74,7 +71,7 @@ print(json.dumps({name: [told(each) for each in value] for name, value in ours.i
 """
 
 
-def test_data_parallel_copies_among_devices(simulated: Callable[..., Any]) -> None:
+def test_data_parallel_copies_among_devices(simulated):
     assert simulated("cuda", DATA_PARALLEL).answer == {
         "out": ["cuda:0", [1.0, 5.0, 9.0, 13.0, 17.0]],
         "gradient": [[20.0, 25.0]],

@@ -169,7 +169,7 @@ class Terminal(io.StringIO):
 
 @POSIX
 def test_progress_is_one_line_that_goes_away(monkeypatch):
-    def drawn(columns: int, term: str = "xterm") -> str:
+    def drawn(columns, term="xterm"):
         monkeypatch.setenv("TERM", term)
         monkeypatch.setattr(os, "get_terminal_size", lambda number: os.terminal_size((columns, 24)))
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())

@@ -35,7 +35,7 @@ def found(made):
     """What the topic finds: code and sentence by backend, in their order."""
     (topic,) = examine(made, [checks.TOPIC])
     assert topic.failed == ""
-    said: dict[str, list[tuple[str, str]]] = {}
+    said = {}
     for finding in topic.findings:
         said.setdefault(finding.about, []).append((finding.code, finding.what))
     return said, topic.findings

@@ -24,7 +24,7 @@ with_gcc = pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries
 
 
 @pytest.fixture
-def libraries(tmp_path: Path) -> Libraries:
+def libraries(tmp_path):
     return Libraries(tmp_path)
 
 
@@ -32,7 +32,7 @@ def names(unmet):
     return {u.name for u in unmet}
 
 
-def ldd_misses(path: str) -> set[str]:
+def ldd_misses(path):
     said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
     return {line.split()[0] for line in said.splitlines() if "not found" in line}
 

@@ -23,7 +23,7 @@ GPU = ("0000:17:00.0", "10de", "2335", "030200")
 
 
 @pytest.fixture
-def computer(tmp_path) -> Computer:
+def computer(tmp_path):
     devices.pci_devices.cache_clear()
     return Computer(tmp_path / "computer")
 
@@ -33,7 +33,7 @@ def said(computer, world, monkeypatch):
     """`said(build, **variables)`: the findings by code, with a torch of that build and nothing installed."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
 
-    def examined(build: TorchBuild | None, **variables: str) -> dict[str, object]:
+    def examined(build, **variables):
         monkeypatch.setattr(topic, "torch_build", lambda: build)
         found = list(topic.findings(Visit(read(variables), variables), computer.path))
         assert len({f.code for f in found}) == len(found)
@@ -163,7 +163,7 @@ def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, mon
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     monkeypatch.setattr(topic, "torch_build", lambda: CPU_BUILD)
 
-    def codes(name: str) -> set[str]:
+    def codes(name):
         pins = read({"DS_ACCELERATOR": name}).pins
         return {f.code for f in topic.TOPIC.examine(Visit(read({}), {}, pins))}
 

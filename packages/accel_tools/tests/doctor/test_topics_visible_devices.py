@@ -28,7 +28,7 @@ NPU = {
 def said(torch_world, monkeypatch):
     """`said(nodes, **variables)`: the findings on a machine with so many nodes."""
 
-    def examined(nodes: int, **variables: str):
+    def examined(nodes, **variables):
         found = tuple(f"/dev/npu{i}" for i in range(nodes))
         monkeypatch.setattr(devices, "device_nodes", lambda patterns, root="/": found if patterns else ())
         for name, value in variables.items():
@@ -123,13 +123,13 @@ print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 
 
 @pytest.fixture
-def machine(tmp_path) -> Computer:
+def machine(tmp_path):
     return Computer(tmp_path)
 
 
 @pytest.fixture
 def process(machine):
-    def write(pid: int, parent: int, command: str, *variables: str) -> None:
+    def write(pid, parent, command, *variables):
         machine.write(f"/proc/{pid}/environ", "\0".join(("HOME=/root", *variables, "")))
         machine.write(f"/proc/{pid}/status", f"Name:\t{command}\nPPid:\t{parent}\n")
         machine.write(f"/proc/{pid}/comm", f"{command}\n")
@@ -143,7 +143,7 @@ def test_the_first_that_was_started_with_it_and_who_started_that(machine, proces
     process(30, 20, "worker", "CUDA_VISIBLE_DEVICES=")
     process(40, 30, "python", "CUDA_VISIBLE_DEVICES=")
 
-    def origin(value: str, pid: int) -> str:
+    def origin(value, pid):
         return origin_of_variable("CUDA_VISIBLE_DEVICES", value, machine.path, pid)
 
     assert origin("", 40) == "process 30 (worker), started by process 20 (raylet)"

@@ -12,7 +12,7 @@ from accel_core.machine.visible_devices import format_visible_devices
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
 
-def backend(grammar: str, *variables: str, filters: tuple[str, ...] = ()) -> Backend:
+def backend(grammar, *variables, filters=()):
     return Backend(
         name="npu",
         priority=1,
@@ -25,7 +25,7 @@ CUDA = backend("cuda", "CUDA_VISIBLE_DEVICES")
 ROCM = backend("cuda", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", filters=("ROCR_VISIBLE_DEVICES",))
 
 
-def cuda(value: str, count: int | None = 4) -> Visibility:
+def cuda(value, count=4):
     return visibility(CUDA, {"CUDA_VISIBLE_DEVICES": value}, count)
 
 
@@ -70,7 +70,7 @@ def test_other_grammars_and_ids_that_are_not_there():
 def test_uuids_that_name_no_device_or_several():
     uuids = ["GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000"]
 
-    def seen(value: str, known: list[str]) -> tuple[object, str]:
+    def seen(value, known):
         found = visibility(CUDA, {"CUDA_VISIBLE_DEVICES": value}, 3, known)
         return found.devices, found.steps[0].lost
 

@@ -152,7 +152,7 @@ def test_pypi_has_the_wheels_of_the_table():
     except OSError as error:
         pytest.skip(f"{address}: {error}")
     wheel = re.compile(r"torch-(\d+\.\d+)\.\d+-cp3(\d+)-cp3\d+-manylinux\w*_x86_64\.whl")
-    pythons: dict[str, set[int]] = {}
+    pythons = {}
     for file in files:
         if found := wheel.fullmatch(file["filename"]):
             pythons.setdefault(found[1], set()).add(int(found[2]))

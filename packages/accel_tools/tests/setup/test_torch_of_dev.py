@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from accel_tests.archives import of_wheel
@@ -30,19 +29,19 @@ MACHINES = [
 class Index(http.server.ThreadingHTTPServer):
     """An index for each build, with one empty wheel named torch; `asked` has the paths of the requests."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    def __init__(self):
+        self.asked = []
         super().__init__(("127.0.0.1", 0), _Answer)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
-    def address(self) -> str:
+    def address(self):
         return f"http://127.0.0.1:{self.server_port}/{torch_build.BUILD}"
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+    def do_GET(self):
+        self.server.asked.append(self.path)
         build = self.path.split("/")[1]
         name = f"torch-{TORCH}+{build}-py3-none-any.whl"
         wheel = of_wheel("torch", f"{TORCH}+{build}")
@@ -58,12 +57,12 @@ class _Answer(http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Print nothing."""
 
 
 @pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+def index(monkeypatch):
     """A mirror of PyTorch's indexes on loopback; uv and pip are configured with nothing."""
     for name in [*os.environ]:
         if name.startswith(("UV_", "PIP_")):
@@ -74,7 +73,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         server.shutdown()
 
 
-def uv() -> str:
+def uv():
     return str(pytest.importorskip("uv").find_uv_bin())
 
 

@@ -21,7 +21,7 @@ def _network_and_data():
     return network, x, x.sum(1, keepdim=True)
 
 
-def zero(stage: str) -> list[float]:
+def zero(stage):
     """Train with DeepSpeed's ZeRO of that stage, in one process."""
     import os
 
@@ -53,7 +53,7 @@ def zero(stage: str) -> list[float]:
     return losses
 
 
-def resumed(file: str) -> list[float]:
+def resumed(file):
     """Go on from a checkpoint where there is one, and leave one: two steps."""
     from pathlib import Path
 
@@ -82,7 +82,7 @@ def resumed(file: str) -> list[float]:
     return losses
 
 
-def tied() -> list[float]:
+def tied():
     """Train two layers that share their weight with Lightning."""
     import torch
     from lightning.pytorch import LightningModule, Trainer
@@ -92,7 +92,7 @@ def tied() -> list[float]:
     losses = []
 
     class Tied(LightningModule):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             torch.manual_seed(0)
             self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tpu_card import HERE, variables
@@ -17,7 +16,7 @@ SUPPORT = Path(__file__).parents[4] / "tests" / "support"
 CPU = {"DS_ACCELERATOR": "cpu"}
 
 
-def run(command: list[Any], environ: dict[str, str]) -> str:
+def run(command, environ):
     """Give what a child prints last."""
     done = subprocess.run(
         [sys.executable, *map(str, command)],
@@ -31,12 +30,11 @@ def run(command: list[Any], environ: dict[str, str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def program(*arguments: Any, **more: str) -> list[float]:
+def program(*arguments, **more):
     """Give the losses of a program in a process of its own."""
     path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
     environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
-    losses: list[float] = json.loads(run([HERE / "programs.py", *arguments], environ))
-    return losses
+    return json.loads(run([HERE / "programs.py", *arguments], environ))
 
 
 def test_the_main_job_learns():

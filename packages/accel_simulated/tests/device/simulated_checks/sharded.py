@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +21,7 @@ from accel_simulated import VENDORS
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
-def everything(vendor: str) -> dict[str, Any]:
+def everything(vendor):
     """Each answer is true in every rank, but those that name something."""
     importlib.import_module(VENDORS[vendor].package)
     rank = int(os.environ["RANK"])
@@ -44,25 +43,25 @@ def everything(vendor: str) -> dict[str, Any]:
     return answers
 
 
-def _network() -> nn.Sequential:
+def _network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
 
 
-def _train(network: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Tensor) -> None:
+def _train(network, optimizer, data):
     for _ in range(3):
         optimizer.zero_grad()
         network(data).pow(2).mean().backward()
         optimizer.step()
 
 
-def _data(mesh: DeviceMesh, rank: int) -> torch.Tensor:
+def _data(mesh, rank):
     """Each rank's own rows."""
     generator = torch.Generator().manual_seed(1)
     return torch.randn(8, 6, generator=generator)[rank::2].contiguous().to(mesh.device_type)
 
 
-def _sharded(mesh: DeviceMesh, **policies: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _sharded(mesh, **policies):
     network = _network()
     if "offload_policy" not in policies:
         network.to(mesh.device_type)
@@ -73,7 +72,7 @@ def _sharded(mesh: DeviceMesh, **policies: Any) -> tuple[nn.Module, torch.optim.
     return network, optimizer
 
 
-def _split(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _split(mesh):
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     network = parallelize_module(_network().to(mesh.device_type), mesh, plan)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01, foreach=True)
@@ -81,14 +80,14 @@ def _split(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     return network, optimizer
 
 
-def _same(one: tuple[nn.Module, Any], other: tuple[nn.Module, Any]) -> bool:
+def _same(one, other):
     ours, theirs = (
         [each.full_tensor().cpu() for each in network.parameters()] for network, _ in (one, other)
     )
     return all(map(torch.equal, ours, theirs))
 
 
-def _distributed_tensors(mesh: DeviceMesh) -> bool:
+def _distributed_tensors(mesh):
     whole, other = torch.arange(12.0).view(4, 3), torch.arange(6.0).view(3, 2)
     rows = distribute_tensor(whole.to(mesh.device_type), mesh, [Shard(0)])
     product = rows @ distribute_tensor(other.to(mesh.device_type), mesh, [Shard(1)])
@@ -102,10 +101,10 @@ def _distributed_tensors(mesh: DeviceMesh) -> bool:
     )
 
 
-def _moved(vendor: str, rank: int) -> dict[str, Any]:
+def _moved(vendor, rank):
     """What each collective leaves in this rank that the above and the kit's checks do not use."""
 
-    def filled(*values: float) -> torch.Tensor:
+    def filled(*values):
         return torch.tensor(values, dtype=torch.float32, device=vendor)
 
     gathered = [filled(0), filled(0)]
@@ -115,7 +114,7 @@ def _moved(vendor: str, rank: int) -> dict[str, Any]:
     reduced = filled(rank, 4)
     dist.reduce(reduced, dst=1, op=dist.ReduceOp.AVG)
     together = [filled(rank), filled(rank, 1)]
-    with dist._coalescing_manager(device=torch.device(vendor, rank)):  # type: ignore[attr-defined]
+    with dist._coalescing_manager(device=torch.device(vendor, rank)):
         for tensor in together:
             dist.all_reduce(tensor)
     works = [

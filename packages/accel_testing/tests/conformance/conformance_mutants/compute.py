@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from conformance_mutants import breaking as how
 from conformance_mutants.records import given
 
 #: By check what it is meant to catch: the members that are broken, by what is wrong.
-COMPUTE: dict[str, dict[str, dict[str, Any]]] = {
+COMPUTE = {
     "arithmetic.scaled_losses": {
         "the scaler does not take back": {
             "grad_scaler": lambda self, dtype=None, **options: how.WrongScaler(**options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from conformance_mutants import breaking as how
@@ -11,7 +9,7 @@ from conformance_mutants.compute import COMPUTE
 from conformance_mutants.records import Mutant, changed, given, raising
 
 #: By check what it is meant to catch: the members that are broken, by what is wrong.
-_BROKEN: dict[str, dict[str, dict[str, Any]]] = {
+_BROKEN = {
     "answers.identity": {
         "its name is another": {"name": property(lambda self: "other", lambda self, given: None)}
     },

@@ -10,7 +10,7 @@ from accel_tests.deepspeed_classes.answers import compare, leave
 __all__ = ["main"]
 
 
-def main() -> None:
+def main():
     import accel_core
 
     ours = accel_core.get_accelerator()

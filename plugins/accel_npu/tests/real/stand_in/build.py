@@ -50,13 +50,13 @@ _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE)
 
 
-def torch_npu_folder() -> Path | None:
+def torch_npu_folder():
     """The installed package, found without importing it; `None` where there is none."""
     spec = importlib.util.find_spec("torch_npu")
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def built(cache: Path | None = None, without: tuple[str, ...] = ()) -> Path:
+def built(cache=None, without=()):
     """The folder with the compiled libraries, built if it is not there yet.
 
     The name holds a digest of our sources, the version of torch_npu and of Python. A lock lets one process
@@ -84,7 +84,7 @@ def built(cache: Path | None = None, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
-def _private_cache() -> Path:
+def _private_cache():
     """A folder that only this user can write to: libraries are loaded from it."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(home, "accel-core-tests", "npu-stand-in")
@@ -94,7 +94,7 @@ def _private_cache() -> Path:
     return cache
 
 
-def _build(package: Path, folder: Path, without: tuple[str, ...]) -> None:
+def _build(package, folder, without):
     missing, undefined = _lacking(package)
     source = "".join((HERE / name).read_text(encoding="utf-8") for name in SOURCES)
     ours = set(_DEFINED.findall(source))
@@ -121,7 +121,7 @@ class Library(NamedTuple):
     undefined: set[str]
 
 
-def _read(path: Path) -> Library:
+def _read(path):
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", _run(["readelf", "-d", str(path)]))
     symbols = [line.split()[-2:] for line in _run(["nm", "-D", str(path)]).splitlines()]
     defined = {name.partition("@")[0] for kind, name in symbols if kind not in "Uvw"}
@@ -129,7 +129,7 @@ def _read(path: Path) -> Library:
     return Library(path, needed, defined, undefined)
 
 
-def _lacking(package: Path) -> tuple[set[str], set[str]]:
+def _lacking(package):
     """Names of the libraries, and of the symbols, that torch_npu needs and nothing here brings."""
     own = _loaded(package)
     torch = importlib.util.find_spec("torch")
@@ -146,7 +146,7 @@ def _lacking(package: Path) -> tuple[set[str], set[str]]:
     return elsewhere - set(system), undefined - defined
 
 
-def _loaded(package: Path) -> list[Library]:
+def _loaded(package):
     """The package's own libraries that importing it loads: the extension, and what that needs beside it."""
     found = {path.name: _read(path) for path in package.glob("_C*.so")}
     waiting = list(found.values())
@@ -159,13 +159,13 @@ def _loaded(package: Path) -> list[Library]:
     return list(found.values())
 
 
-def _in_system(name: str) -> Path | None:
+def _in_system(name):
     triplet = f"{platform.machine()}-linux-gnu"
     folders = [Path(folder, part) for folder in _SYSTEM for part in (triplet, ".")]
     return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
-def _run(command: list[str]) -> str:
+def _run(command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -21,18 +21,18 @@ __all__ = ["KERNELS", "Attributes", "generator", "install", "ints", "kernel", "n
 class _Torch:
     """torch, imported by the first kernel that runs: the stand-in is in place before torch is."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(importlib.import_module("torch"), name)
 
 
-torch: Any = _Torch()
+torch = _Torch()
 
 Attributes = dict[str, Any]
 #: Takes the input tensors and the attributes, gives one output or several.
 Kernel = Callable[[Sequence[Any], Attributes], Any]
-KERNELS: dict[str, Kernel] = {}
+KERNELS = {}
 #: Take the arguments of the C function as tensors, lists and numbers, and write into those that are outputs.
-_NEWER: dict[str, Callable[..., Any]] = {}
+_NEWER = {}
 
 #: aclDataType, as far as our operators use it. Seeds are unsigned, with which torch hardly computes.
 _TYPES = {
@@ -43,25 +43,25 @@ _TYPES = {
 _KERNEL_FAILED = 507015
 
 
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    def register(function: Kernel) -> Kernel:
+def kernel(*names):
+    def register(function):
         KERNELS.update(dict.fromkeys(names, function))
         return function
 
     return register
 
 
-def newer(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def newer(*names):
     """Register a kernel of CANN's newer library, by its C functions' names without `aclnn`."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function):
         _NEWER.update(dict.fromkeys((f"aclnn{name}" for name in names), function))
         return function
 
     return register
 
 
-def _elementwise(**operators: str) -> None:
+def _elementwise(**operators):
     """Operators that are one function of torch over all their inputs."""
     for name, function in operators.items():
         KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(*inputs)
@@ -78,26 +78,26 @@ _elementwise(
 )  # fmt: skip
 
 
-def ints(tensor: Any) -> list[int]:
+def ints(tensor):
     """The integers of an input that holds a shape, axes or an order."""
     return [int(value) for value in tensor.flatten()]
 
 
-def _axes(inputs: Sequence[Any], attributes: Attributes) -> list[int]:
+def _axes(inputs, attributes):
     """The axes to reduce over, as an input or an attribute; empty for all."""
     axes = ints(inputs[1]) if len(inputs) > 1 else attributes.get("axes", attributes.get("axis", []))
     return axes if isinstance(axes, list) else [axes]
 
 
-def _reduction(function: str) -> Kernel:
-    def reduce(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _reduction(function):
+    def reduce(inputs, attributes):
         axes = _axes(inputs, attributes) or list(range(inputs[0].dim()))
         return getattr(torch, function)(inputs[0], dim=axes, keepdim=attributes.get("keep_dims", False))
 
     return reduce
 
 
-def generator(*seeds: Any) -> Any:
+def generator(*seeds):
     """A generator that the device's seed and offset determine, as they determine the vendor's numbers."""
     mixed = hash(tuple(number for seed in seeds for number in ints(seed))) & (2**63 - 1)
     return torch.Generator().manual_seed(mixed)
@@ -137,7 +137,7 @@ KERNELS.update(
 
 
 @kernel("PadV3")
-def _pad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _pad(inputs, attributes):
     """Before and after each axis, the first axis first; torch's function has the last first."""
     amounts = ints(inputs[1])
     pairs = [amounts[place : place + 2] for place in range(0, len(amounts), 2)]
@@ -146,14 +146,14 @@ def _pad(inputs: Sequence[Any], attributes: Attributes) -> Any:
 
 
 @kernel("Index")
-def _index(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _index(inputs, attributes):
     """The second input says of each axis whether it is indexed; the indices themselves come last."""
     indices = iter(inputs[3:])
     return inputs[0][tuple(next(indices).long() if asked else slice(None) for asked in ints(inputs[1]))]
 
 
 @kernel("MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2")
-def _matmul(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _matmul(inputs, attributes):
     one, other = inputs[0], inputs[1]
     if attributes.get("transpose_x1", attributes.get("adj_x1", False)):
         one = one.transpose(-1, -2)
@@ -177,7 +177,7 @@ class _Tensor(ctypes.Structure):
         ("address", ctypes.c_void_p),
     )
 
-    def on_host(self) -> Any:
+    def on_host(self):
         """The same memory as a tensor of the CPU."""
         dtype = getattr(torch, _TYPES[self.dtype])
         shape = list(self.shape[: self.rank])
@@ -192,7 +192,7 @@ class _Tensor(ctypes.Structure):
         return numbers.as_strided(shape, strides) if self.strided else numbers.view(shape)
 
 
-def _argument(told: Any, tensors: Sequence[Any]) -> Any:
+def _argument(told, tensors):
     """What newer.c wrote of an argument, with the tensors in it."""
     if isinstance(told, list):
         return [_argument(each, tensors) for each in told]
@@ -211,7 +211,7 @@ _Compute = ctypes.CFUNCTYPE(
 
 
 @_Compute
-def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: int, results: Any) -> int:
+def _compute(name, attributes, inputs, first, outputs, results):
     """Run one operator, on its stream's thread; an error becomes the stream's, for it must not reach C."""
     try:
         with torch.no_grad():
@@ -233,7 +233,7 @@ def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: i
     return 0
 
 
-def install(library: str = "libascendcl.so") -> ctypes.CDLL:
+def install(library="libascendcl.so"):
     """Connect the kernels to the stand-in, which the loader finds as it finds the vendor's library."""
     for module in ("layers", "newer"):
         importlib.import_module(f"stand_in.{module}")

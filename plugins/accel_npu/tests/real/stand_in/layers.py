@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
-from stand_in.kernels import KERNELS, Attributes, generator, ints, torch
+from stand_in.kernels import KERNELS, generator, ints, torch
 
-__all__: list[str] = []
+__all__ = []
 
 
-def _convolution(attributes: Attributes) -> tuple[list[int], list[int], list[int], int]:
+def _convolution(attributes):
     """Stride, padding, dilation and groups; the attributes have a number for each of N, C, H, W."""
     top, _, left, _ = attributes["pads"]
     return attributes["strides"][2:], [top, left], attributes["dilations"][2:], attributes["groups"]
 
 
-def _conv(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _conv(inputs, attributes):
     stride, padding, dilation, groups = _convolution(attributes)
     bias = inputs[2] if len(inputs) > 2 else None
     return torch.conv2d(inputs[0], inputs[1], bias, stride, padding, dilation, groups)
 
 
-def _conv_backward(grad: Any, x: Any, weight: Any, attributes: Attributes, wanted: int) -> Any:
+def _conv_backward(grad, x, weight, attributes, wanted):
     stride, padding, dilation, groups = _convolution(attributes)
     mask = [wanted == place for place in range(3)]
     return torch.ops.aten.convolution_backward(
@@ -31,20 +29,20 @@ def _conv_backward(grad: Any, x: Any, weight: Any, attributes: Attributes, wante
     )[wanted]
 
 
-def _pool(x: Any, attributes: Attributes) -> tuple[list[Any], Any, Any]:
+def _pool(x, attributes):
     window = [attributes[name][1:3] for name in ("ksize", "strides", "pads")]
     dilation = attributes.get("dilation", attributes.get("dilations", [1, 1, 1, 1]))[1:3]
     given = [*window, dilation, attributes["ceil_mode"]]
     return given, *torch.ops.aten.max_pool2d_with_indices(x, *given)
 
 
-def _max_pool_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _max_pool_grad(inputs, attributes):
     x, grad = inputs[:2]
     given, _, indices = _pool(x, attributes)
     return torch.ops.aten.max_pool2d_with_indices_backward(grad, x, *given, indices)
 
 
-def _dropout_mask(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _dropout_mask(inputs, attributes):
     """One bit an element, set where it is kept; padded to 128 elements."""
     shape, keep, *seeds = inputs
     count = math.prod(ints(shape))
@@ -55,13 +53,13 @@ def _dropout_mask(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return (bits.view(-1, 8) * powers).sum(1, dtype=torch.uint8)
 
 
-def _dropout(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _dropout(inputs, attributes):
     x, mask, keep = inputs
     bits = (mask.unsqueeze(1) >> torch.arange(8, dtype=torch.uint8)) & 1
     return x * bits.flatten()[: x.numel()].view(x.shape) / keep
 
 
-def _layer_norm_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _layer_norm_grad(inputs, attributes):
     grad, x, scale, mean, weight = inputs
     bias = torch.empty_like(weight)
     return torch.ops.aten.native_layer_norm_backward(
@@ -69,7 +67,7 @@ def _layer_norm_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
     )
 
 
-def _loss(attributes: Attributes) -> tuple[int, int]:
+def _loss(attributes):
     return ["none", "mean", "sum"].index(attributes["reduction"]), attributes["ignore_index"]
 
 
