@@ -13,7 +13,9 @@ from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
 from accel_core.cli import accel as app
-from accel_core.settings import read
+from accel_core.detection.discovery import CPU
+from accel_tools.bench.document import Run
+from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.cli.progress import Progress
 from accel_tools.commands import bench
@@ -98,7 +100,11 @@ def tiny(monkeypatch, fresh, no_hardware):
 
 @TORCH
 @pytest.mark.usefixtures("tiny")
-def test_json_the_page_the_comparison_and_the_picture(tmp_path):
+def test_json_the_page_the_comparison_and_the_picture(tmp_path, monkeypatch):
+    real, runs = bench._measure, []
+    monkeypatch.setattr(
+        bench, "_measure", lambda *a, **k: runs[0] if runs else runs.append(real(*a, **k)) or runs[0]
+    )
     done = invoke("cpu", "--quick", "--ranks", "1", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -145,7 +151,10 @@ ROWS = [
 @TORCH
 @pytest.mark.usefixtures("tiny")
 def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
-    run = bench._measure(read(), None, 1, quick=True)._replace(measurements=tuple(ROWS))
+    from accel_core.accelerators.cpu import CPUAccelerator
+
+    device = device_facts(CPUAccelerator(CPU))
+    run = Run("2026-01-02T03:04:05+00:00", 1.0, True, machine_facts(), device, tuple(ROWS))
     monkeypatch.setattr(bench, "_measure", lambda *_, **__: run)
     for columns in ("0", "1", "40", "60", "80", "160"):
         done = invoke("cpu", COLUMNS=columns)

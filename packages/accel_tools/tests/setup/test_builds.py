@@ -29,9 +29,8 @@ DRIVERS_ON_WINDOWS = [
     "579.99", "580", "596.36",
 ]  # fmt: skip
 ARCHITECTURES = [
-    "gfx803", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx950", "gfx1010", "gfx1012", "gfx1030", "gfx1031",
-    "gfx1032", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
-    "gfx1200", "gfx1201",
+    "gfx803", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1030", "gfx1100", "gfx1101", "gfx1102",
+    "gfx1150", "gfx1151", "gfx1152", "gfx1200", "gfx1201",
 ]  # fmt: skip
 
 
