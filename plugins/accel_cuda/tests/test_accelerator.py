@@ -68,15 +68,11 @@ def at(monkeypatch, tmp_path, backend):
 @pytest.mark.parametrize(
     ("capability", "fp16", "fp8", "triton", "grouped"),
     [
-        ((5, 2), False, False, False, False),
         ((6, 1), False, False, False, False),
         ((7, 0), True, False, False, True),
-        ((7, 5), True, False, False, True),
         ((8, 0), True, False, True, True),
-        ((8, 6), True, False, True, True),
         ((8, 9), True, True, True, True),
         ((9, 0), True, True, True, False),
-        ((10, 0), True, True, True, False),
         ((12, 0), True, True, True, False),
     ],
 )

@@ -23,22 +23,6 @@ def forgets_to_restore(self, device_index):
     yield
 
 
-@contextlib.contextmanager
-def leaves_on_error(self, device_index):
-    before = self.current_device()
-    if device_index is not None:
-        self.set_device(device_index)
-    yield
-    self.set_device(before)
-
-
-@contextlib.contextmanager
-def leaves_stream(self, stream):
-    if stream is not None:
-        self.set_stream(stream)
-    yield
-
-
 def reads_any_index(name):
     def member(self, device_index=None):
         index = device_index if isinstance(device_index, int) and device_index > 99 else None

@@ -36,7 +36,6 @@ COMPUTE = {
     "randomness.host_is_left_alone": {"the host is seeded too": {"manual_seed": how.seeds_host}},
     "queues.stream_is_current_inside": {
         "a stream leaves the device": {"stream": how.stays_on_its_device},
-        "streams stay": {"stream": how.leaves_stream},
     },
     "queues.graph_replays_with_new_inputs": {
         "a graph must be there": {"capture_to_graph": how.wants_a_graph},

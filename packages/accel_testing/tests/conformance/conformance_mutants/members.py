@@ -174,7 +174,6 @@ _BROKEN = {
     "selection.guard_restores": {
         "device_guard(None) is device 0": {"device_guard": how.guards_first},
         "device_guard does not restore": {"device_guard": how.forgets_to_restore},
-        "device_guard leaves on an error": {"device_guard": how.leaves_on_error},
     },
     "sharing.copies_are_the_same": {
         "copies are others": {"__deepcopy__": lambda self, memo: type(self)(self.backend)}
