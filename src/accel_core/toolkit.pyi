@@ -13,6 +13,7 @@ from accel_core._support.torch_import import import_torch as import_torch
 from accel_core._support.torch_import import origin as origin
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.accelerators.devices import missing_defaults as missing_defaults
+from accel_core.accelerators.devices import torchs_device as torchs_device
 from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
@@ -38,7 +39,7 @@ from accel_core.detection.autoload import Spoiler as Spoiler
 from accel_core.detection.autoload import spoilers as spoilers
 from accel_core.detection.device import installed_imports as installed_imports
 from accel_core.detection.discovery import declarers as declarers
-from accel_core.detection.discovery import find as find_candidates
+from accel_core.detection.discovery import find_candidates as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
 from accel_core.detection.isolated import decode_candidate as decode_candidate
@@ -137,6 +138,7 @@ __all__ = [
     "survey",
     "text",
     "to_text",
+    "torchs_device",
     "vendors",
     "visible_devices",
     "whole_number",
