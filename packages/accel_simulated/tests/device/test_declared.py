@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from accel_tests import layouts
@@ -11,8 +10,6 @@ from accel_tests.children import clean_environment, run_python
 from accel_tests.plugins import declaring
 
 pytest.importorskip("torch")
-
-from accel_simulated import CannotBuildError, build
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +32,8 @@ print(json.dumps([acc.name, acc.device_type, acc.device_count(), torch.ones(2, d
 """
 
 
-def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
-    try:
-        build("PrivateUse1")
-    except CannotBuildError as error:
-        pytest.skip(str(error))
+def test_it_has_the_names_of_the_declaration(tmp_path, built):
+    built("acme")
     plugin = layouts.dist_info(
         tmp_path, "accel-zing", "1.0", {"accel.backends": {"zing": "accel_zing"}},
         {"accel_zing": declaring(DECLARED)},
@@ -60,10 +54,11 @@ def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
     listed = run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
     assert "zing    built" in listed
     assert "as an installed plugin declares it" in listed
+    more = DECLARED.replace("zing", "more") + ", accelerator='accel_more.own:Own'"
     # One that imports more of its vendor's package than is simulated is not listed.
     layouts.dist_info(
         tmp_path, "accel-more", "1.0", {"accel.backends": {"more": "accel_more"}},
-        {"accel_more.__init__": declaring(f"{DECLARED.replace('zing', 'more')}, accelerator='accel_more.own:Own'"),
+        {"accel_more.__init__": declaring(more),
          "accel_more.own": "def start():\n    from more_sdk.torch import _loader"},
     )  # fmt: skip
     assert "more " not in run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout

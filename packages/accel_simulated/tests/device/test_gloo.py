@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -59,7 +56,7 @@ SUM = ["cuda", [3.0, 3.0]]
 
 
 @pytest.mark.parametrize("vendor", ["cuda", "klxpu"])
-def test_gloo_takes_tensors_on_the_device(vendor: str, simulated: Callable[..., Any]) -> None:
+def test_gloo_takes_tensors_on_the_device(vendor, simulated):
     for told in simulated(vendor, CODE, processes=2).answers:
         assert told == {
             "SUM": SUM,

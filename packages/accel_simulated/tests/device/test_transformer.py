@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -46,7 +43,7 @@ print(json.dumps([max(float((a - b).abs().max()) for a, b in zip(causal, got)) f
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
-def test_a_block_of_a_transformer_trains(vendor: str, simulated: Callable[..., Any]) -> None:
+def test_a_block_of_a_transformer_trains(vendor, simulated):
     # To inductor a simulated device is its own; of torch's types it wants Triton or Metal.
     compiler = "accel" if OWN_DEVICES[vendor].kind == "PrivateUse1" else "aot_eager"
     code = f"import torch, {OWN_DEVICES[vendor].package}\n{CODE}"
