@@ -125,7 +125,7 @@ def _imports(accelerator: str, package: str) -> set[str]:
     spec = PathFinder.find_spec(top)
     folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
     source = Path(folder or os.devnull, *rest).with_suffix(".py")
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(source.read_bytes() if rest and source.is_file() else b"")):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)

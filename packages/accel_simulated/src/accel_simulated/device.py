@@ -141,9 +141,7 @@ def present() -> int:
 # Sources: CUDA and Level Zero: torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
 # (pytorch#122815, intel/torch-xpu-ops#2089). Gaudi: a process acquires its module at first use
 # (docs.habana.ai, Gaudi-to-process assignment). Of the others we found none, and assume the same.
-@ctypes.CFUNCTYPE(ctypes.c_int)
-def _count() -> int:
-    return _visible(vendor, present())
+_count = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: _visible(vendor, present()))
 
 
 def start(name: str) -> None:
