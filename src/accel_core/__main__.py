@@ -1,4 +1,4 @@
-"""`python -m accel_core` is the `accel` command."""
+"""Run the `accel` command as `python -m accel_core`."""
 
 from __future__ import annotations
 

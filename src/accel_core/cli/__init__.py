@@ -50,7 +50,7 @@ BESIDE = {
 
 
 def main() -> None:
-    """Run `accel` on the arguments of this process, and end the process with its exit status."""
+    """Run the `accel` command with this process's arguments, then end the process with its exit status."""
     # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
     accel(prog_name="accel")
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 class Announced(NamedTuple):
-    """A command that can be asked for: one line for it, and the package that has it."""
+    """A command that is installed: its summary, and the package that contains it."""
 
     summary: str
     #: Empty where the package fails to import, which `summary` says.
@@ -67,7 +67,10 @@ class Announced(NamedTuple):
 
 
 def announced() -> dict[str, Announced]:
-    """Every command by name, sorted; of two others of one name the first that is found."""
+    """Return every installed command by name, sorted.
+
+    Of two with the same name, the first one found counts.
+    """
     found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
     for entry_point in entry_points(GROUP):
         name = entry_point.name

@@ -34,7 +34,7 @@ Id = int | str
 
 
 class Mask(NamedTuple):
-    """The devices that visible-devices variables leave to a process."""
+    """The devices that the visible-devices variables leave visible to a process."""
 
     #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
     ids: tuple[Id, ...] | None = None
@@ -51,7 +51,7 @@ class Mask(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Every device is hidden."""
+        """Whether every device is hidden."""
         return self.ids == ()
 
     def __str__(self) -> str:
@@ -71,18 +71,20 @@ class Mask(NamedTuple):
 
     @property
     def step(self) -> str:
-        """A value that works here, where the number of devices is known; else what to name in it."""
+        """The next step: a value that works here if the number of devices is known, else what the value must
+        name.
+        """
         if self.missing:
             return choices(self.variable, len(self.nodes))
         return f"unset {self.variable}, or name in it the devices to use"
 
 
 def masks(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...] = ()) -> Mask:
-    """The mask that decides which devices of `backend` a process sees; its text says what is wrong with it.
+    """Return the variable that decides which devices of `backend` a process sees, with what is wrong with it.
 
-    Each of `Visibility.filters` counts by itself, in their order, and then the first that is set of
-    `Visibility.variables`, as in the vendors' runtimes. Of those the first counts that hides every device,
-    cannot be understood, or names devices beyond `nodes`; else the last.
+    As in the vendors' runtimes, each variable of `Visibility.filters` applies, in order, and then the first
+    variable of `Visibility.variables` that is set. If one of them hides every device, is invalid, or names
+    devices beyond `nodes`, the first such variable is returned; else the last one that applies.
     """
     visibility, mask = backend.visibility, Mask()
     first = [name for name in visibility.variables if name in environ][:1]
@@ -111,35 +113,35 @@ def _read(grammar: str, value: str, nodes: tuple[str, ...]) -> Mask:
 
 
 def choices(variable: str, count: int) -> str:
-    """Advice for the variable's value on a machine with `count` devices."""
+    """Return the next step for the variable's value on a machine with `count` devices."""
     names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
     return f"this machine has {count}: name {names}, or unset {variable}"
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device"; `None` if no variable does that.
 
-    Also where a variable cannot be understood: the sentence then says why.
+    Also for a variable that is invalid: the sentence then says why.
     """
     return str(masks(backend, environ)) or None
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
+    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` means that the variable is not set.
 
-    Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
-    the value too, and for an unknown grammar. A UUID stays a string, as it was written.
+    A UUID stays a string, as written. Raises `SettingError`, a `ValueError`, for a value that the vendor's
+    runtime refuses too, and for an unknown grammar.
     """
     parse = _grammar(grammar).parse
     return Mask() if value is None else parse(value)
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
-    """The value that makes exactly the devices `ids` visible, in `grammar`.
+    """Return the value that makes exactly the devices `ids` visible, in `grammar`.
 
-    `ids` are indices, or identifiers where the vendor has them; a string of digits counts as an index.
-    The value is sorted where the order has no meaning or must ascend. Raises `SettingError`, a
-    `ValueError`, for what the grammar cannot express.
+    `ids` are indices, or identifiers if the vendor has them; a string of digits is an index. The value is
+    sorted if the order has no meaning or must ascend. Raises `SettingError`, a `ValueError`, for ids that the
+    grammar cannot express.
     """
     rules = _grammar(grammar)
     items = [_normal(item) for item in ids]

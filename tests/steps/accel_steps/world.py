@@ -57,6 +57,8 @@ def followed(
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "COLUMNS": "1000",
         "HOME": str(folder),
+        # A simulated device is compiled once, not for each row.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHON": sys.executable,
     }
     done = subprocess.run(
