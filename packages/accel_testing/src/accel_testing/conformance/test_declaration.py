@@ -27,7 +27,7 @@ _STRAY = ("tests", "test", "docs", "examples", "benchmarks")
 
 
 class TestDeclaration(Subject):
-    """What the plugin costs everybody who has it installed, and its texts for people."""
+    """Costs of the plugin for everybody who has it installed, and its texts for people."""
 
     @pytest.fixture(scope="class")
     @classmethod
