@@ -18,6 +18,8 @@ from accel_steps.collect import HOLE, said
 from accel_steps.world import followed, may_mount
 from accel_tests.tools import TREE
 
+from accel_core import AccelError
+
 TABLE = tomllib.loads(Path(__file__).with_name("steps.toml").read_text(encoding="utf-8"))
 SHELL = TABLE["followed"]
 CALLS = TABLE["call"]
@@ -100,4 +102,5 @@ def test_a_call_that_was_corrected_raises_no_more(row):
         exec(row["wrong"], names)
     for step in row["steps"]:
         assert pattern(step).search(str(caught.value)), (step, str(caught.value))
+    assert isinstance(caught.value, (AccelError, Warning, TypeError, ValueError))
     exec(row["right"], names)

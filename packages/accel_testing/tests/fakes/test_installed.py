@@ -258,31 +258,23 @@ def test_one_may_stand_in_for_what_is_installed(mlu: World):
 
 
 CONFLICT, ARGUMENT, BACKEND = BackendConflictError, InvalidArgumentError, InvalidBackendError
-#: What is made and entered, the error, and what it says, in parts.
+#: What is made and entered, the error, and what it says, in parts; more is followed in tests/steps.
 BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: installed(fake("mlu")), CONFLICT, "'mlu'|accel-mlu|isolated=True"),
     (lambda: installed(fake("cpu"), isolated=True), CONFLICT, "'cpu'|accel-core|Choose another name"),
     (lambda: installed(fake("Acme!")), BACKEND, "'Acme!'|expected e.g. 'npu'"),
-    (lambda: installed("acme"), ARGUMENT, "'acme'|str|installed(fake('acme'))"),
-    (lambda: installed(3), ARGUMENT, "3|int|expected fake"),
     (lambda: installed(types), ARGUMENT, "module|hookimpl"),
     (lambda: installed(Plain), ARGUMENT, "accelerator=..."),
-    (lambda: installed(fake("acme"), accelerator=Plain), ARGUMENT, "only a Backend|leave it out"),
     (lambda: installed(ACME, accelerator=Plain(replace(ACME, name="b"))), BACKEND, "'acme'|'b'|Plain"),
     (lambda: installed(fake("acme"), distribution="../x"), BACKEND, "'../x'|'accel-acme'"),
     (lambda: installed(fake("acme"), version="1/0"), BACKEND, "'1/0'|'1.0'"),
-    (lambda: installed(fake("acme"), variables={"A": 1}), ARGUMENT, "'A' is 1|expected a text|'1'"),
     (lambda: installed(fake("acme"), variables={"KEPT": "1", "A=B": "1"}), ARGUMENT, "'A=B'|without '='"),
-    (lambda: fake("acme", devices=-1), BACKEND, "-1|0 or more|devices=2"),
     (lambda: fake("acme", devices="2"), BACKEND, "'2'|devices=2"),
-    (lambda: fake("acme", device_type="acme"), BACKEND, "device_type|accel simulate"),
     (lambda: fake("acme", "hangs"), ARGUMENT, "'hangs'|Fault("),
     (lambda: Fault("synchronise", exits=1), BACKEND,
      "'synchronise'|no such place|Did you mean 'synchronize'?"),
     (lambda: Fault("warp drive", hangs=True), BACKEND, "Write one of import"),
-    (lambda: Fault("import"), BACKEND, "nothing given|hangs=True"),
     (lambda: Fault("import", exits=1, hangs=True), BACKEND, "exits and hangs"),
-    (lambda: Fault("import", returns=1), BACKEND, "returns nothing"),
     (lambda: Fault("import", hangs=True, call=0), BACKEND, "call=0|from 1 on"),
     (lambda: Fault("import", raises=3), BACKEND, "raises=3|RuntimeError"),
     (lambda: Fault("import", sleeps=-1), BACKEND, "sleeps=-1|seconds"),
