@@ -226,20 +226,11 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name,
 
 
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
-    def chain(suppress):
-        try:
-            try:
-                raise OSError("inner")
-            except OSError:
-                if suppress:
-                    raise RuntimeError("outer") from None
-                raise RuntimeError("outer")  # noqa: B904 - the point of the test
-        except RuntimeError as error:
-            return error
-
-    assert root_cause(chain(suppress=False)) == "OSError: inner"
-    assert root_cause(chain(suppress=True)) == "RuntimeError: outer"
-    circle, other = RuntimeError("a"), RuntimeError("b")
+    outer, circle, other = RuntimeError("outer"), RuntimeError("a"), RuntimeError("b")
+    outer.__context__ = OSError("inner")
+    assert root_cause(outer) == "OSError: inner"
+    outer.__suppress_context__ = True  # raise … from None
+    assert root_cause(outer) == "RuntimeError: outer"
     circle.__cause__, other.__cause__ = other, circle
     assert root_cause(circle) == "RuntimeError: b"
 
