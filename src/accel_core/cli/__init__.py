@@ -65,7 +65,8 @@ def main() -> None:
 def announced() -> dict[str, EntryPoint | None]:
     """Return every installed command by name, sorted.
 
-    Of two with the same name, the first one found counts.
+    Of two with the same name, the first one found counts; the name of a built-in command always means that
+    command.
     """
     found: dict[str, EntryPoint | None] = dict.fromkeys(SUMMARIES)
     for entry_point in entry_points(GROUP):

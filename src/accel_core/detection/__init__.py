@@ -107,7 +107,11 @@ class _Known:
 
 
 class Candidate(_Known):
-    """A backend that can be probed, and the plugin that declares it."""
+    """A backend that can be probed, and the plugin that declares it.
+
+    `backend` has its provenance. `plugin` is the module of hooks that the entry point names; `None` if the
+    backend is built in.
+    """
 
     def __init__(self, backend: Backend, plugin: object) -> None:
         assert backend.provenance is not None

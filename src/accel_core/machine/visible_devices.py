@@ -37,7 +37,7 @@ Present = tuple[int | None, Sequence[int], Sequence[str]]
 
 
 class Mask(NamedTuple):
-    """The devices that the visible-devices variables leave visible to a process."""
+    """The devices that one value leaves."""
 
     #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
     ids: tuple[Id, ...] | None = None
@@ -83,7 +83,7 @@ class Masks(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Every device is hidden, or a value cannot be understood."""
+        """Whether every device is hidden, or a value is invalid."""
         return self.devices == () or any(step.malformed for step in self.steps)
 
     def __str__(self) -> str:
@@ -91,7 +91,9 @@ class Masks(NamedTuple):
 
     @property
     def step(self) -> str:
-        """The variables as they work here, where that is known; else what to name in the first of them."""
+        """The next step: the variables with values that work here if they are known, else what to name in the
+        first.
+        """
         written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
         if not written:
             return f"unset {self.faulty[0].variable}, or name in it the devices to use"
@@ -99,11 +101,11 @@ class Masks(NamedTuple):
 
 
 def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
-    """Return the variable that decides which devices of `backend` a process sees, with what is wrong with it.
+    """Combine the visible-devices variables in `environ`, for the devices of `backend` that are `present`.
 
-    As in the vendors' runtimes, each variable of `Visibility.filters` applies, in order, and then the first
-    variable of `Visibility.variables` that is set. If one of them hides every device, is invalid, or names
-    devices beyond `nodes`, the first such variable is returned; else the last one that applies.
+    As in the vendors' runtimes, the variables of `Visibility.filters` come first, each counting among the
+    devices that the previous one leaves; then the first variable of `Visibility.variables` that is set.
+    `present` is `there(backend)`, if that is known.
     """
     (count, numbers, uuids), visibility = present, backend.visibility
     rules, steps = _grammar(visibility.grammar), list[Step]()
@@ -206,19 +208,19 @@ def _meant(
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device"; `None` if no variable does that.
+    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
 
-    Also for a variable that is invalid: the sentence then says why.
+    Also where a variable cannot be understood: the sentence then says why.
     """
     found = masks(backend, environ)
     return str(found) if found.nothing else None
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` means that the variable is not set.
+    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
 
-    A UUID stays a string, as written. Raises `SettingError`, a `ValueError`, for a value that the vendor's
-    runtime refuses too, and for an unknown grammar.
+    Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
+    the value too, and for an unknown grammar. A UUID stays a string, as it was written.
     """
     rules = _grammar(grammar)
     mask = Mask() if value is None else rules.parse(value)
@@ -228,11 +230,11 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
-    """Return the value that makes exactly the devices `ids` visible, in `grammar`.
+    """The value that makes exactly the devices `ids` visible, in `grammar`.
 
-    `ids` are indices, or identifiers if the vendor has them; a string of digits is an index. The value is
-    sorted if the order has no meaning or must ascend. Raises `SettingError`, a `ValueError`, for ids that the
-    grammar cannot express.
+    `ids` are indices, or identifiers where the vendor has them; a string of digits counts as an index.
+    The value is sorted where the order has no meaning or must ascend. Raises `SettingError`, a
+    `ValueError`, for what the grammar cannot express.
     """
     rules = _grammar(grammar)
     items = [_normal(item) for item in ids]
