@@ -180,8 +180,7 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
     if pin.name in names and not pin.distribution:
-        why = f"the plugin of entry point {pin.name} declares another name"
-        return f"{asked}: {why}. `accel list` shows the installed plugins."
+        return f"{asked}: the plugin of entry point {pin.name} declares another name: `accel list` shows it."
     if pin.name in ("gpu", "gpus"):
         gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.label.endswith("GPU")}
         if ours := ", ".join(name for name in usable() if name in gpus):
