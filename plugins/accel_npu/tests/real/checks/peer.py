@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import Any
 
-from accel_tests.deepspeed_classes.answers import compare, leave
+from accel_tests.deepspeed_classes.answers import Case, compare, leave
 
 __all__ = ["main"]
 
 
-def main():
+def own_cases() -> dict[str, Case]:
+    """What is asked of the npu alone: which ranges reach mstx, the vendor's profiler."""
+
+    def reached(acc: Any) -> Any:
+        from torch_npu._C import _mstx
+
+        seen: list[Any] = []
+        kept = _mstx._range_push_on_host, _mstx._range_pop
+        _mstx._range_push_on_host, _mstx._range_pop = (lambda *a: seen.append(a)), seen.append
+        try:
+            acc.range_push("a", domain="d")
+            acc.range_pop(domain="d")
+        finally:
+            _mstx._range_push_on_host, _mstx._range_pop = kept
+        return len(seen)
+
+    return {"range_push: at mstx": reached}
+
+
+def main() -> None:
     import accel_core
 
     ours = accel_core.get_accelerator()
@@ -20,7 +40,8 @@ def main():
         from accel_tests.deepspeed_classes.device import Device
         from deepspeed.accelerator.npu_accelerator import NPU_Accelerator
 
-        report = compare(NPU_Accelerator(), ours, cases(Device("npu", compile_backend="npugraphs")))
+        asked = {**cases(Device("npu", compile_backend="npugraphs")), **own_cases()}
+        report = compare(NPU_Accelerator(), ours, asked)
     leave(report)
 
 
