@@ -1,7 +1,5 @@
 """What every accelerator gets from the base class: identity, and defaults built on a few primitives."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from importlib import metadata

@@ -1,7 +1,5 @@
 """The sections of the interface stand side by side. That each inherits what it uses, mypy checks."""
 
-from __future__ import annotations
-
 import sys
 
 from accel_tests.forks import forked
@@ -12,7 +10,7 @@ from accel_core.accelerators.devices import Base
 
 def test_no_member_has_two_homes():
     """In an order of sections that nobody has to know, none may hide another's member."""
-    homes: dict[str, list[str]] = {}
+    homes = {}
     for section in [Base, *Accelerator.__bases__]:
         for name in vars(section):
             if not (name.startswith("__") and name.endswith("__")):

@@ -1,7 +1,5 @@
 """`FloatTensor` and its like where they refuse; what they make is `interface.types` of the kit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What vendors differ in that plugins leave to the base: their variables, integrated devices, events."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The command as a whole: help, version, completion, colour, and what it does with its output."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`accel list` and `accel why` as people read them first: what serves, what is broken, what is not here."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

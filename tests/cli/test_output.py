@@ -1,7 +1,5 @@
 """Where an answer goes: terminals of any width, colour, files, and a stdout that is full or closed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

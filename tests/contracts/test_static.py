@@ -1,7 +1,5 @@
 """Every vendor name in a plugin's source is in its vendor's surface, and every call fits."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """The surface files: complete, and what they say of well-known names."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

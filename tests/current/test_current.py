@@ -1,7 +1,5 @@
 """One accelerator a process, whichever way it is asked for, and through pickles and copies."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

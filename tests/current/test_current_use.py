@@ -1,7 +1,5 @@
 """A program sets the accelerator, or uses another for a block."""
 
-from __future__ import annotations
-
 import pytest
 
 import accel_core

@@ -1,7 +1,5 @@
 """Plugins on disk become candidates, and a pin imports as few of them as can be."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from accel_tests.acme import ACME, acme
@@ -24,7 +24,7 @@ from accel_core.settings import Settings
 #: What comes with torch itself.
 TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
 #: No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing.
-UNKNOWN: dict[str, Any] = {"hardware": {"pci_ids": ()}}
+UNKNOWN = {"hardware": {"pci_ids": ()}}
 SILENT = {"hardware": {"driver_file": ""}, "granted": {"docker": ""}}
 SLURM = acme(granted={"slurm": "gpu"})
 INDICES = acme(visibility={"grammar": "indices"})

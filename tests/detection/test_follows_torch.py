@@ -1,7 +1,5 @@
 """A vendor's package built for one release of torch is told from the torch that is here, by metadata."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

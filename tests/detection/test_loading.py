@@ -1,7 +1,5 @@
 """Plugins that end, crash or hang the process that loads them; and plugins that nobody may load."""
 
-from __future__ import annotations
-
 import sys
 import time
 

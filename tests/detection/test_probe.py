@@ -1,7 +1,5 @@
 """The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised."""
 
-from __future__ import annotations
-
 import json
 import sys
 

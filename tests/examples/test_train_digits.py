@@ -1,7 +1,5 @@
 """The example that the README runs: real training, through the public interface only."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

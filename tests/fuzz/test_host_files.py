@@ -1,7 +1,5 @@
 """Whatever a machine's files hold, `/proc`, `/sys`, `/etc` and `/run`: an answer of the right kind."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 

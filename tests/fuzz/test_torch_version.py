@@ -1,7 +1,5 @@
 """Whatever stands in torch's version file: it is read, or passed over."""
 
-from __future__ import annotations
-
 import itertools
 
 from accel_tests.fuzzing import fuzzed

@@ -1,7 +1,5 @@
 """Each vendor's visible-devices grammar, read and written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 The session `wheels` builds them and says where they are; without it these tests have nothing to test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -72,7 +70,7 @@ class Environment:
         """What `accel list --json` says, by name; of several declarations the first."""
         done = self.run("accel", "list", "--json")
         assert done.stderr == ""
-        first: dict[str, dict[str, object]] = {}
+        first = {}
         for row in json.loads(done.stdout)["backends"]:
             first.setdefault(row["name"], row)
         return first

@@ -1,7 +1,5 @@
 """The plugins of this repository, what they declare and what they drive."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -86,7 +86,7 @@ class _Scope:
 
     def __init__(self, nodes, device):
         self.own = {"self.device_module": f"torch.{device}", "self._torch": "torch", "torch": "torch"}
-        self.guarded: set[int] = set()
+        self.guarded = set()
         for node in nodes:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             if isinstance(node, ast.ImportFrom):

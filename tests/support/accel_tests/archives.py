@@ -1,7 +1,5 @@
 """Archives in memory, of names with their bytes."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """As little effort as a measurement can be made with: whether it is right, not how fast anything is."""
 
-from __future__ import annotations
-
 from accel_tools.bench.records import QUICK
 
 __all__ = ["TINY"]

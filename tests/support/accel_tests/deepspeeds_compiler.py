@@ -1,7 +1,5 @@
 """The variables with which DeepSpeed compiles its operators in the tests."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

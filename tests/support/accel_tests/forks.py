@@ -4,8 +4,6 @@ A test function with `@forked(device)` runs in one. It asserts there as any othe
 activate and break what it likes, for the process ends with it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -80,7 +78,7 @@ class Forks:
 
     def __init__(self, prelude, environ, folder):
         self.folder, self.count = folder, 0
-        self.pids: list[int] = []
+        self.pids = []
         self.process = start(["-c", _PARENT, prelude], environ, stdin=PIPE)
 
     def __call__(self, code, each, *, folder=None, timeout=240):
@@ -106,8 +104,7 @@ class Forks:
         assert self.process.stdout is not None
         if not select([self.process.stdout], [], [], timeout)[0]:
             self.kill()
-        numbers: list[int] = json.loads(self.process.stdout.readline())
-        return numbers
+        return json.loads(self.process.stdout.readline())
 
     def kill(self):
         """End the processes, and what they have started."""

@@ -4,13 +4,10 @@ Session `tests` runs a few examples of each, the same on every run; session `fuz
 runs many, others each time. Whatever failed once is an `@example` beside the property.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import tracemalloc
-from collections.abc import Callable
 from contextlib import contextmanager
 from functools import wraps
 
@@ -49,8 +46,7 @@ def fuzzed(**strategies):
             with bounded():
                 check(*arguments, **named)
 
-        prepared: Callable[..., None] = _effort(given(**strategies)(one))
-        return prepared
+        return _effort(given(**strategies)(one))
 
     return decorate
 

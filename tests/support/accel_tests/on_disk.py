@@ -1,8 +1,6 @@
 """Plugins on disk: one that declares a simulated device, so that accel_core is tested without the real ones,
 and the real ones, with their own entry points, whatever is installed beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accel_testing import write_distribution

@@ -3,8 +3,6 @@
 A plugin's `conftest.py` imports those that its tests use.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Ports for ranks to meet on."""
 
-from __future__ import annotations
-
 import random
 import socket
 

@@ -1,7 +1,5 @@
 """Processes that were started somewhere below a test, found by a variable of their environment (Linux)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

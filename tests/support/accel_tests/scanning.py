@@ -1,7 +1,5 @@
 """What accel_core finds on `sys.path`, and what the standard library finds there."""
 
-from __future__ import annotations
-
 import sys
 from importlib import metadata as reference
 

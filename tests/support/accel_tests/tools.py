@@ -1,7 +1,5 @@
 """The tools of the tree, which are scripts and no package, as modules for their tests."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

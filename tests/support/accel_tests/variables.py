@@ -1,7 +1,5 @@
 """Every environment variable that accel_core and its plugins read as a setting, wherever that is."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

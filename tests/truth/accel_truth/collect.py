@@ -116,7 +116,7 @@ def _typed(code):
         words = list(lexer)
     except ValueError:  # a quotation that a later line ends
         words = code.split()
-    command: list[str] = []
+    command = []
     for word in [*words, ";"]:
         if word and not set(word) - set("();<>|&"):
             if command:

@@ -1,7 +1,5 @@
 """What this tree has of all that can be named, read from where it is made."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import importlib

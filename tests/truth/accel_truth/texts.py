@@ -41,7 +41,7 @@ def documents(root):
 def of_source(file, source):
     """The string literals of a module, docstrings and f-strings among them, each whole."""
     tree = ast.parse(source)
-    parts: set[int] = set()
+    parts = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread"):
             parts.update(id(keyword.value) for keyword in node.keywords if keyword.arg == "name")

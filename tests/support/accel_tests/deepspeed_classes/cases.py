@@ -3,8 +3,6 @@
 The same for every vendor; a vendor's own questions are added by its suite.
 """
 
-from __future__ import annotations
-
 import torch
 
 from accel_tests.deepspeed_classes.device import member, members
@@ -36,7 +34,7 @@ def before_the_start(device):
     """Asked of a device that nothing has used yet: the first that needs its runtime starts it."""
 
     def deferred(acc):
-        called: list[int] = []
+        called = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
 
@@ -216,7 +214,7 @@ def compilation_and_profiling(device):
     """Compilers, Triton, the profiler's ranges, deferred calls."""
 
     def deferred(acc):
-        called: list[int] = []
+        called = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
 
@@ -246,7 +244,7 @@ def launching():
 
     def visible(*ids):
         def write(acc):
-            environ: dict[str, str] = {}
+            environ = {}
             acc.set_visible_devices_envs(environ, list(ids))
             return [f"{name}={value}" for name, value in environ.items()]
 

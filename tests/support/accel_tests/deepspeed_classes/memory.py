@@ -1,10 +1,7 @@
 """What is asked about memory: a device's, this process's, and page-locked memory."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
-from typing import Any
 
 import torch
 
@@ -57,7 +54,7 @@ def memory(device):
 
 def _free(device):
     """What the vendor says is free, by the module's own function or torch's."""
-    module: Any = getattr(torch, device.type)
+    module = getattr(torch, device.type)
     if hasattr(module, "recommended_max_memory"):  # mps
         return int(module.recommended_max_memory() - module.driver_allocated_memory())
     ask = getattr(module, "mem_get_info", torch.accelerator.get_memory_info)

@@ -34,7 +34,7 @@ class Count(NamedTuple):
 
 def differences(vendor):
     """The rows of a vendor by case, with its name and the member's put in."""
-    found: dict[str, Difference] = {}
+    found = {}
     for vendors, cases, *cells in _rows():
         if vendor not in vendors.replace("all", " ".join(VENDORS)).split():
             continue
