@@ -11,12 +11,7 @@ import pytest
 import torch
 from accel_tests.tools import words
 
-from accel_core import (
-    BackendUnavailableError,
-    InvalidDeviceError,
-    TorchAccelerator,
-    UnsupportedError,
-)
+from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.streams import HostEvent, HostStream
 
 Build = Callable[..., TorchAccelerator]
