@@ -188,7 +188,6 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     import gc
-    import weakref
 
     torch_world.module("torch_npu", "")
     torch_world.module(
@@ -202,7 +201,6 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     found = judge()
     gc.collect()
     (reference,) = sys.modules["npu_device"].seen
-    assert isinstance(reference, weakref.ref)
     assert found.error is not None
     assert reference() is None
 

@@ -84,8 +84,6 @@ def test_it_names_no_device():
 def example():
     """The example as a module, for what needs no process of its own."""
     spec = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["train_digits"] = module  # its dataclass looks itself up
     spec.loader.exec_module(module)

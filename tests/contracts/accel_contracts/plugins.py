@@ -8,8 +8,6 @@ from accel_tests import surfaces
 
 from accel_core.detection.discovery import declarations
 
-__all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
-
 ROOT = Path(__file__).parents[3]
 #: Those that are written and declare a backend, which accel-simulated does not. Each must have a surface.
 PLUGINS = sorted(

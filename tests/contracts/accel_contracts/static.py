@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from accel_tests.surfaces import Entry
 
-__all__ = ["Use", "uses", "violations"]
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

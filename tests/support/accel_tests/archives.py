@@ -4,8 +4,6 @@ import io
 import tarfile
 import zipfile
 
-__all__ = ["of_tar", "of_wheel", "of_zip"]
-
 
 def of_zip(files, method=zipfile.ZIP_DEFLATED):
     """Return a zip."""

@@ -20,8 +20,6 @@ import pytest
 
 from accel_tests.children import Ended, clean_environment, finish, start
 
-__all__ = ["Forks", "forked", "opened"]
-
 Test = TypeVar("Test", bound=Callable[..., Any])
 _SUPPORT = str(Path(__file__).parents[1])
 
@@ -88,7 +86,6 @@ class Forks:
             self.count += 1
             asked.append((environ, *(str(self.folder / f"{self.count}.{name}") for name in ("out", "err"))))
         order = {"code": code, "each": asked, "folder": str(folder or self.folder)}
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         self.pids = self._line(600)  # the first time it is still importing
@@ -101,7 +98,6 @@ class Forks:
 
     def _line(self, timeout):
         """Read a line of numbers; processes that are too slow are killed, which their statuses show."""
-        assert self.process.stdout is not None
         if not select([self.process.stdout], [], [], timeout)[0]:
             self.kill()
         return json.loads(self.process.stdout.readline())

@@ -13,8 +13,6 @@ from functools import wraps
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-__all__ = ["bounded", "fuzzed"]
-
 #: How many examples of each property; without it a few that are always the same.
 _MANY = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 _FEW = 15

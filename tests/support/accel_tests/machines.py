@@ -7,7 +7,6 @@ from accel_tests import children, layouts
 
 REPOSITORY = Path(__file__).parents[3]
 
-__all__ = ["Machine"]
 
 _PROBE = """
 import json, os, sys

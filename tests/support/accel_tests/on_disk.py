@@ -6,8 +6,6 @@ from pathlib import Path
 from accel_testing import write_distribution
 from accel_tests.layouts import GROUP
 
-__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
-
 #: The real plugins' folder; a source distribution of accel_core has none.
 PLUGINS = Path(__file__).parents[3] / "plugins"
 #: Tells a plugin that was put there by a test from the same one installed in the environment.

@@ -7,8 +7,6 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["fork_amid", "left_of"]
-
 
 def left_of(variable, patience=1.0):
     """The processes with `NAME=value` in their environment that outlive `patience` seconds; ended then."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["FOLDER", "Entry", "Surface", "files", "for_backend", "load", "users_names"]
-
 FOLDER = Path(__file__).parents[3] / "packages/accel_simulated/src/accel_simulated/surfaces"
 #: Surfaces of packages that add to torch's own module of the device, by the package that does.
 ADDITIONS = {"xpu_ipex": "intel_extension_for_pytorch", "xpu_external": "intel_extension_for_deepspeed"}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["TREE", "load", "words"]
-
 #: The words of a text, for a list of many.
 words = str.split
 TREE = Path(__file__).resolve().parents[3]

@@ -9,8 +9,6 @@ import accel_train
 import accel_train_startup as startup
 from accel_core.settings import Variable
 
-__all__ = ["NAMES", "variables"]
-
 #: Those of the core, and those of accel-train, which declares as the core does.
 _SOURCES = (Path(accel_core.__file__).parent, Path(accel_train.__file__).parent)
 _DECLARED = {

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from accel_core import errors
 from accel_truth.texts import HOLE, Text
 
-__all__ = ["KINDS", "OURS", "OWN", "Name", "names"]
-
 #: Kinds whose names may come from outside, and those that only this tree can have.
 KINDS = ("option", "variable", "group", "distribution", "url", "file", "module", "prose")
 OWN = ("command", "line", "value", "session", "link", "attribute", "extra")

@@ -6,8 +6,6 @@ import tomllib
 
 from accel_truth.collect import KINDS, OURS
 
-__all__ = ["Judge", "Outside"]
-
 
 class Outside:
     """The record of others' names: each source of facts with the names that were read there."""

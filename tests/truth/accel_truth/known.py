@@ -18,8 +18,6 @@ from accel_core.cli import accel
 from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
 
-__all__ = ["Known"]
-
 #: Tried as the script of a command line that names none.
 SCRIPT = ["1", "train.py"]
 #: A name in capitals that a module or a class gives a value.

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Text", "documents", "of_document", "of_source", "sources"]
-
 #: What stands in the place of an f-string's values.
 HOLE = "{}"
 #: Blocks of these languages hold commands; one that opens with the prompt holds what they print too.

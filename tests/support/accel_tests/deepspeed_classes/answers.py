@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Case", "compare", "leave"]
-
 Case = Callable[[Any], Any]
 
 #: Of `memory_stats`, the keys that every backend has as far as it counts; vendors add hundreds.

@@ -8,8 +8,6 @@ import torch
 from accel_tests.deepspeed_classes.device import member, members
 from accel_tests.deepspeed_classes.memory import memory, page_locked_memory, process_memory
 
-__all__ = ["cases"]
-
 TENSORS = [f"{kind}Tensor" for kind in ("BFloat16", "Byte", "Double", "Float", "Half", "Int", "Long")]
 
 

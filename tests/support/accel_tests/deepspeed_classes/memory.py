@@ -7,8 +7,6 @@ import torch
 
 from accel_tests.deepspeed_classes.device import MEGABYTE, member, members
 
-__all__ = ["memory", "page_locked_memory", "process_memory"]
-
 AMOUNTS = (
     "memory_allocated", "memory_reserved", "memory_cached",
     "max_memory_allocated", "max_memory_reserved", "max_memory_cached",

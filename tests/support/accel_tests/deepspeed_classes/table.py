@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["VENDORS", "Count", "Difference", "count", "differences", "problems"]
-
 TABLE = Path(__file__).parents[4] / "packages/accel_train/tests/deepspeed/classes" / "DIFFERENCES.md"
 VENDORS = ("cpu", "cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 #: How the reason of a difference begins that is ours to mend.
