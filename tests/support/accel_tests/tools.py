@@ -11,9 +11,9 @@ words = str.split
 TREE = Path(__file__).resolve().parents[3]
 
 
-def load(name):
-    """The module `tools/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
-    folder = TREE / "tools"
+def load(name, place="tools"):
+    """The module `<place>/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
+    folder = TREE / place
     if not (folder / f"{name}.py").is_file():
         pytest.skip("an sdist has no tools", allow_module_level=True)
     sys.path.insert(0, str(folder))
