@@ -48,7 +48,7 @@ LACKING = {"vendor_import": ("torch_npu", "torch_npu_old.sub"), "install_hint": 
 ONLY = "this device exists on plan9, amiga-m68k only"
 ABSENT = "absent is not installed"
 BOTH = (Pin("npu", "accel-npu"),), (Pin("npu", "other"),)
-USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} is malformed", "")
+USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} cannot be checked", "")
 #: Fields of npu, what is allowed and blocked; its status, what the reason begins with, the next step.
 KNOWN = {
     "usable": ({}, (), (), USABLE),
