@@ -40,11 +40,17 @@ def memory(device):
         device.block(64 * MEGABYTE)
         return acc.available_memory() == _free(device)
 
+    def cache_emptied(acc):
+        device.block(64 * MEGABYTE)
+        acc.empty_cache()
+        return acc.memory_reserved()
+
     return {
         **members("empty_cache", *amounts, *RESETS),
         **{f"{name}: of device {device.last}": member(name, device.last) for name in amounts},
         **{f"{name}: of a megabyte": while_held(name) for name in ("memory_allocated", "memory_stats")},
         **{f"{name}: then the peak": after_reset(name) for name in RESETS},
+        "empty_cache: then what is reserved": cache_emptied,  # before what is free is asked
         **members("available_memory"),
         "available_memory: beside another user": beside_another_user,
     }
