@@ -77,31 +77,19 @@ def test_a_plugin_around_a_class_of_deepspeeds_interface():
     assert FusedAdamBuilder.__module__ == "deepspeed.ops.op_builder.mlu.fused_adam"
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        False,
-        pytest.param(
-            True, marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers")
-        ),
-    ],
-)
 @forked("cpu", ACCEL_COMPILE="1")
-def test_one_of_deepspeeds_own_is_set_as_it_is(made):
+def test_one_of_deepspeeds_own_is_set_as_it_is():
     import deepspeed
     import torch
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-    accel_core.set_accelerator(CPU_Accelerator() if made else CPU_Accelerator)
+    accel_core.set_accelerator(CPU_Accelerator)
     acc = accel_core.get_accelerator()
     deepspeed.accelerator.set_accelerator(acc)
     assert isinstance(acc, accel_core.Accelerator)
     assert deepspeed.get_accelerator() is acc
-    assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == [
-        "cpu",
-        None,
-        "deepspeed.ops.op_builder.cpu",
-    ]
+    home = "deepspeed.ops.op_builder.cpu"
+    assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == ["cpu", None, home]
     homes = [acc.get_op_builder(f"Fused{name}Builder").__module__ for name in ("Adam", "Lamb")]
     assert homes == ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"]
     used = acc.operators()["FusedAdamBuilder"].used.provider

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -75,22 +74,13 @@ def kinds_in_use(home):
 
 @pytest.mark.parametrize("imported", [pytest.param(False, marks=BY_NIGHT), True])
 @forked("cpu", ACCEL_COMPILE="1")
-def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(home, imported, tmp_path):
-    from subprocess import run
-
+def test_every_builder_stands_in_the_lists_and_is_the_accelerators(home, imported):
     if imported:
         sys.path.insert(0, home or sys.path[0])
         assert importlib.import_module("deepspeed.ops").__compatible_ops__
     kinds = kinds_in_use(home)
     assert kinds["CPUAdagradBuilder"] == kinds["FusedAdamBuilder"] == "deepspeed"
     assert kinds["FusedLambBuilder"] == "portable"
-    environ = {**os.environ, "PYTHONPATH": home}
-    said = run(
-        [sys.executable, "-m", "accel_core", "ops", "--json"], capture_output=True, env=environ, check=True
-    )
-    operators = json.loads(said.stdout)["ops"]
-    used = {op["op"]: [c["kind"] for c in op["candidates"] if c["used"]] for op in operators}
-    assert used == {name: [kind] for name, kind in kinds.items()}
 
 
 @pytest.mark.parametrize("device", ["mlu", pytest.param("sdaa", marks=BY_NIGHT)])

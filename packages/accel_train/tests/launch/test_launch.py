@@ -149,20 +149,14 @@ CPU = MACHINE._replace(name="cpu", origin="", is_cpu=True, devices=2, alone=[])
 
 
 @pytest.fixture
-def sixteen_cores(tmp_path, monkeypatch):
+def sixteen_cores(computer, monkeypatch):
     """A machine with two NUMA nodes, whose second one is near the first card."""
-    files = {
-        "devices/system/node/node0/cpulist": "0-7",
-        "devices/system/node/node1/cpulist": "8-15",
-        "bus/pci/devices/0000:3b:00.0/numa_node": "1",
-        "bus/pci/devices/0000:af:00.0/numa_node": "0",
-    }
-    for name, text in files.items():
-        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "sys" / name).write_text(text)
+    for node, cores, card in ((0, "0-7", "0000:af:00.0"), (1, "8-15", "0000:3b:00.0")):
+        computer.write(f"sys/devices/system/node/node{node}/cpulist", cores)
+        computer.write(f"sys/bus/pci/devices/{card}/numa_node", str(node))
     monkeypatch.setattr("accel_core.machine.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    return str(tmp_path)
+    return computer.path
 
 
 def plan(root, *arguments, machine=MACHINE):

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
+from accel_train import init_process_group
 from accel_train.launch import agreement
 from accel_train.launch.agreement import Record, agree
 from accel_train.launch.process_group import _device_index, _read_rank
@@ -175,9 +176,20 @@ def test_what_rank_0_leaves_is_checked_too(store, name, verdict, said):
     assert said in str(answer)
 
 
-def test_why_another_backend_was_not_taken_is_told(store):
-    records = [record(0, backend="cuda"), record(1, others={"cuda": "libcuda.so.1 is missing"})]
-    assert "; cuda there: libcuda.so.1 is missing" in str(all_agree(store, records)[0])
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"version": "1.1"}, "cpu"),
+        ({"communication": "cpu:gloo"}, "over cpu:gloo"),
+        ({"backend": "npu", "others": {"cpu": "no such file"}}, "; cpu there: no such file"),
+    ],
+)
+def test_what_differs_is_told(store, other, said):
+    message = str(all_agree(store, [record(0), record(1, **other), record(2)])[2])
+    assert "ranks 0, 2 (host host0, host2): cpu" in message
+    assert "  rank 1 (host host1): " in message
+    assert said in message.partition("rank 1")[2]
+    assert "Install the same version everywhere, or pin" in message
 
 
 # --- rank -----------------------------------------------------------------------------------------------
@@ -261,3 +273,42 @@ def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
 def test_a_rank_without_a_device_is_refused(count, local_rank, message):
     with pytest.raises(LaunchError, match=message):
         _device_index(Rank(0, 8, local_rank, "h"), Card(count))
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"silence": -1}, "silence=-1 is not valid, expected seconds above 0"),
+        ({"timeout": 0}, "timeout=0 is not valid, expected a datetime.timedelta, or seconds above 0"),
+        ({"timeout": float("nan")}, "timeout=nan is not valid"),
+        ({"timeout": 1e300}, "timeout=1e+300 is not valid, expected a time that a datetime.timedelta"),
+    ],
+)
+def test_times_that_are_none_are_refused(wrong, said):
+    pytest.importorskip("torch")
+    with pytest.raises(LaunchError) as refused:
+        init_process_group(**wrong)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"timeout": "2 minutes"}, "a datetime.timedelta, or seconds above 0, not str"),
+        ({"silence": "long"}, "seconds above 0, not str"),
+        ({"backend": 3}, "a name of torch.distributed's"),
+        ({"rank": "0"}, "this process's number"),
+        ({"world_size": 1.0}, "the number of ranks, not float"),
+        ({"init_method": 5}, "a URL"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(wrong, expected):
+    pytest.importorskip("torch")
+    [(name, value)] = wrong.items()
+    with pytest.raises(TypeError) as refused:
+        init_process_group(**wrong)
+    said = f"init_process_group({name}={value!r}) is not valid, expected {expected}"
+    assert str(refused.value).startswith(said)

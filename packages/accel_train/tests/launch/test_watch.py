@@ -86,17 +86,12 @@ def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
     assert zero.loss() is None
 
 
-def test_a_rank_that_never_comes_is_missed(job):
-    zero = job.alone(2).made[0]
-    until(lambda: zero.trouble)
-    assert zero.loss().ranks == (1,)
-
-
-def test_rank_0_too_is_missed(job):
+def test_a_rank_that_never_comes_is_missed_and_rank_0_too(job):
+    alone = job.alone(2).made[0]
     zero, one = job(2)
     with zero._changed:
-        until(lambda: one.trouble)
-        assert one.loss().ranks == (0,)
+        until(lambda: one.trouble and alone.trouble)
+        assert (one.loss().ranks, alone.loss().ranks) == ((0,), (1,))
 
 
 def test_a_process_that_was_away_itself_blames_nobody(job):

@@ -77,11 +77,6 @@ def test_an_epoch_equals_lightnings_own_cpu(device):
         assert trained(fit(**trainer_options(devices=[1]))[0], "acme:1") == expected
 
 
-def test_without_a_name_the_choice_of_this_process_is_meant():
-    with accel_core.use_accelerator("cpu") as chosen:
-        assert trainer_options()["accelerator"].ours() is chosen
-
-
 class _AtEnd(pl.Callback):
     """A checkpoint of Lightning's does not hold the generator's state."""
 
@@ -93,12 +88,9 @@ class _AtEnd(pl.Callback):
 @ON_BOTH
 @forked()
 def test_training_goes_on_from_a_checkpoint(device, tmp_path):
-    def on():
-        return trainer_options(devices=1)
-
-    through, _ = fit(epochs=2, **on())
+    through, _ = fit(epochs=2, **trainer_options(devices=1))
     at_end = _AtEnd()
-    first, trainer = fit(**on(), callbacks=[at_end])
+    first, trainer = fit(**trainer_options(devices=1), callbacks=[at_end])
     saved = tmp_path / "saved.ckpt"
     trainer.save_checkpoint(saved)
     state = torch.load(saved, weights_only=False)["state_dict"]
@@ -106,25 +98,21 @@ def test_training_goes_on_from_a_checkpoint(device, tmp_path):
     loaded = Digits()
     loaded.load_state_dict(state)
     assert told(loaded)["parameters"] == told(first)["parameters"]
-    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **on())
+    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **trainer_options(devices=1))
     assert (trainer.current_epoch, trainer.global_step) == (2, 58)
     assert second.losses == through.losses[29:]
     assert told(second)["parameters"] == told(through)["parameters"]
-    assert second.accuracy > first.accuracy
 
 
-@ON_BOTH
-@forked()
-def test_the_device_stats_monitor_logs_our_numbers(device, tmp_path):
+@forked("acme")
+def test_the_device_stats_monitor_logs_our_numbers(tmp_path):
     logger = CSVLogger(tmp_path)
-    on = trainer_options(devices=1)
-    fit(**on, logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=10)
+    fit(**trainer_options(devices=1), logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=10)
     with Path(logger.log_dir, "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     (column,) = [c for c in rows[0] if c.endswith("on_train_batch_end/allocated_bytes.all.peak")]
     amounts = [float(row[column]) for row in rows if row[column]]
-    assert amounts
-    assert all(amount > 2**14 for amount in amounts)
+    assert min(amounts) > 2**14
 
 
 @ON_BOTH
@@ -137,16 +125,15 @@ def test_mixed_precision_is_made_for_our_device(device):
 
 
 @ON_BOTH
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @forked()
-def test_fabric_equals_its_own_cpu(device, precision):
-    ours = Fabric(precision=precision, **fabric_options(devices=1))
-    ours = told(fit_with_fabric(ours))
-    own = told(fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1)))
-    assert ours.pop("devices") == ["cpu" if device == "cpu" else "acme:0"]
-    assert own.pop("devices") == ["cpu"]
-    assert ours == own
-    assert ours["losses"][-1] < ours["losses"][0] / 2
+def test_fabric_equals_its_own_cpu(device):
+    for precision in ("32-true", "bf16-mixed"):
+        ours = told(fit_with_fabric(Fabric(precision=precision, **fabric_options(devices=1))))
+        own = told(fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1)))
+        assert ours.pop("devices") == ["cpu" if device == "cpu" else "acme:0"]
+        assert own.pop("devices") == ["cpu"]
+        assert ours == own
+        assert ours["losses"][-1] < ours["losses"][0] / 2
     assert isinstance(fabric_options(devices=1)["accelerator"], FabricAccelerator)
 
 
@@ -172,14 +159,7 @@ def test_mixed_precision_for_another_device_is_refused():
 
 
 def test_a_registered_backend_without_a_device_is_reported_by_lightning():
-    class Registry(dict):
-        def register(self, name, kind, description):
-            self[name] = kind
-
-    registry = Registry()
     kind = type(accelerator("cpu"))
-    kind.register_accelerators(registry)
-    assert registry == {"cpu": kind}
     nobodys = type("Nobodys", (kind,), {"backend_name": "nobodys"})
     assert not nobodys.is_available()
     with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match=r"Nobodys.*not available"):
@@ -242,20 +222,17 @@ trainer = pl.Trainer(**trainer_options(devices=1), fast_dev_run=True, enable_pro
 trainer.fit(BoringModel())
 import lightning_fabric
 fabric = fabric_options(devices=2)["strategy"]
-print(json.dumps({
-    "device": str(trainer.strategy.root_device),
-    "strategy": isinstance(trainer.strategy, pl.strategies.SingleDeviceStrategy),
-    "fabric": isinstance(fabric, lightning_fabric.strategies.DDPStrategy),
-    "registered": "acme" in register() and "acme" in pl.accelerators.AcceleratorRegistry,
-    "lightning": "lightning" in sys.modules,
-}))
+print(json.dumps([
+    str(trainer.strategy.root_device), isinstance(trainer.strategy, pl.strategies.SingleDeviceStrategy),
+    isinstance(fabric, lightning_fabric.strategies.DDPStrategy), "lightning" in sys.modules,
+    "acme" in register() and "acme" in pl.accelerators.AcceleratorRegistry,
+]))
 """
 
 
 def test_the_package_under_its_older_name_serves_too(run_on_acme):
     pytest.importorskip("pytorch_lightning")
-    expected = {"device": "acme:0", "strategy": True, "fabric": True, "registered": True, "lightning": False}
-    assert run_on_acme(OLDER_NAME).answer == expected
+    assert run_on_acme(OLDER_NAME).answer == ["acme:0", True, True, False, True]
 
 
 # --- torch.compile: by the compiler of `acme`, as on the CPU by the same ----------------------------------
