@@ -158,18 +158,6 @@ def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
     assert {operator.candidates[-1].provider for operator in known.values()} == {"accel-train portable"}
 
 
-@pytest.mark.skipif(torch_build() is None, reason="it needs torch")
-def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portable_one(
-    no_deepspeed, monkeypatch
-):
-    monkeypatch.setenv("ACCEL_COMPILE", "1")
-    compiled, portable = candidates("CPUAdamBuilder", "maia")
-    chosen = chosen_of(compiled, portable)
-    assert compiled.error is None
-    assert chosen is (portable if compiled.reason else compiled)
-    assert compiled.is_built in (True, False)
-
-
 #: A builder of C++ that is compiled when `built` is there.
 UNBUILT = deepspeeds(
     "FusedAdamBuilder",
@@ -179,11 +167,10 @@ UNBUILT = deepspeeds(
 
 
 @pytest.fixture
-def unbuilt(disk, tmp_path, monkeypatch):
+def unbuilt(disk, tmp_path, monkeypatch, program):
     """The candidates of FusedAdam, the first of which has to be compiled; `source` is its source."""
     for name in ("c++", "ninja"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
     monkeypatch.delenv("CXX", raising=False)
@@ -300,11 +287,6 @@ def test_without_deepspeed_there_are_none(no_deepspeed):
     assert deepspeed.is_installed() is False
     assert op_builders.package("cuda") == ""
     assert op_builders.sources("cuda") == {}
-
-
-def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "deepspeed", type(sys)("deepspeed"))  # has no spec: find_spec raises
-    assert op_builders.package("cuda") == ""
 
 
 def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):

@@ -34,15 +34,13 @@ class Builder:
 
 
 @pytest.fixture
-def tools(tmp_path, monkeypatch):
+def tools(tmp_path, monkeypatch, program):
     """A PATH with these programs alone, and a folder for what torch keeps."""
 
     def give(*names):
         for name in names:
-            (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
-            (tmp_path / "bin" / name).chmod(0o755)
+            program(tmp_path / "bin" / name)
 
-    (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
     monkeypatch.delenv("CXX", raising=False)

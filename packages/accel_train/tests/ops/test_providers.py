@@ -91,20 +91,15 @@ def test_a_plugin_may_answer_at_length(world):
 
 
 def test_who_declares_no_backend_is_asked_after_the_plugins_in_order_of_names(world):
+    providing(world, "zebra", "return {'A': 'second:A'}", distribution="zoo-ops")
     providing(world, "zebra", "return {'A': 'zebra:A'}")
     providing(world, "acme", "return OpProvider({'A': 'acme:A'}, name='acme', optional=True)")
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
     assert asked() == [
         ("A", "npu:A", "accel-npu 1.0"), ("A", "acme:A", "acme"), ("A", "zebra:A", "zebra-ops 2.0"),
+        ("A", "second:A", "zoo-ops 2.0"),
     ]  # fmt: skip
-    assert [p.kind for p in provided()] == ["plugin", "acme", "zebra"]
-
-
-def test_of_two_with_one_name_the_distributions_decide(world):
-    providing(world, "acme", "return {'A': 'second:A'}", distribution="b-ops")
-    providing(world, "acme", "return {'A': 'first:A'}", distribution="a-ops")
-    world.backend("npu")
-    assert [name for _, _, name in asked()] == ["a-ops 2.0", "b-ops 2.0"]
+    assert [p.kind for p in provided()] == ["plugin", "acme", "zebra", "zebra"]
 
 
 def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
