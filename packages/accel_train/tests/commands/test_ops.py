@@ -38,22 +38,22 @@ def ops(document):
 
 
 def test_every_operator_is_listed_with_who_provides_it(card):
-    done = card("ops")
+    done = card("ops", COLUMNS="300")
     assert done.returncode == 0, done.stderr
-    rows = {line.split()[0]: " ".join(line.split()) for line in done.stdout.splitlines() if line.strip()}
-    assert rows["OP"] == "OP PROVIDER BUILT VERDICT REASON"
-    assert rows["FusedAdamBuilder"] == "FusedAdamBuilder accel-card 1.0 no compatible"
-    assert rows["FusedLambBuilder"] == "FusedLambBuilder accel-train portable yes compatible"
-    assert rows["FusedLionBuilder"] == (
-        "FusedLionBuilder accel-train portable yes compatible "
-        r"skipped: accel-card 1.0: the card has no sign\x1b[31m instruction"
-    )
-    assert (
-        "SortBuilder accel-card 1.0 not known broken card_sort:SortBuilder fails to import"
-        in rows["SortBuilder"]
-    )
-    assert "libsort.so: not found" in rows["SortBuilder"]
-    assert "SpinBuilder accel-card 1.0 not known not compatible the card has no sign" in rows["SpinBuilder"]
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    why = r"the card has no sign\x1b[31m instruction"
+    for row in (
+        "OP PROVIDER BUILT VERDICT REASON",
+        "FusedAdamBuilder accel-card 1.0 no compatible",
+        "FusedLambBuilder accel-train portable yes compatible",
+        f"FusedLionBuilder accel-train portable yes compatible skipped: accel-card 1.0: {why}",
+        f"SpinBuilder accel-card 1.0 not known not compatible {why}",
+    ):
+        assert row in rows
+    (sort,) = [
+        row for row in rows if row.startswith("SortBuilder accel-card 1.0 not known broken card_sort:Sort")
+    ]
+    assert "libsort.so: not found" in sort
     assert "For card (accel-card). Details: `accel ops OPERATOR`." in done.stdout
     assert "DeepSpeed, which has operators too, is not installed." in done.stdout
 
@@ -87,13 +87,11 @@ def test_one_operator_is_found_by_any_of_its_names(card, name):
 def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
     done = card("ops", "fused_lion")
     assert done.returncode == 0, done.stderr
-    text = done.stdout
+    text = "\n".join(" ".join(line.split()) for line in done.stdout.splitlines())
     assert text.startswith("FusedLionBuilder on card: accel-train portable is used.")
     assert text.index("\naccel-card 1.0\n") < text.index("\n* accel-train portable\n")
-    facts = [" ".join(line.split()) for line in text.splitlines()]
-    assert r"reason the card has no sign\x1b[31m instruction" in facts
-    assert "source card_ops:CardLionBuilder" in facts
-    assert any(fact.startswith("file ") and fact.endswith("card_ops.py") for fact in facts)
+    assert "\nreason the card has no sign\\x1b[31m instruction\n" in text
+    assert "\nsource card_ops:CardLionBuilder\nfile " in text
     assert "What to do" not in text
 
 

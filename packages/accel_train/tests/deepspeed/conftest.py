@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 import sys
 import time
 from importlib import metadata
@@ -12,29 +11,23 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from accel_tests import deepspeeds_compiler, layouts, plugins
+from accel_tests import deepspeeds_compiler
 from accel_tests.children import clean_environment, run_python
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "training")]
 
-from accel_tests.on_disk import install_real_plugin  # noqa: E402 - found by the line above
+from accel_tests.on_disk import install_real_plugin, install_strangers  # noqa: E402 - found by the line above
 from accel_tests.on_simulated import environment  # noqa: E402 - found by the line above
 from ds_training.runs import locked  # noqa: E402
 from patched import copied  # noqa: E402
 
-from accel_core import Environment, InTorch, Visibility  # noqa: E402
+from accel_core import Environment, Visibility  # noqa: E402
 from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
-#: Plugins as strangers publish them. Acme has nobody's device type, and a collective backend that DeepSpeed
+#: Of plugins as strangers publish them. Acme has nobody's device type, and collectives that DeepSpeed
 #: knows not. Plain has less than a GPU, and its plugin neither a class nor a communication backend.
-DECLARED = {
-    "acme": {
-        "communication_backend": "accl",
-        "visibility": Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda"),
-    },
-    "plain": {},
-}
+FORWARDED = Environment(forward=("ACCEL_SIMULATE",))
 #: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: a minute or two.
 BUILD = """
 from deepspeed.accelerator import get_accelerator
@@ -99,29 +92,20 @@ def simulated(tmp_path_factory):
     return variables
 
 
-def strangers(name, folder):
-    """A folder for `sys.path` with the installed distribution of a plugin."""
-    declared = plugins.arguments(
-        name, 950, device_type=name, accelerator="", vendor_import=f"torch_{name}",
-        in_torch=InTorch(private_use1=True), environment=Environment(forward=("ACCEL_SIMULATE",)),
-        **DECLARED[name],
-    )  # fmt: skip
-    modules = {f"accel_{name}": plugins.declaring(declared)}
-    return layouts.dist_info(
-        folder, f"accel-{name}", "1.0", {layouts.GROUP: {name: f"accel_{name}"}}, modules
-    )
-
-
 @pytest.fixture(scope="session")
 def on_acme(simulated, tmp_path_factory):
     """Variables of a process that has the simulated device and its plugin, pinned."""
-    return simulated("acme", strangers("acme", tmp_path_factory.mktemp("plugin")))
+    mask = Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda")
+    fields = {"environment": FORWARDED, "communication_backend": "accl", "visibility": mask}
+    return simulated("acme", install_strangers(tmp_path_factory.mktemp("plugin"), "acme", **fields))
 
 
 @pytest.fixture(scope="session")
 def on_plain(simulated, tmp_path_factory):
     """The same for the simulated device without streams, events, page-locked memory and collectives."""
-    return simulated("plain", strangers("plain", tmp_path_factory.mktemp("plugin")))
+    return simulated(
+        "plain", install_strangers(tmp_path_factory.mktemp("plugin"), "plain", environment=FORWARDED)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -138,13 +122,8 @@ def extensions(on_cpu):
             if time.time() - lock.stat().st_mtime > 900:
                 lock.unlink()
         if not (folder / "built").exists():
-            subprocess.run(
-                [sys.executable, "-c", BUILD],
-                env={**on_cpu, **deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(folder)},
-                capture_output=True,
-                check=True,
-                timeout=1200,
-            )
+            environ = {**on_cpu, **deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(folder)}
+            run_python(["-c", BUILD], environ, timeout=1200).succeeded()
             (folder / "built").touch()
     return folder
 

@@ -6,19 +6,12 @@ import os
 import subprocess
 import sys
 
-from accel_tests import layouts
 from accel_tests.forks import forked
+from accel_tests.on_disk import install_strangers
 from looks import activated
 
-WANTS = """
-from accel_core import Backend, Environment, InTorch, hookimpl
+from accel_core import Environment
 
-@hookimpl
-def accel_backends():
-    return Backend(name="acme", priority=951, device_type="acme", vendor_import="torch_acme",
-                   in_torch=InTorch(private_use1=True), communication_backend="accl",
-                   accelerator="wants:Wants", environment=Environment(set=("ACME_MODE=0", "ACME_KEPT=1")))
-"""
 ACCELERATOR = """
 from accel_core import TorchAccelerator
 
@@ -39,8 +32,9 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
 
     import accel_core
 
-    modules = {"accel_wants": WANTS, "wants": ACCELERATOR}
-    layouts.dist_info(tmp_path, "accel-wants", "1.0", {layouts.GROUP: {"acme": "accel_wants"}}, modules)
+    environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
+    fields = {"communication_backend": "accl", "accelerator": "wants:Wants", "environment": environment}
+    install_strangers(tmp_path, "acme", "accel-wants", {"wants": ACCELERATOR}, **fields)
 
     def look():
         found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]

@@ -5,24 +5,13 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from accel_tests import layouts
 from accel_tests.forks import forked
+from accel_tests.on_disk import install_strangers
 from looks import activated
 
 import accel_core
 from accel_core import Backend, InvalidAcceleratorError
 
-#: A vendor with a class of its own: all that its plugin has to say.
-PLUGIN = """
-from accel_core import Backend, InTorch, hookimpl
-
-@hookimpl
-def accel_backends():
-    return Backend(
-        name="mlu", priority=950, device_type="mlu", vendor_import="torch_mlu",
-        in_torch=InTorch(private_use1=True), accelerator="mlu_of_old:Old",
-    )
-"""
 #: The class: DeepSpeed's own, as if it was written before some of what DeepSpeed asks for today.
 CLASS = """
 from deepspeed.accelerator.mlu_accelerator import DeepSpeedAccelerator, MLU_Accelerator
@@ -38,8 +27,7 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 def on_mlu(simulated, tmp_path_factory):
     """The simulated device and the plugin around the class."""
     folder = tmp_path_factory.mktemp("plugin")
-    modules = {"accel_of_vendor": PLUGIN, "mlu_of_old": CLASS}
-    layouts.dist_info(folder, "accel-of-vendor", "2.0", {layouts.GROUP: {"mlu": "accel_of_vendor"}}, modules)
+    install_strangers(folder, "mlu", "accel-of-vendor", {"mlu_of_old": CLASS}, accelerator="mlu_of_old:Old")
     return simulated("mlu", folder, DS_ACCELERATOR="mlu@accel-of-vendor")
 
 

@@ -158,57 +158,39 @@ def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
     assert {operator.candidates[-1].provider for operator in known.values()} == {"accel-train portable"}
 
 
-#: A builder of C++ that is compiled when `built` is there.
-UNBUILT = deepspeeds(
-    "FusedAdamBuilder",
-    sources="return [SOURCE]",
-    is_built="return __import__('os').path.exists(BUILT)",
-)
+def operator(**origin):
+    given = {"kind": "plugin", "optional": True, **origin}
+    provider = OpProvider({"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **given)
+    return table("maia", provider)["FusedAdamBuilder"]
 
 
 @pytest.fixture
-def unbuilt(disk, tmp_path, monkeypatch, program):
-    """The candidates of FusedAdam, the first of which has to be compiled; `source` is its source."""
-    for name in ("c++", "ninja"):
-        program(tmp_path / name)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
-    monkeypatch.delenv("CXX", raising=False)
-
-    def made(source="csrc/adam.cpp", **origin):
-        text = UNBUILT.replace("SOURCE", repr(source)).replace("BUILT", repr(str(tmp_path / "built")))
-        disk.module("acme_ops", text)
-        provider = OpProvider(
-            {"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **{"optional": True, **origin}
-        )
-        return table("maia", provider)["FusedAdamBuilder"]
-
-    return made
+def unbuilt(disk):
+    """The module of a builder of C++ that is not built."""
+    source = deepspeeds("FusedAdamBuilder", sources="return SOURCES", is_built="return BUILT")
+    disk.module("acme_ops", f"SOURCES, BUILT = ['csrc/adam.cpp'], False\n{source}")
+    return importlib.import_module("acme_ops")
 
 
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(
-    unbuilt, tmp_path, monkeypatch
-):
-    operator = unbuilt()
-    first = operator.candidates[0]
-    assert operator.used.kind == "portable"
+def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(unbuilt, monkeypatch):
+    first = operator().candidates[0]
+    assert operator().used.kind == "portable"
     assert (first.verdict, first.reason) == ("compatible", "")
     assert ops._why_not(first) == "it must be compiled first"
-    assert ops._to_build(operator) is first
-    monkeypatch.setenv("ACCEL_COMPILE", "1")
-    assert unbuilt().used.source == ops._to_build(unbuilt()).source == "acme_ops:FusedAdamBuilder"
-    monkeypatch.setenv("ACCEL_COMPILE", "0")
-    assert unbuilt().used.kind == "portable"
-    (tmp_path / "built").touch()
-    assert unbuilt().used.source == "acme_ops:FusedAdamBuilder"
-    assert ops._why_not(unbuilt().candidates[0]) == ""
+    assert ops._to_build(operator()).source == first.source == "acme_ops:FusedAdamBuilder"
+    for compile_it, kind in (("1", "plugin"), ("0", "portable")):
+        monkeypatch.setenv("ACCEL_COMPILE", compile_it)
+        assert operator().used.kind == kind
+    unbuilt.BUILT = True
+    assert operator().used.kind == "plugin"
+    assert ops._why_not(operator().candidates[0]) == ""
 
 
 def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
-    assert unbuilt("csrc/adam.cu").used.source == "acme_ops:FusedAdamBuilder"
-    sys.modules.pop("acme_ops")
-    assert unbuilt(optional=False).used.source == "acme_ops:FusedAdamBuilder"
+    assert operator(optional=False).used.kind == "plugin"
+    unbuilt.SOURCES[:] = ["csrc/adam.cu"]
+    assert operator().used.kind == "plugin"
 
 
 def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_it(disk, tmp_path, monkeypatch):

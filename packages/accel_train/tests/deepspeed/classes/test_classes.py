@@ -77,14 +77,9 @@ def test_what_the_table_says_passes():
     [
         (REPORT, {}, "device: differs, and the table has no reason"),
         (REPORT, {"device": ROW._replace(ours="NoneType")}, "device: differs otherwise than the table says"),
-        (REPORT, {"device": ROW._replace(theirs="str *")}, "device: differs otherwise than the table says"),
         (REPORT, {"device": ROW, "device_name": ROW}, "device_name: in the table, and both answer str cpu"),
         (REPORT, {"device": ROW, "devise": ROW}, "devise: in the table, and nobody asks it"),
-        (
-            {**REPORT, "not asked": ["seed"]},
-            {"device": ROW},
-            "seed: a member of DeepSpeed's class",
-        ),
+        ({**REPORT, "not asked": ["seed"]}, {"device": ROW}, "seed: a member of DeepSpeed's class"),
     ],
 )
 def test_what_it_does_not_say_fails(report, expected, words):
