@@ -20,7 +20,7 @@ MARK = "pytest.mark.nightly"
 pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-core has no CI")
 
 
-def test_both_run_the_same_sessions() -> None:
+def test_both_run_the_same_sessions():
     run, workflow = RUN.read_text(), WORKFLOW.read_text()
     in_turn = re.findall(r"(?m)^sessions=\((.+)\)$", run)
     in_jobs = re.findall(r"(?m)^ +sessions: \[(.+)\]$", workflow)
@@ -31,14 +31,14 @@ def test_both_run_the_same_sessions() -> None:
     assert re.search(r"(?m)^ +- run: \./dev test --all$", workflow)
 
 
-def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides() -> None:
+def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides():
     source = (ROOT / "noxfile.py").read_text()
     (said,) = re.findall(r'(?m)^APART = "(.+)"', source)
     (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", WORKFLOW.read_text())
     assert sorted([*said.split(), "docs"]) == sorted(re.findall(r"\w+", in_jobs))
 
 
-def marked_nightly() -> dict[str, str]:
+def marked_nightly():
     """The test modules with tests for the night, and their text."""
     texts = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -49,13 +49,13 @@ def marked_nightly() -> dict[str, str]:
     return {name: text for name, text in texts.items() if MARK in text}
 
 
-def test_each_nightly_mark_has_its_reason() -> None:
+def test_each_nightly_mark_has_its_reason():
     with_reason = re.compile(re.escape(MARK) + r'\(\s*reason="[^"]{10,}",?\s*\)')
     texts = marked_nightly()
     assert [name for name in texts if texts[name].count(MARK) != len(with_reason.findall(texts[name]))] == []
 
 
-def test_the_night_runs_each_test_that_is_marked_for_it() -> None:
+def test_the_night_runs_each_test_that_is_marked_for_it():
     """By a folder or a file that nightly.yml names; session tpu_real runs all of its tests by day."""
     night = (ROOT / ".github/workflows/nightly.yml").read_text()
     named = re.findall(r"\b(?:tests|packages|plugins)(?:/[\w.]+)+", night)
@@ -64,7 +64,7 @@ def test_the_night_runs_each_test_that_is_marked_for_it() -> None:
     assert missed == []
 
 
-def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
+def test_without_torch_what_needs_it_is_counted_in_one_line():
     code = (
         "import sys, pytest; sys.modules['torch'] = None; sys.path.insert(0, 'tests/support'); "
         "sys.exit(pytest.main(sys.argv[1:]))"
@@ -81,7 +81,7 @@ def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
     assert "SKIPPED" not in done.stdout
 
 
-def test_no_second_index_stands_beside_pypi() -> None:
+def test_no_second_index_stands_beside_pypi():
     """pip takes the higher version of two indexes, whatever the name: torch's index brings torch alone."""
     texts = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("p*/*/README.md")]
     texts += [*ROOT.glob("p*/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]

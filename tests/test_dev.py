@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,7 @@ def test_what_no_time_is_left_for_is_skipped(monkeypatch):
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path):
     """What `./dev` needs of a clone until it has installed anything."""
     folder = tmp_path / "clone"
     shutil.copytree(TREE / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
@@ -88,109 +88,55 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def in_namespace(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`in_namespace(commands, *words)`: run words where the shell's commands have made the situation."""
+def in_namespace(made, *words, network=True):
+    """What these words say on stderr where the shell's commands have made the situation; they must fail."""
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounts and networks of one's own need root, and Linux")
     if subprocess.run(["unshare", "-m", "-n", "true"], check=False, capture_output=True).returncode:
         pytest.skip("this root may not make namespaces")
-
-    def run(made: str, *words: object, network: bool = True) -> subprocess.CompletedProcess[str]:
-        command = ["unshare", "-m", *([] if network else ["-n"]), "sh", "-ec", f'{made}\nexec "$@"', "sh"]
-        environ = {**os.environ, "PIP_RETRIES": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            [*command, *map(str, words)],
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
-
-    return run
+    command = ["unshare", "-m", *([] if network else ["-n"]), "sh", "-ec", f'{made}\nexec "$@"', "sh"]
+    environ = {**os.environ, "UV_HTTP_RETRIES": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([*command, *map(str, words)], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr.splitlines()
 
 
-def bootstrap(clone: Path, *words: str) -> list[object]:
-    return [sys.executable, clone / "tools/bootstrap.py", *words]
+#: What a disk, or a Python, lacks: the shell's commands that make it so.
+LACKING = {
+    "a read-only disk": "mount --bind {clone} {clone}; mount -o remount,ro,bind {clone}",
+    "no space": "cp -r {clone} {clone}2; mount -t tmpfs -o size=2m tmpfs {clone}; cp -r {clone}2/. {clone}",
+    "no venv": "mount -t tmpfs tmpfs {stdlib}/venv",
+}
+SAID = {
+    "a read-only disk": "{clone} may not be written (Read-only file system), and everything is installed "
+    "there. Copy it to a folder of yours: cp -r {clone} ~/accel && cd ~/accel",
+    "no space": "making .dev failed. No space is left: {clone} has * needs 300, with torch 1,200. Free some, "
+    "then run the same again.",
+    "no venv": "{python} has no venv, which makes environments. Install it (Debian and Ubuntu: "
+    "apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev",
+}
 
 
-def test_a_clone_on_a_read_only_disk_is_told_to_be_copied(clone, in_namespace, tmp_path):
-    read_only = f"mount --bind {clone} {clone}; mount -o remount,ro,bind {clone}"
-    done = in_namespace(read_only, *bootstrap(clone, "lint"))
-    assert done.returncode == 1
-    assert done.stderr == (
-        f"dev: {clone} may not be written (Read-only file system), and everything is installed there. "
-        f"Copy it to a folder of yours: cp -r {clone} ~/accel && cd ~/accel\n"
+@pytest.mark.slow
+@pytest.mark.parametrize("what", LACKING)
+def test_what_is_lacking_is_said_with_what_helps(clone, what):
+    names = {"clone": clone, "python": sys.executable, "stdlib": sysconfig.get_path("stdlib")}
+    names["version"] = "{}.{}".format(*sys.version_info)
+    *_, sentence = in_namespace(
+        LACKING[what].format(**names), sys.executable, clone / "tools/bootstrap.py", "lint"
     )
-    copied = f"{read_only}; cp -r {clone} {tmp_path}/accel"
-    make = "import bootstrap, sys; sys.exit(bool(bootstrap.unwritable(bootstrap.ROOT)))"
-    followed = in_namespace(f"{copied}; cd {tmp_path}/accel/tools", sys.executable, "-c", make)
-    assert followed.returncode == 0, followed.stdout + followed.stderr
+    assert fnmatch(sentence, f"dev: {SAID[what]}".format(**names))
 
 
-@pytest.fixture
-def small(clone: Path, tmp_path: Path) -> tuple[Path, str]:
-    """A folder, and the shell's commands that make it a disk of 2 MB with the clone on it."""
-    place = tmp_path / "small"
-    place.mkdir()
-    return place, f"mount -t tmpfs -o size=2m tmpfs {place}; cp -r {clone}/. {place}"
-
-
-@pytest.mark.slow
-def test_where_no_space_is_left_it_is_said_how_much_is_needed(small, in_namespace):
-    place, made = small
-    done = in_namespace(made, *bootstrap(place, "lint"))
-    assert done.returncode == 1
-    sentence = done.stderr.splitlines()[-1]
-    assert sentence.startswith(f"dev: making .dev failed. No space is left: {place} has ")
-    assert sentence.endswith("needs 300, with torch 1,200. Free some, then run the same again.")
-
-
-@pytest.mark.nightly(reason="makes an environment, to follow the step that the test above reads by day")
-@pytest.mark.slow
-def test_where_space_is_made_it_goes_on(small, in_namespace):
-    place, made = small
-    make = "import bootstrap; bootstrap.make_environment()"
-    freed = f"{made}; mount -o remount,size=200m {place}; cd {place}/tools"
-    followed = in_namespace(freed, sys.executable, "-c", make)
-    assert followed.returncode == 0, followed.stdout + followed.stderr
-
-
-_NO_INDEX = (
-    "The packages' index does not answer. Connect to a network, or name a mirror, and run the same again: "
-    "export PIP_INDEX_URL=https://MIRROR/simple"
-)
-
-
-@pytest.mark.nightly(reason="makes an environment, for the words of pip: those of uv are read by day")
-@pytest.mark.slow
-def test_without_a_network_the_first_step_names_a_mirror(clone, in_namespace):
-    done = in_namespace("", *bootstrap(clone, "lint"), network=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == f"dev: installing nox and uv failed. {_NO_INDEX}"
-
-
-def test_without_a_network_uvs_words_are_understood(clone, in_namespace, tmp_path):
+def test_without_a_network_uvs_words_are_understood(clone, tmp_path):
     uv = pytest.importorskip("uv").find_uv_bin()
     command = [uv, "pip", "install", "--no-cache", "--target", str(tmp_path / "home"), "six"]
     code = f"import running; running.quietly('installing six', {command})"
-    done = in_namespace(
-        f"cd {clone}/tools; export UV_HTTP_RETRIES=0", sys.executable, "-c", code, network=False
+    *_, sentence = in_namespace(f"cd {clone}/tools", sys.executable, "-c", code, network=False)
+    assert sentence == (
+        "dev: installing six failed. The packages' index does not answer. Connect to a network, or name a "
+        "mirror, and run the same again: export PIP_INDEX_URL=https://MIRROR/simple"
     )
-    assert done.stderr.splitlines()[-1] == f"dev: installing six failed. {_NO_INDEX}"
-
-
-def test_a_python_without_venv_is_told_how_to_get_one(clone, in_namespace):
-    hidden = f"mount -t tmpfs tmpfs {sysconfig.get_path('stdlib')}/venv"
-    done = in_namespace(hidden, *bootstrap(clone, "lint"))
-    assert done.returncode == 1
-    version = "{}.{}".format(*sys.version_info)
-    assert done.stderr == (
-        f"dev: {sys.executable} has no venv, which makes environments. Install it (Debian and Ubuntu: "
-        f"apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev\n"
-    )
-    assert not (clone / ".dev").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root may not write")

@@ -13,7 +13,7 @@ from accel_core.accelerators.torch_device import ROWS
 TOOL = load("member_page")
 
 
-def version(text: str) -> tuple[int, ...]:
+def version(text):
     """The first two numbers."""
     return tuple(map(int, text.split(".")[:2]))
 
@@ -26,7 +26,7 @@ def test_they_are_those_of_the_surface_and_of_what_is_bound():
     assert public == {
         name for name in since if version(since[name]) <= (2, 13)
     }  # the surface is of torch 2.13
-    assert {row.name: row.in_torch for row in ROWS if row.in_torch}.items() <= known["members"].items()
+    assert {name: torchs for name, torchs in ROWS.items() if torchs}.items() <= known["members"].items()
 
 
 def test_they_are_those_of_the_torch_that_is_here():

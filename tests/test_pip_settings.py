@@ -31,15 +31,15 @@ LIKE_PIP = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         (":env:.config-file='/mine/pip.conf'", {}),
     ],
 )
-def test_what_pip_is_configured_with_is_told(listed: str, variables: dict[str, str]) -> None:
+def test_what_pip_is_configured_with_is_told(listed, variables):
     assert in_uvs_words(listed) == LIKE_PIP | variables
 
 
-def test_the_environment_overrides_the_files() -> None:
+def test_the_environment_overrides_the_files():
     listed = ":env:.find-links='/mine'\nglobal.find-links='/everyones'"
     assert in_uvs_words(listed) == {**LIKE_PIP, "UV_FIND_LINKS": "/mine"}
 
 
 @pytest.mark.parametrize("setting", ["trusted-host", "proxy", "client-cert", "no-binary", "pre", "no-index"])
-def test_a_setting_that_uv_has_no_word_for_leaves_the_work_to_pip(setting: str) -> None:
+def test_a_setting_that_uv_has_no_word_for_leaves_the_work_to_pip(setting):
     assert in_uvs_words(f"global.index-url='https://mirror'\nglobal.{setting}='x'") is None

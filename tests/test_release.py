@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from accel_tests.tools import load
@@ -39,12 +37,12 @@ vendor = ["torch-acme"]
 
 
 @pytest.fixture
-def tool() -> ModuleType:
+def tool():
     return _TOOL
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     """A tree that may be released as 1.2.0, with one plugin and one distribution beside the core."""
     for path, text in {
         "src/accel_core/__init__.py": '__version__ = "1.2.0"\n',
@@ -68,11 +66,11 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_stands_against_it(tool: ModuleType, tree: Path) -> None:
+def test_nothing_stands_against_it(tool, tree):
     assert list(tool.faults(tree)) == []
 
 
-def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tree: Path) -> None:
+def test_everything_that_stands_against_it_is_said_at_once(tool, tree):
     (tree / "dist/accel_acme-1.2.0.tar.gz").rename(tree / "dist/accel_acme-1.1.9.tar.gz")
     (tree / "dist/accel_core-1.2.0.tar.gz").unlink()
     (tree / "changelog.d/1.feature.md").write_text("New.")
@@ -92,12 +90,12 @@ def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tre
         assert words in told
 
 
-def test_a_section_without_a_date_stands_against_it(tool: ModuleType, tree: Path) -> None:
+def test_a_section_without_a_date_stands_against_it(tool, tree):
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (unreleased)\n")
     assert "CHANGELOG.md calls 1.2.0 unreleased: write the date into that heading" in tool.faults(tree)
 
 
-def test_version_pins_and_addresses_are_copied_from_one_place(tree: Path) -> None:
+def test_version_pins_and_addresses_are_copied_from_one_place(tree):
     wanted = _METADATA.wanted(tree)
     core, plugin = (wanted[tree / path / "pyproject.toml"] for path in (".", "plugins/accel_acme"))
     assert '"accel-train==1.2.0"' in core
@@ -114,7 +112,7 @@ def test_version_pins_and_addresses_are_copied_from_one_place(tree: Path) -> Non
     assert _METADATA.wanted(tree) == wanted  # and is copied once
 
 
-def test_links_of_a_readme_lead_to_the_release(tool: ModuleType, tree: Path) -> None:
+def test_links_of_a_readme_lead_to_the_release(tool, tree):
     base, ref = "https://example.org/a/b", "v1.2.0"
     text = (
         "[![p](docs/p.svg)](docs/a.md#x) [d](../accel_acme) [e](https://e.org/x) [f](#f)\n"
@@ -127,7 +125,7 @@ def test_links_of_a_readme_lead_to_the_release(tool: ModuleType, tree: Path) -> 
     )
 
 
-def test_a_build_sees_the_working_tree_and_not_what_git_ignores(tool: ModuleType, tree: Path) -> None:
+def test_a_build_sees_the_working_tree_and_not_what_git_ignores(tool, tree):
     (tree / "plugins/accel_acme/pyproject.toml").unlink()
     (tree / "new.py").write_text("new")
     home = tree.parent / "copy"
@@ -137,7 +135,7 @@ def test_a_build_sees_the_working_tree_and_not_what_git_ignores(tool: ModuleType
     assert not (home / "dist").exists()
 
 
-def test_what_is_released_together_has_one_version_and_pins_the_others(tool: ModuleType) -> None:
+def test_what_is_released_together_has_one_version_and_pins_the_others(tool):
     wanted = tool.version()
     for project in sorted(tool.ROOT.glob("packages/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")

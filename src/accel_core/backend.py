@@ -5,8 +5,6 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 `Environment`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -214,7 +212,7 @@ class Backend:
         if faults:
             raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
-    def _declared_by(self, provenance: Provenance) -> Backend:
+    def _declared_by(self, provenance: Provenance) -> "Backend":
         """Return the same declaration with its provenance; it was checked, and is not checked again."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, provenance=provenance)
@@ -282,7 +280,8 @@ def _faults(backend: Backend) -> Iterator[str]:
         usual = _EXAMPLES.get(field.name, field.default)
         if field.name in RECORDS and type(value) is type(usual):
             for name, item, one in zip(value._fields, value, usual, strict=True):
-                yield from _faults_of(f"{field.name}.{name}", item, one)
+                if item is not one:
+                    yield from _faults_of(f"{field.name}.{name}", item, one)
         else:
             yield from _faults_of(field.name, value, usual)
     if backend.vendor_import == ():

@@ -16,22 +16,22 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
-from accel_core._support import fork_safe_lock
+from accel_core._support import LOGGER, fork_safe_lock, logged_by
 from accel_core._support.torch_import import failed_before, import_torch
 from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload
 from accel_core.detection.device import Group, create
 from accel_core.detection.guard import restoring
 from accel_core.detection.select import discover, select
-from accel_core.settings import Pin, Settings, parse_pin, read
+from accel_core.settings import ACCEL_LOG, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     import torch
 
     from accel_core.ops import OpProvider
 
-_log = logging.getLogger(__name__)
 
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
 _fast: Accelerator | None = None
@@ -169,7 +169,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            device = import_torch().accelerator.current_accelerator()
+            device = torchs_device(import_torch())
             if device is None or device.type != kind:
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
@@ -202,7 +202,8 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        with _alone():
+        shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
+        with _alone(), shown:
             choice = select(read())
             built, record = _object_of(choice), choice.selection
         _settle(built, record)
@@ -324,7 +325,7 @@ def _warn_of_fallback(record: Selection) -> None:
     given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
     if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
         return
-    text = messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
+    text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.DEBUG))
     warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
     warnings.warn(warning, stacklevel=errors.levels_to_caller())

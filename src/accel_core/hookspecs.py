@@ -5,8 +5,6 @@ module must import neither torch nor the vendor's package. Hooks run while an ac
 built, never between the user and the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Values are stripped and case is forgiven; an empty variable counts as unset. Wha
 an integration read is a `Variable` there.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -151,11 +149,14 @@ ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     (),
     "Packages, by comma, to import after torch, which does not find their device.",
 )
+ACCEL_LOG = Variable(
+    "ACCEL_LOG", flag, False, "1: say each step of the choice on stderr (accel -v: of a command)."
+)
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_IMPORT,
+    ACCEL_IMPORT, ACCEL_LOG,
 )  # type: ignore[assignment]  # fmt: skip
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (
@@ -212,7 +213,7 @@ OURS = frozenset(
 )
 
 
-def entry_points(group: str) -> list[EntryPoint]:
+def entry_points(group: str) -> "list[EntryPoint]":
     """The entry points of `group` whose code the policy lets run, those of our own distributions first.
 
     `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from accel_tests.children import clean_environment
 
 from accel_core import Backend, Environment, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
@@ -23,17 +23,23 @@ SIMULATED = "maia"
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_launcher(monkeypatch):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE", "SIM_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
 
 
+@pytest.fixture(scope="session")
+def on_torch():
+    """The environment of forks that have imported torch."""
+    return clean_environment()
+
+
 @pytest.fixture
-def cpu() -> CPUAccelerator:
+def cpu():
     return CPUAccelerator(CPU)
 
 
-def declare(**fields: Any) -> Backend:
+def declare(**fields):
     return Backend(
         **{
             "name": "simulated",
@@ -48,29 +54,29 @@ def declare(**fields: Any) -> Backend:
 
 
 @pytest.fixture
-def backend() -> Callable[..., Backend]:
+def backend():
     return declare
 
 
 class Graph:
-    def __init__(self) -> None:
+    def __init__(self):
         self.replays = 0
 
-    def replay(self) -> None:
+    def replay(self):
         self.replays += 1
 
 
 class Stream:
-    def __init__(self, device: object = None, priority: int = 0) -> None:
+    def __init__(self, device=None, priority=0):
         self.device = device
 
 
 class Event:
-    def __init__(self, enable_timing: bool = False) -> None:
+    def __init__(self, enable_timing=False):
         self.enable_timing = enable_timing
 
 
-def simulated_module(devices: int = 2) -> Any:
+def simulated_module(devices=2):
     """A vendor's module in the usual shape: lazy start, two devices, parameters called `device`."""
     vendor: Any = types.ModuleType(f"torch.{SIMULATED}")
     vendor.started = False
@@ -79,46 +85,46 @@ def simulated_module(devices: int = 2) -> Any:
     vendor.default_generators = ()
     vendor.running = None
 
-    def init() -> None:
+    def init():
         vendor.started = True
         vendor.default_generators = tuple(torch.Generator() for _ in range(devices))
 
-    def place(device: Any) -> int:
+    def place(device):
         if not vendor.started:
             init()
         return vendor.current if device in (None, SIMULATED) else int(device)
 
-    def noting(name: str, answer: Any) -> Any:
-        def ask(device: Any = None) -> Any:
+    def noting(name, answer):
+        def ask(device=None):
             vendor.asked.append((name, place(device)))
             return answer
 
         return ask
 
-    def set_device(device: int) -> None:
+    def set_device(device):
         vendor.current = device
 
     class Guard:
-        def __init__(self, device: int) -> None:
+        def __init__(self, device):
             self.device = device
 
-        def __enter__(self) -> None:
+        def __enter__(self):
             self.before, vendor.current = vendor.current, self.device
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             vendor.current = self.before
 
     class Running:
-        def __init__(self, stream: Any) -> None:
+        def __init__(self, stream):
             self.stream = stream
 
-        def __enter__(self) -> None:
+        def __enter__(self):
             self.before, vendor.running = vendor.running, self.stream
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             vendor.running = self.before
 
-    def get_device_properties(device: int) -> Any:  # the device is needed, as at Cambricon
+    def get_device_properties(device):  # the device is needed, as at Cambricon
         return types.SimpleNamespace(
             name=f"Simulated {place(device)}",
             total_memory=1 << 30,
@@ -175,22 +181,22 @@ def simulated_module(devices: int = 2) -> Any:
 
 
 @pytest.fixture
-def vendor(monkeypatch: pytest.MonkeyPatch) -> Any:
+def vendor(monkeypatch):
     module = simulated_module()
     monkeypatch.setattr(torch, SIMULATED, module, raising=False)
     return module
 
 
 @pytest.fixture
-def simulated(vendor: Any) -> TorchAccelerator:
+def simulated(vendor):
     return TorchAccelerator(declare())
 
 
 @pytest.fixture
-def without(vendor: Any) -> Callable[..., TorchAccelerator]:
+def without(vendor):
     """Builds the simulated accelerator after the vendor has lost those names."""
 
-    def build(*names: str, kind: type[TorchAccelerator] = TorchAccelerator) -> TorchAccelerator:
+    def build(*names, kind=TorchAccelerator):
         for name in names:
             delattr(vendor, name)
         return kind(declare())
@@ -199,10 +205,10 @@ def without(vendor: Any) -> Callable[..., TorchAccelerator]:
 
 
 @pytest.fixture
-def nothing_changes() -> Iterator[None]:
+def nothing_changes():
     """Fail the test that changed what the process has one of."""
 
-    def look() -> list[Any]:
+    def look():
         environment = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         return [
             environment,

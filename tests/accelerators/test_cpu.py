@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from accel_core import SettingError, UnsupportedError, machine
-from accel_core.accelerators.cpu import CPUAccelerator
 
 # Devices
 
 
 @pytest.mark.parametrize("index", [None, 0, 3])
-def test_torch_knows_one_cpu_whatever_the_index(cpu: CPUAccelerator, index: int | None) -> None:
+def test_torch_knows_one_cpu_whatever_the_index(cpu, index):
     assert cpu.device_name(index) == cpu.current_device_name() == "cpu"
     assert cpu.device(index) == torch.device("cpu")
     assert cpu.device() is cpu.device(1)
 
 
-def test_more_ranks_than_devices_share_them(cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_devices_share_them(cpu, monkeypatch):
     monkeypatch.setenv("LOCAL_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "5")
     assert cpu.current_device() == 1
@@ -29,19 +27,17 @@ def test_more_ranks_than_devices_share_them(cpu: CPUAccelerator, monkeypatch: py
     assert cpu.current_device() == 0
 
 
-def test_a_launcher_variable_that_is_no_number_is_refused(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_variable_that_is_no_number_is_refused(cpu, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "one")
     with pytest.raises(SettingError, match="LOCAL_RANK='one'"):
         cpu.current_device()
 
 
-def test_without_a_launcher_a_device_is_a_numa_node_with_cores(cpu: CPUAccelerator) -> None:
+def test_without_a_launcher_a_device_is_a_numa_node_with_cores(cpu):
     assert cpu.device_count() == machine.numa_node_count() >= 1
 
 
-def test_properties_are_the_processors(cpu: CPUAccelerator) -> None:
+def test_properties_are_the_processors(cpu):
     properties = cpu.device_properties()
     assert properties.name
     assert properties.total_memory == cpu.total_memory()
@@ -50,7 +46,7 @@ def test_properties_are_the_processors(cpu: CPUAccelerator) -> None:
     cpu.synchronize(0)
 
 
-def test_no_variable_hides_the_cpu(cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_hides_the_cpu(cpu, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert cpu.visible_devices_envs() == []
     assert cpu.visible_device_ids() is None
@@ -62,7 +58,7 @@ def test_no_variable_hides_the_cpu(cpu: CPUAccelerator, monkeypatch: pytest.Monk
 # Streams and events
 
 
-def test_the_classes_are_torchs_with_what_it_lacks(cpu: CPUAccelerator) -> None:
+def test_the_classes_are_torchs_with_what_it_lacks(cpu):
     assert issubclass(cpu.Stream, torch.cpu.Stream)
     assert issubclass(cpu.Event, torch.cpu.Event)
     mine = cpu.Event()
@@ -70,7 +66,7 @@ def test_the_classes_are_torchs_with_what_it_lacks(cpu: CPUAccelerator) -> None:
     assert isinstance(cpu.Stream().record_event(), cpu.Event)
 
 
-def test_time_needs_two_recorded_timing_events(cpu: CPUAccelerator) -> None:
+def test_time_needs_two_recorded_timing_events(cpu):
     recorded, fresh, untimed = cpu.Event(enable_timing=True), cpu.Event(enable_timing=True), cpu.Event()
     recorded.record()
     untimed.record()
@@ -83,7 +79,7 @@ def test_time_needs_two_recorded_timing_events(cpu: CPUAccelerator) -> None:
 # Pinned memory
 
 
-def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu: CPUAccelerator) -> None:
+def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu):
     tensor = torch.arange(6.0).reshape(2, 3)
     assert cpu.pin_memory(tensor) is tensor
     assert cpu.is_pinned(tensor) is False
@@ -92,7 +88,7 @@ def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu: CPUAccelerator) -> 
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda", "no such device"])
-def test_pinned_memory_is_host_memory(cpu: CPUAccelerator, device: str) -> None:
+def test_pinned_memory_is_host_memory(cpu, device):
     with pytest.raises(ValueError, match=f"must be 'cpu', not '{device}'"):
         cpu.pin_empty(1, dtype=torch.float32, device=device)
 
@@ -100,7 +96,7 @@ def test_pinned_memory_is_host_memory(cpu: CPUAccelerator, device: str) -> None:
 # Data types
 
 
-def test_data_types_are_what_the_processor_does(cpu: CPUAccelerator) -> None:
+def test_data_types_are_what_the_processor_does(cpu):
     assert cpu.is_bf16_supported() is True
     assert cpu.is_bf16_native() is bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     assert cpu.is_fp16_supported() is bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
@@ -110,17 +106,13 @@ def test_data_types_are_what_the_processor_does(cpu: CPUAccelerator) -> None:
     assert torch.bfloat16 in cpu.supported_dtypes()
 
 
-def test_without_onednn_the_processors_features_answer(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_onednn_the_processors_features_answer(cpu, monkeypatch):
     monkeypatch.setattr(cpu, "_torch", _Torch(mkldnn=None, features={"avx512_bf16": True}))
     assert cpu.is_bf16_native() is True
     assert cpu.is_fp16_supported() is False
 
 
-def test_float16_is_listed_where_the_processor_has_it(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float16_is_listed_where_the_processor_has_it(cpu, monkeypatch):
     monkeypatch.setattr(cpu, "is_fp16_supported", lambda: True)
     assert cpu.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
 
@@ -128,7 +120,7 @@ def test_float16_is_listed_where_the_processor_has_it(
 class _Torch:
     """As much of torch as a build without oneDNN would answer with."""
 
-    def __init__(self, mkldnn: object, features: dict[str, bool]) -> None:
+    def __init__(self, mkldnn, features):
         self.ops = type("Ops", (), {"mkldnn": mkldnn})
         self.cpu = type("CPU", (), {"get_capabilities": staticmethod(lambda: features)})
 
@@ -136,7 +128,7 @@ class _Torch:
 # Graphs, compilation, profiling
 
 
-def test_a_graph_that_would_replay_nothing_is_loud_once(cpu: CPUAccelerator) -> None:
+def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
     assert cpu.supports_graphs() is cpu.is_current_stream_capturing() is False
     weight = torch.zeros(())
     with pytest.warns(UserWarning, match=r"cpu: graphs are not supported.*replay_graph\(None\) runs nothing"):
@@ -150,12 +142,12 @@ def test_a_graph_that_would_replay_nothing_is_loud_once(cpu: CPUAccelerator) -> 
     assert cpu.create_graph() is None  # where warnings are errors, as here: nothing is said again
 
 
-def test_ranges_never_raise(cpu: CPUAccelerator) -> None:
+def test_ranges_never_raise(cpu):
     cpu.range_pop()
     cpu.range_push("before the profiler")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         cpu.range_pop()
-        cpu.range_push(3)  # type: ignore[arg-type]
+        cpu.range_push(3)
     cpu.range_pop()
     cpu.range_pop()
     assert "before the profiler" not in {event.key for event in profile.key_averages()}
@@ -164,9 +156,7 @@ def test_ranges_never_raise(cpu: CPUAccelerator) -> None:
 # Launching
 
 
-def test_gloo_unless_oneccl_is_installed(
-    cpu: CPUAccelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gloo_unless_oneccl_is_installed(cpu, tmp_path, monkeypatch):
     assert cpu.communication_backend_name() == "gloo"
     assert cpu.communication_backend_version() is None
     (tmp_path / "oneccl_bindings_for_pytorch.py").write_text("raise RuntimeError('imported')")
@@ -176,6 +166,6 @@ def test_gloo_unless_oneccl_is_installed(
     assert cpu.export_envs() == []
 
 
-def test_a_memory_fraction_is_not_for_the_cpu(cpu: CPUAccelerator) -> None:
+def test_a_memory_fraction_is_not_for_the_cpu(cpu):
     with pytest.raises(UnsupportedError, match=r"^cpu: set_per_process_memory_fraction .* torch 2\."):
         cpu.set_per_process_memory_fraction(0.5)

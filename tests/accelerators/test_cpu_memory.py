@@ -12,14 +12,13 @@ import torch
 
 from accel_core import machine as machine_host
 from accel_core.accelerators import cpu as ours
-from accel_core.accelerators.cpu import CPUAccelerator
 
 MIB = 1 << 20
 #: What the allocator and the interpreter may do beside us.
 SLACK = 60 * MIB
 
 
-def touch(mib: int) -> None:
+def touch(mib):
     """Allocate, write and free that much."""
     block = torch.ones(mib * MIB, dtype=torch.uint8)
     assert int(block[-1]) == 1
@@ -27,7 +26,7 @@ def touch(mib: int) -> None:
     gc.collect()
 
 
-def test_allocated_is_what_the_process_holds(cpu: CPUAccelerator) -> None:
+def test_allocated_is_what_the_process_holds(cpu):
     before = cpu.memory_allocated()
     block = torch.ones(200 * MIB, dtype=torch.uint8)
     assert abs(cpu.memory_allocated() - before - 200 * MIB) < SLACK
@@ -36,7 +35,7 @@ def test_allocated_is_what_the_process_holds(cpu: CPUAccelerator) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux's high-water mark")
-def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu: CPUAccelerator) -> None:
+def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu):
     cpu.reset_peak_memory_stats()
     start = cpu.max_memory_allocated()
     touch(200)
@@ -51,9 +50,7 @@ def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu: CPUAccelerator) -
 
 
 @pytest.mark.slow
-def test_where_the_mark_stays_a_peak_is_seen_when_asked(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_the_mark_stays_a_peak_is_seen_when_asked(cpu, monkeypatch, tmp_path):
     touch(200)
     monkeypatch.setattr(ours, "_CLEAR", tmp_path / "missing" / "clear_refs")
     cpu.reset_peak_memory_stats()
@@ -67,7 +64,7 @@ def test_where_the_mark_stays_a_peak_is_seen_when_asked(
     assert cpu.max_memory_allocated() - start > 300 * MIB
 
 
-def test_without_proc_the_process_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_the_process_is_asked(monkeypatch, tmp_path):
     with_proc = ours.high_water()
     monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
     assert ours.high_water() > with_proc // 2
@@ -76,9 +73,7 @@ def test_without_proc_the_process_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize(("counted", "mark"), [({"peak_wset": 123}, 123), ({}, 0)])
-def test_windows_has_its_own_mark(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counted: dict[str, int], mark: int
-) -> None:
+def test_windows_has_its_own_mark(monkeypatch, tmp_path, counted, mark):
     monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted))
@@ -86,9 +81,7 @@ def test_windows_has_its_own_mark(
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)])
-def test_a_containers_limit_counts(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, limit: int | None, left: int | None
-) -> None:
+def test_a_containers_limit_counts(cpu, monkeypatch, limit, left):
     monkeypatch.setattr(machine_host, "cgroup_memory_limit", lambda: limit)
     monkeypatch.setattr(machine_host, "cgroup_memory_available", lambda: left)
     host: Any = psutil.virtual_memory()

@@ -5,124 +5,117 @@ The name of PrivateUse1 is given once per process, so what needs it runs in one 
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-from typing import Any
+import warnings
 
 import pytest
 import torch
-
-from accel_core import BackendUnavailableError, TorchAccelerator
-from accel_core.accelerators.torch_device import GenericAccelerator
-from accel_core.detection.discovery import GENERIC
-
-START = """
-import sys, warnings
-warnings.simplefilter("error")
-import torch
+from accel_tests.forks import forked
 from torch.utils import backend_registration
-from accel_core import BackendUnavailableError, UnsupportedError
+
+from accel_core import BackendUnavailableError, TorchAccelerator, UnsupportedError
+from accel_core.accelerators.devices import torchs_device
 from accel_core.accelerators.streams import HostEvent
 from accel_core.accelerators.torch_device import GenericAccelerator
-from accel_core.accelerators.torch_device import TorchAccelerator
 from accel_core.detection.discovery import GENERIC
-"""
 
 
-def run(script: str) -> None:
-    program = START + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def refused(call, *arguments):
+    """What the error says."""
+    with pytest.raises(UnsupportedError) as caught:
+        call(*arguments)
+    return str(caught.value)
 
 
 @pytest.mark.slow
-def test_torch_names_the_device_and_serves_what_the_vendor_lacks() -> None:
-    run(
-        """
-        backend_registration._setup_privateuseone_for_python_backend("novel")
+@forked("torch")
+def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
+    warnings.simplefilter("error")
+    backend_registration._setup_privateuseone_for_python_backend("novel")
+    acc = GenericAccelerator(GENERIC)
+    assert (acc.name, acc.device_name(), acc.device(0)) == ("generic", "novel", torch.device("novel:0"))
+    assert acc.is_available() is True
+    # The module's function before torch's, and torch's where the module's raises.
+    assert acc.current_device() == 0
+    assert acc.current_device == torch.novel.current_device
+    assert acc.refused == {}
+
+    def fails(self):
+        raise RuntimeError("the device is lost")
+
+    type(torch.novel).current_device = fails
+    for _ in range(2):  # a failure is no lack, and is not replaced by what torch says
         acc = GenericAccelerator(GENERIC)
-        assert (acc.name, acc.device_name(), acc.device(0)) == ("generic", "novel", torch.device("novel:0"))
-        assert acc.is_available() is True
-        # The module's function before torch's, and torch's where the module's raises.
-        assert acc.current_device() == 0
-        assert acc.current_device == torch.novel.current_device and acc.refused == {}
-        def fails(self): raise RuntimeError("the device is lost")
-        type(torch.novel).current_device = fails
-        for _ in range(2):  # a failure is no lack, and is not replaced by what torch says
-            try:
-                acc = GenericAccelerator(GENERIC)
-                acc.current_device()
-            except RuntimeError as error:
-                assert str(error) == "the device is lost" and acc.refused == {}
-            else:
-                sys.exit("the failure was passed over")
-        def refuses(self): raise RuntimeError("kept for torch: use torch.accelerator")
-        type(torch.novel).current_device = refuses
-        acc = GenericAccelerator(GENERIC)
-        assert acc.current_device() == 0
-        assert acc.current_device is torch.accelerator.current_device_index
-        assert acc.refused == {"current_device": "kept for torch: use torch.accelerator"}
-        del type(torch.novel).current_device
-        assert GenericAccelerator(GENERIC).current_device() == 0
-        assert acc.current_device_name() == "novel:0"
-        # torch makes streams of it, and neither records nor waits: the stand-ins of one queue serve.
-        assert issubclass(acc.Stream, torch.Stream) and issubclass(acc.Event, HostEvent)
-        stream = acc.current_stream()
-        assert stream == acc.default_stream(0) and stream.device == torch.device("novel:0")
-        stream.wait_stream(acc.Stream())
-        with acc.stream(stream), acc.stream(None):
-            assert acc.current_stream() == stream
-        assert acc.communication_backend_name() == "staged"
-        assert torch.distributed.Backend.backend_capability["staged"] == ["novel", "cpu"]
-        assert acc.get_compile_backend() == "aot_eager"
+        with pytest.raises(RuntimeError, match="the device is lost"):
+            acc.current_device()
+        assert acc.refused == {}
 
-        # No allocator of torch's kind: defaults, not internal assertions.
-        acc.empty_cache()
-        for ask in (acc.memory_allocated, acc.total_memory, acc.mem_get_info, acc.reset_max_memory_cached):
-            try:
-                ask()
-            except UnsupportedError as error:
-                assert "generic" in str(error) and "torch 2." in str(error)
-            else:
-                sys.exit(f"{ask} did not raise")
-        try:
-            acc.max_memory_allocated(0)
-        except UnsupportedError:
-            pass
-        assert acc.memory_stats() == acc.memory_stats(0) == {}
-        assert acc.supports_graphs() is acc.supports_graphs() is False
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            assert acc.create_graph() is None
-        assert "graphs are not supported" in str(caught[0].message)
+    def refuses(self):
+        raise RuntimeError("kept for torch: use torch.accelerator")
 
-        # Where the device has graphs, torch's are used.
-        order = []
+    type(torch.novel).current_device = refuses
+    acc = GenericAccelerator(GENERIC)
+    assert acc.current_device() == 0
+    assert acc.current_device is torch.accelerator.current_device_index
+    assert acc.refused == {"current_device": "kept for torch: use torch.accelerator"}
+    del type(torch.novel).current_device
+    assert GenericAccelerator(GENERIC).current_device() == 0
+    assert acc.current_device_name() == "novel:0"
+    # torch makes streams of it, and neither records nor waits: the stand-ins of one queue serve.
+    assert issubclass(acc.Stream, torch.Stream)
+    assert issubclass(acc.Event, HostEvent)
+    stream = acc.current_stream()
+    assert stream == acc.default_stream(0)
+    assert stream.device == torch.device("novel:0")
+    stream.wait_stream(acc.Stream())
+    with acc.stream(stream), acc.stream(None):
+        assert acc.current_stream() == stream
+    assert acc.communication_backend_name() == "staged"
+    assert torch.distributed.Backend.backend_capability["staged"] == ["novel", "cpu"]
+    assert acc.get_compile_backend() == "aot_eager"
 
-        class Graph:  # in place of the one that torch refuses here
-            graph_pool = None
-            def __enter__(self): order.append("begin")
-            def __exit__(self, *_): order.append("end")
-            def replay(self): order.append("replay")
+    # No allocator of torch's kind: defaults, not internal assertions.
+    acc.empty_cache()
+    for ask in (acc.memory_allocated, acc.total_memory, acc.mem_get_info, acc.reset_max_memory_cached):
+        said = refused(ask)
+        assert "generic" in said
+        assert "torch 2." in said
+    refused(acc.max_memory_allocated, 0)
+    assert acc.memory_stats() == acc.memory_stats(0) == {}
+    assert acc.supports_graphs() is acc.supports_graphs() is False
+    with pytest.warns(UserWarning, match="graphs are not supported"):
+        assert acc.create_graph() is None
 
-        torch.accelerator.Graph = Graph
-        acc = GenericAccelerator(GENERIC)
-        graph = acc.create_graph()
-        assert acc.supports_graphs() is True and type(graph) is Graph
-        with acc.capture_to_graph(graph, pool=(0, 1)):
-            order.append("work")
-        with acc.capture_to_graph(graph, stream=acc.Stream()):
-            pass
-        acc.replay_graph(graph)
-        assert order == ["begin", "work", "end", "begin", "end", "replay"]
-        assert graph.graph_pool == (0, 1)
-        """
-    )
+    # Where the device has graphs, torch's are used.
+    order = []
+
+    class Graph:  # in place of the one that torch refuses here
+        graph_pool = None
+
+        def __enter__(self):
+            order.append("begin")
+
+        def __exit__(self, *_):
+            order.append("end")
+
+        def replay(self):
+            order.append("replay")
+
+    torch.accelerator.Graph = Graph
+    acc = GenericAccelerator(GENERIC)
+    graph = acc.create_graph()
+    assert acc.supports_graphs() is True
+    assert type(graph) is Graph
+    with acc.capture_to_graph(graph, pool=(0, 1)):
+        order.append("work")
+    with acc.capture_to_graph(graph, stream=acc.Stream()):
+        pass
+    acc.replay_graph(graph)
+    assert order == ["begin", "work", "end", "begin", "end", "replay"]
+    assert graph.graph_pool == (0, 1)
 
 
-def test_two_accelerators_in_one_torch_are_refused(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
-    def current_accelerator() -> None:
+def test_two_accelerators_in_one_torch_are_refused(monkeypatch, backend):
+    def current_accelerator():
         raise RuntimeError("mutually exclusive accelerators were detected")
 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
@@ -131,8 +124,26 @@ def test_two_accelerators_in_one_torch_are_refused(monkeypatch: pytest.MonkeyPat
     assert TorchAccelerator(backend(name="cuda", device_type="cuda")).is_available() is False
 
 
-def test_without_an_accelerator_there_is_nothing_to_serve() -> None:
+def test_without_an_accelerator_there_is_nothing_to_serve():
     if torch.accelerator.current_accelerator() is not None:
         pytest.skip("torch has an accelerator here")
     with pytest.raises(BackendUnavailableError, match="generic: torch reports no accelerator"):
         GenericAccelerator(GENERIC)
+
+
+def test_what_torch_was_built_for_is_no_device_before_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torch that most people have is a CUDA build, and 2.6 raises where it has no accelerator."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    for count, found in ((0, None), (2, torch.device("cuda"))):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert torchs_device(torch) == found
+    assert torchs_device(torch, counted=False) == torch.device("cuda")
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert torchs_device(torch) == torch.device("cuda")
+
+    def none(*_: object) -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
+    assert torchs_device(torch) is None

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -14,68 +11,54 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import Accelerator, Backend, Capabilities, Provenance, UnsupportedError, Visibility
-from accel_core.accelerators.cpu import CPUAccelerator
-
-INERT = """
-import sys
-import accel_core, accel_core.accelerators
-import accel_core.accelerators.cpu, accel_core.accelerators.torch_device
-found = {"torch", "psutil", "pluggy"} & set(sys.modules)
-sys.exit(f"imported {found}" if found else 0)
-"""
+from accel_core import Accelerator, Capabilities, Provenance, UnsupportedError, Visibility
 
 
 class Small(Accelerator):
     """A device of its own kind with three units: as little as a plugin may write."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend):
         super().__init__(backend)
         self.selected = 0
         self.waited = 0
         self.generators = [torch.Generator() for _ in range(3)]
 
-    def device_count(self) -> int:
+    def device_count(self):
         return 3
 
-    def current_device(self) -> int:
+    def current_device(self):
         return self.selected
 
-    def _select(self, index: int) -> None:
+    def _select(self, index):
         self.selected = index
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index=None):
         self.waited += 1
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index):
         return self.generators[self.selected if device_index is None else device_index]
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index=None):
         return 10
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index=None):
         return 100
 
 
 @pytest.fixture
-def small(backend: Callable[..., Backend]) -> Small:
+def small(backend):
     return Small(backend())
 
 
 @pytest.fixture
-def bare(backend: Callable[..., Backend]) -> Accelerator:
+def bare(backend):
     return Accelerator(backend())
 
 
 # Identity
 
 
-def test_importing_the_classes_imports_neither_torch_nor_psutil() -> None:
-    done = subprocess.run([sys.executable, "-c", INERT], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> None:
+def test_an_accelerator_tells_what_it_is(backend):
     declared = backend(provenance=Provenance("accel-simulated", "1.2"))
     accelerator = Small(declared)
     assert repr(accelerator) == "<Small 'simulated' (accel-simulated 1.2)>"
@@ -85,14 +68,14 @@ def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> Non
     assert accelerator._name == accelerator.device_name() == declared.device_type != "simulated"
 
 
-def test_a_pickle_holds_the_name_and_finds_this_process_accelerator() -> None:
+def test_a_pickle_holds_the_name_and_finds_this_process_accelerator():
     accelerator = accel_core.accelerator("cpu")
     data = pickle.dumps(accelerator)
     assert len(data) < 100
     assert pickle.loads(data) is accelerator
 
 
-def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend: Callable[..., Backend]) -> None:
+def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend):
     """No process knows it by its name."""
     declared = backend(provenance=Provenance("accel-simulated", "1.2"))
     again = pickle.loads(pickle.dumps(Small(declared)))
@@ -100,18 +83,18 @@ def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend: Callable[..
     assert (again.name, again.backend) == ("simulated", declared)
 
 
-def test_every_yes_or_no_is_in_one_record(cpu: CPUAccelerator) -> None:
+def test_every_yes_or_no_is_in_one_record(cpu):
     found = cpu.capabilities()
     assert isinstance(found, Capabilities)
     assert {type(value) for value in found.to_dict().values()} == {bool}
     with pytest.raises(AttributeError):
-        found.is_available = False  # type: ignore[misc]
+        found.is_available = False
 
 
 # Devices
 
 
-def test_three_members_give_all_the_device_calls(small: Small) -> None:
+def test_three_members_give_all_the_device_calls(small):
     assert small.is_available() is small.is_initialized() is True
     small.set_device(2)
     assert (small.current_device(), small.current_device_name(), small.device_name()) == (2, "maia:2", "maia")
@@ -126,15 +109,15 @@ def test_three_members_give_all_the_device_calls(small: Small) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_an_index_out_of_range_is_a_value_error(small: Small, index: int) -> None:
+def test_an_index_out_of_range_is_a_value_error(small, index):
     for call in (small.set_device, small.device_guard, small.device_properties, small.get_rng_state):
         with pytest.raises(ValueError, match=rf"simulated: device index {index} is out of range, 3 devices"):
             call(index)
 
 
-def test_one_device_needs_no_selecting(backend: Callable[..., Backend]) -> None:
+def test_one_device_needs_no_selecting(backend):
     class One(Accelerator):
-        def device_count(self) -> int:
+        def device_count(self):
             return 1
 
     One(backend()).set_device(0)
@@ -142,7 +125,7 @@ def test_one_device_needs_no_selecting(backend: Callable[..., Backend]) -> None:
         One(backend()).set_device(1)
 
 
-def test_properties_leave_out_what_nobody_knows(small: Small, backend: Callable[..., Backend]) -> None:
+def test_properties_leave_out_what_nobody_knows(small, backend):
     assert small.device_properties(1).to_dict() == {
         "name": "maia:1",
         "total_memory": 100,
@@ -154,7 +137,7 @@ def test_properties_leave_out_what_nobody_knows(small: Small, backend: Callable[
     }
 
     class Unknown(Small):
-        def total_memory(self, device_index: int | None = None) -> int:
+        def total_memory(self, device_index=None):
             return Accelerator.total_memory(self, device_index)
 
     assert Unknown(backend()).device_properties().total_memory is None
@@ -180,28 +163,26 @@ def test_properties_leave_out_what_nobody_knows(small: Small, backend: Callable[
         ("set_per_process_memory_fraction", (0.5, 0)),
     ],
 )
-def test_what_would_be_a_lie_is_refused(
-    bare: Accelerator, member: str, arguments: tuple[object, ...]
-) -> None:
+def test_what_would_be_a_lie_is_refused(bare, member, arguments):
     with pytest.raises(UnsupportedError, match=r"^simulated: \w+ is not supported by torch 2\.") as caught:
         getattr(bare, member)(*arguments)
     assert isinstance(caught.value, NotImplementedError)
 
 
-def test_a_device_that_cannot_count_is_not_available(bare: Accelerator) -> None:
+def test_a_device_that_cannot_count_is_not_available(bare):
     assert bare.is_available() is False
 
 
-def test_several_devices_need_a_way_to_select(backend: Callable[..., Backend]) -> None:
+def test_several_devices_need_a_way_to_select(backend):
     class Two(Accelerator):
-        def device_count(self) -> int:
+        def device_count(self):
             return 2
 
     with pytest.raises(UnsupportedError, match="set_device"):
         Two(backend()).set_device(1)
 
 
-def test_a_refusal_names_the_vendor_and_its_version(backend: Callable[..., Backend]) -> None:
+def test_a_refusal_names_the_vendor_and_its_version(backend):
     origin = Provenance("accel-simulated", "1.2")
     installed = Accelerator(backend(vendor_import=("no_such_vendor", "pytest.nothing"), provenance=origin))
     expected = rf"^simulated \(accel-simulated 1.2\): total_memory .* pytest {metadata.version('pytest')}$"
@@ -214,7 +195,7 @@ def test_a_refusal_names_the_vendor_and_its_version(backend: Callable[..., Backe
 # Random numbers
 
 
-def test_one_generator_a_device_gives_all_the_random_calls(small: Small) -> None:
+def test_one_generator_a_device_gives_all_the_random_calls(small):
     small.manual_seed_all(5)
     assert [g.initial_seed() for g in small.generators] == [5, 5, 5]
     small.set_device(1)
@@ -226,7 +207,7 @@ def test_one_generator_a_device_gives_all_the_random_calls(small: Small) -> None
     assert torch.equal(torch.rand(4, generator=small.generators[1]), first)
 
 
-def test_a_fork_restores_the_host_and_the_devices_named(small: Small) -> None:
+def test_a_fork_restores_the_host_and_the_devices_named(small):
     host, devices = torch.get_rng_state(), [small.get_rng_state(i) for i in range(3)]
     with small.fork_rng([0, 2]):
         torch.rand(1)
@@ -243,7 +224,7 @@ def test_a_fork_restores_the_host_and_the_devices_named(small: Small) -> None:
 # Streams
 
 
-def test_a_device_without_streams_has_one_queue(small: Small) -> None:
+def test_a_device_without_streams_has_one_queue(small):
     stream = small.Stream(device=0, priority=1)
     assert isinstance(small.current_stream(), small.Stream)
     assert small.current_stream() is small.default_stream(1)
@@ -255,9 +236,7 @@ def test_a_device_without_streams_has_one_queue(small: Small) -> None:
     assert small.waited == 2
 
 
-def test_an_event_of_the_hosts_clock_waits_for_the_device(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_of_the_hosts_clock_waits_for_the_device(small, monkeypatch):
     nanoseconds = iter((1_000_000, 3_500_000))
     clock = SimpleNamespace(perf_counter_ns=lambda: next(nanoseconds))
     monkeypatch.setattr("accel_core.accelerators.streams.time", clock)
@@ -273,28 +252,26 @@ def test_an_event_of_the_hosts_clock_waits_for_the_device(
 # Memory
 
 
-def test_what_is_not_reserved_counts_as_free(small: Small) -> None:
+def test_what_is_not_reserved_counts_as_free(small):
     assert small.mem_get_info() == (90, 100)
     assert small.available_memory(1) == 90
     assert small.memory_cached() == small.memory_reserved() == 10
 
 
-def test_statistics_leave_out_what_the_device_cannot_tell(small: Small) -> None:
+def test_statistics_leave_out_what_the_device_cannot_tell(small):
     assert small.memory_stats() == {"allocated_bytes.all.current": 10, "reserved_bytes.all.current": 10}
 
 
 # Data types
 
 
-def test_no_data_type_is_claimed_unasked(bare: Accelerator) -> None:
+def test_no_data_type_is_claimed_unasked(bare):
     assert bare.supported_dtypes() == [torch.float32]
 
 
-def test_float64_is_refused_where_there_is_none(
-    backend: Callable[..., Backend],
-) -> None:
+def test_float64_is_refused_where_there_is_none(backend):
     class NoDouble(Accelerator):
-        def is_fp64_supported(self) -> bool:
+        def is_fp64_supported(self):
             return False
 
     kind = NoDouble(backend()).DoubleTensor
@@ -302,7 +279,7 @@ def test_float64_is_refused_where_there_is_none(
         kind([1.0])
 
 
-def test_pinned_memory_is_the_hosts_own_call(bare: Accelerator) -> None:
+def test_pinned_memory_is_the_hosts_own_call(bare):
     if torch.accelerator.is_available():
         pinned = bare.pin_memory(torch.ones(2, 3))
         assert bare.is_pinned(pinned) is True
@@ -319,7 +296,7 @@ def test_pinned_memory_is_the_hosts_own_call(bare: Accelerator) -> None:
 # Launching
 
 
-def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Callable[..., Backend]) -> None:
+def test_the_declaration_says_what_a_launcher_needs(small, backend):
     assert small.communication_backend_name() == "simccl"
     assert small.export_envs() == ["SIM", "LD_LIBRARY"]
     small.export_envs().append("changed")
@@ -332,7 +309,7 @@ def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Calla
     )
 
 
-def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend: Callable[..., Backend]) -> None:
+def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend):
     environment = {"CUDA_VISIBLE_DEVICES": "7"}
     Small(
         backend(visibility=Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending"))
@@ -340,7 +317,7 @@ def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend: Calla
     assert environment == {"CUDA_VISIBLE_DEVICES": "7", "SIM_VISIBLE_DEVICES": "1,3"}
 
 
-def test_visible_ids_are_read_as_the_vendor_does(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_ids_are_read_as_the_vendor_does(small, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert small.visible_device_ids() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")

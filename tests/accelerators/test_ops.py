@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import decimal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from accel_core import Accelerator, Backend, OpProvider, UnsupportedError
+from accel_core import Accelerator, OpProvider, UnsupportedError
 from accel_core.accelerators.operators import NotImplementedBuilder
-from accel_train.deepspeed import op_builders as deepspeed
 from accel_train.ops.provided import accel_op_builders as ours
 
 
 @pytest.fixture
-def bare(backend: Callable[..., Backend]) -> Accelerator:
+def bare(backend):
     return Accelerator(backend())
 
 
-def test_an_operator_that_nobody_provides_says_so(bare: Accelerator) -> None:
+def test_an_operator_that_nobody_provides_says_so(bare):
     kind = bare.get_op_builder("NoSuchBuilder")
     assert issubclass(kind, NotImplementedBuilder)
     assert kind.__name__ == "NotImplementedBuilder"
@@ -39,14 +36,14 @@ def test_an_operator_that_nobody_provides_says_so(bare: Accelerator) -> None:
     assert bare.get_op_builder("NotImplementedBuilder") is NotImplementedBuilder
 
 
-def from_a_plugin(**builders: str) -> OpProvider:
+def from_a_plugin(**builders):
     return OpProvider(builders, name="accel-some 1.0", kind="plugin")
 
 
-def test_operators_come_from_plugins_when_they_are_asked_for(bare: Accelerator) -> None:
+def test_operators_come_from_plugins_when_they_are_asked_for(bare):
     asked = []
 
-    def contributed(backend: Backend) -> list[OpProvider]:
+    def contributed(backend):
         asked.append(backend)
         return [
             from_a_plugin(
@@ -76,19 +73,10 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare: Accelerator) 
         ):
             bare.get_op_builder(name)
     with pytest.raises(TypeError):
-        bare.op_builders()["More"] = "x:Y"  # type: ignore[index]
+        bare.op_builders()["More"] = "x:Y"
 
 
-def test_the_portable_operators_are_there_for_any_device(bare: Accelerator) -> None:
-    bare._op_providers = ours
-    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
-    builder = bare.create_op_builder("CPULionBuilder")
-    assert builder.is_compatible() is True
-    assert callable(builder.load().lion_update)
-    assert bare.op_builders()["FusedLambBuilder"] == "accel_train.ops.portable:FusedLambBuilder"
-
-
-def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare: Accelerator) -> None:
+def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
     bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="http.client:HTTPResponse")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
@@ -96,39 +84,11 @@ def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare: Accelera
         builder.load()
 
 
-def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(
-    bare: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builders = tmp_path / "deepspeed" / "ops" / "op_builder" / bare.device().type
-    builders.mkdir(parents=True)
-    for folder in (builders, *builders.parents[:3]):
-        (folder / "__init__.py").touch()
-    (builders / "odd.py").write_text("import no_such_vendor\nclass OddBuilder: pass\n")
-    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(tmp_path)
-    bare._op_providers = lambda backend: [deepspeed.accel_op_builders(backend)]
-    assert bare.op_builder_dir() == f"deepspeed.ops.op_builder.{builders.name}"
-    builder = bare.create_op_builder("OddBuilder")
-    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
-        del sys.modules[name]
-    assert isinstance(builder, NotImplementedBuilder)
-    with pytest.raises(
-        UnsupportedError, match=r"OddBuilder comes from deepspeed.*No module named 'no_such_vendor'"
-    ):
-        builder.load()
-    advice = bare.create_op_builder("NoSuchBuilder").compatibility()
-    assert "neither DeepSpeed nor accel-train has one for this device" in advice
-    monkeypatch.setitem(sys.modules, "deepspeed", None)
-    bare.operators()  # asks everybody anew
-    assert "pip install deepspeed" in bare.create_op_builder("NoSuchBuilder").compatibility()
-
-
-def test_everybody_is_asked_once_however_many_names_are_looked_up(bare: Accelerator) -> None:
+def test_everybody_is_asked_once_however_many_names_are_looked_up(bare):
     """DeepSpeed looks up a hundred names while it is imported, most of which nobody has."""
     asked = []
 
-    def contributed(backend: Backend) -> list[OpProvider]:
+    def contributed(backend):
         asked.append(backend)
         later = {"Decimals": "decimal:Decimal"} if len(asked) > 1 else {}
         return [from_a_plugin(Fractions="fractions:Fraction", Broken="no_such_module:X", **later)]
@@ -148,9 +108,7 @@ def test_everybody_is_asked_once_however_many_names_are_looked_up(bare: Accelera
     assert len(asked) == 2
 
 
-def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
-    bare: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(bare, tmp_path, monkeypatch):
     """What DeepSpeed's builders do in a checkout: they ask for themselves while they are half imported."""
     module = tmp_path / "half_imported.py"
     module.write_text("from half_asking import ask\nask()\nclass FusedAdamBuilder: pass\n")
@@ -171,7 +129,7 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
         del sys.modules[name]
 
 
-def test_every_operator_is_listed_with_all_who_provide_it(bare: Accelerator) -> None:
+def test_every_operator_is_listed_with_all_who_provide_it(bare):
     bare._op_providers = lambda backend: [
         from_a_plugin(FusedAdamBuilder="fractions:Gone", SortBuilder="re:X"),
         *ours(backend),
@@ -187,12 +145,10 @@ def test_every_operator_is_listed_with_all_who_provide_it(bare: Accelerator) -> 
     assert "AttributeError" in adam.used.reason
     assert [c.is_built for c in adam.candidates] == [None, True]
     with pytest.raises(TypeError):
-        known["More"] = adam  # type: ignore[index]
+        known["More"] = adam
 
 
-def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_an_operator(
-    bare: Accelerator,
-) -> None:
+def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_an_operator(bare):
     optional = OpProvider(
         {"FusedAdamBuilder": "no_such_module:X", "OddBuilder": "no_such_module:X"},
         name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
@@ -206,11 +162,11 @@ def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_a
     )
 
 
-def test_providers_are_asked_for_the_device_type_that_torch_gave(backend: Callable[..., Backend]) -> None:
+def test_providers_are_asked_for_the_device_type_that_torch_gave(backend):
     """That of a generic accelerator is known only when it is built."""
 
     class Named(Accelerator):
-        def _torch_device_type(self) -> str:
+        def _torch_device_type(self):
             return "cpu"
 
     asked = []
@@ -220,13 +176,13 @@ def test_providers_are_asked_for_the_device_type_that_torch_gave(backend: Callab
     assert [(b.name, b.device_type) for b in asked] == [(named.name, "cpu")]
 
 
-def test_the_first_package_that_a_provider_names_is_the_one_with_the_builders(bare: Accelerator) -> None:
+def test_the_first_package_that_a_provider_names_is_the_one_with_the_builders(bare):
     packages = (OpProvider({}), OpProvider({}, package="acme.op_builder"), OpProvider({}, package="other"))
     bare._op_providers = lambda backend: packages
     assert bare.op_builder_dir() == "acme.op_builder"
 
 
-def test_extensions_are_built_by_torch(bare: Accelerator) -> None:
+def test_extensions_are_built_by_torch(bare):
     from torch.utils.cpp_extension import BuildExtension
 
     assert bare.build_extension() is BuildExtension

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import Accelerator, UnsupportedError
+from accel_core import UnsupportedError
 
 
 @pytest.fixture
-def cpu(fresh: None) -> Accelerator:
+def cpu(fresh):
     return accel_core.accelerator("cpu")
 
 
-def test_one_whole_number_is_refused_with_what_to_write(cpu: Accelerator) -> None:
+def test_one_whole_number_is_refused_with_what_to_write(cpu):
     with pytest.raises(TypeError, match=r"cpu\.FloatTensor\(5\) could mean") as caught:
         cpu.FloatTensor(5)
     assert "FloatTensor([5])" in str(caught.value)
@@ -24,9 +24,7 @@ def test_one_whole_number_is_refused_with_what_to_write(cpu: Accelerator) -> Non
     assert cpu.LongTensor(data=[1, 2]).tolist() == [1, 2]
 
 
-def test_a_type_that_the_device_lacks_can_be_asked_for_but_not_made(
-    cpu: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_type_that_the_device_lacks_can_be_asked_for_but_not_made(cpu, monkeypatch):
     monkeypatch.setattr(cpu, "is_fp64_supported", lambda: False)
     assert not isinstance(torch.ones(1), cpu.DoubleTensor)
     for data in ((), (2, 3), ([1.0],)):

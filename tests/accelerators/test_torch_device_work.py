@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import types
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
+from accel_tests.forks import forked
 
 from accel_core import Backend, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
@@ -19,26 +18,22 @@ Build = Callable[..., TorchAccelerator]
 
 # Memory
 
-#: A device that packages of PrivateUse1's simplest kind bring: a name and a module, and no hooks from C++.
-BARE = """
-import types, torch
-torch.utils.rename_privateuse1_backend("bare")
-module = types.ModuleType("torch.bare")
-told = {"is_available": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False}
-for name, value in told.items():
-    setattr(module, name, lambda value=value: value)
-torch._register_device_module("bare", module)
-from accel_core import Backend, TorchAccelerator
-acc = TorchAccelerator(Backend(name="bare", priority=1, device_type="bare"))
-pinned = acc.pin_memory(torch.ones(2))
-print(pinned.tolist(), acc.is_pinned(pinned), acc.pin_empty(3, dtype=torch.int8).shape)
-"""
 
+@forked("torch")
+def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
+    """docs/howto/writing-a-plugin.md, "A device that has less than a GPU": torch raises RuntimeError.
 
-def test_a_device_without_hooks_has_ordinary_memory_for_page_locked() -> None:
-    """docs/howto/writing-a-plugin.md, "A device that has less than a GPU": torch raises RuntimeError."""
-    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=False)
-    assert done.stdout == "[1.0, 1.0] False torch.Size([3])\n", done.stderr
+    As packages of PrivateUse1's simplest kind bring it: a name and a module, and no hooks from C++.
+    """
+    torch.utils.rename_privateuse1_backend("bare")
+    module = types.ModuleType("torch.bare")
+    told = {"is_available": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False}
+    vars(module).update({name: lambda value=value: value for name, value in told.items()})
+    torch._register_device_module("bare", module)
+    bare = TorchAccelerator(Backend(name="bare", priority=1, device_type="bare"))
+    pinned = bare.pin_memory(torch.ones(2))
+    assert (pinned.tolist(), bare.is_pinned(pinned)) == ([1, 1], False)
+    assert bare.pin_empty(3, dtype=torch.int8).shape == (3,)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +50,11 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked() -> None:
         (RuntimeError("CUDA error: out of memory"), False),
     ],
 )
-def test_a_full_host_is_no_device_without_page_locked_memory(error: RuntimeError, lacks: bool) -> None:
+def test_a_full_host_is_no_device_without_page_locked_memory(error, lacks):
     assert lacks_page_locks(error) is lacks
 
 
-def test_memory_on_the_device_is_not_page_locked(
-    simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):
     """torch gives it for Metal (pytorch#181374)."""
     ordinary = torch.ones(2)
     on_the_device = torch.empty(1, device="meta")
@@ -71,40 +64,28 @@ def test_memory_on_the_device_is_not_page_locked(
     assert simulated.is_pinned(ordinary) is False
 
 
-def test_old_names_call_the_new_functions(simulated: TorchAccelerator, vendor: Any) -> None:
-    assert (simulated.memory_cached(1), simulated.max_memory_cached()) == (200, 400)
-    simulated.reset_max_memory_allocated(1)
-    simulated.reset_max_memory_cached()
-    assert [name for name, _ in vendor.asked] == [
-        "memory_reserved",
-        "max_memory_reserved",
-        "reset_peak_memory_stats",
-        "reset_peak_memory_stats",
-    ]
-
-
-def test_free_memory_is_what_the_device_says(simulated: TorchAccelerator) -> None:
+def test_free_memory_is_what_the_device_says(simulated):
     assert simulated.available_memory(1) == 700
     assert simulated.mem_get_info() == (700, 1 << 30)
     assert simulated.total_memory() == simulated.total_memory(1) == 1 << 30
 
 
-def test_free_memory_without_the_devices_word_is_what_is_not_reserved(without: Build) -> None:
+def test_free_memory_without_the_devices_word_is_what_is_not_reserved(without):
     assert without("mem_get_info").mem_get_info(1) == ((1 << 30) - 200, 1 << 30)
 
 
-def test_total_memory_without_properties(without: Build) -> None:
+def test_total_memory_without_properties(without):
     assert without("get_device_properties").total_memory(1) == 1 << 30
     with pytest.raises(UnsupportedError, match="total_memory"):
         without("mem_get_info").total_memory()
 
 
-def test_statistics_keep_the_vendors_own_keys(simulated: TorchAccelerator) -> None:
+def test_statistics_keep_the_vendors_own_keys(simulated):
     assert simulated.memory_stats(1)["sim.pages"] == 3
     assert simulated.memory_stats()["allocated_bytes.all.current"] == 100
 
 
-def test_statistics_before_the_start_have_the_keys(vendor: Any, backend: Callable[..., Backend]) -> None:
+def test_statistics_before_the_start_have_the_keys(vendor, backend):
     vendor.memory_stats = lambda device=None: {}
     assert TorchAccelerator(backend()).memory_stats()["allocated_bytes.all.peak"] == 300
     zeros = TorchAccelerator(backend(name="cuda", device_type="cuda")).memory_stats()
@@ -112,7 +93,7 @@ def test_statistics_before_the_start_have_the_keys(vendor: Any, backend: Callabl
         assert {key for key, value in zeros.items() if value == 0} >= {"reserved_bytes.all.current"}
 
 
-def test_statistics_without_the_vendors_word(without: Build) -> None:
+def test_statistics_without_the_vendors_word(without):
     assert without("memory_stats").memory_stats(1) == {
         "allocated_bytes.all.current": 100,
         "allocated_bytes.all.peak": 300,
@@ -121,7 +102,7 @@ def test_statistics_without_the_vendors_word(without: Build) -> None:
     }
 
 
-def test_the_fraction_goes_to_the_device(simulated: TorchAccelerator, vendor: Any, without: Build) -> None:
+def test_the_fraction_goes_to_the_device(simulated, vendor, without):
     simulated.set_per_process_memory_fraction(0.5)
     simulated.set_per_process_memory_fraction(fraction=0.25, device_index=1)
     assert vendor.asked == [(0.5, None), (0.25, 1)]
@@ -135,14 +116,14 @@ def test_the_fraction_goes_to_the_device(simulated: TorchAccelerator, vendor: An
 # Data types
 
 
-def test_what_is_emulated_can_be_trained_in_and_is_not_native(simulated: TorchAccelerator) -> None:
+def test_what_is_emulated_can_be_trained_in_and_is_not_native(simulated):
     assert simulated.is_bf16_supported() is True
     assert simulated.is_bf16_native() is False
     with pytest.warns(RuntimeWarning, match="float16 could not be tried"):
         assert simulated.supported_dtypes() == [torch.float32, torch.bfloat16]
 
 
-def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
+def test_the_vendors_word_is_taken(vendor, without):
     vendor.is_bf16_supported = lambda: 1
     vendor.is_fp16_supported = lambda: 1
     vendor.is_fp8_supported = lambda including_emulation=True: not including_emulation
@@ -156,9 +137,7 @@ def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
     assert without().is_bf16_native() is False
 
 
-def test_without_the_vendors_word_a_product_tells(
-    backend: Callable[..., Backend], simulated: TorchAccelerator
-) -> None:
+def test_without_the_vendors_word_a_product_tells(backend, simulated):
     # torch.cpu as the device module: a device on which the trial really runs, and says nothing of types.
     accelerator = TorchAccelerator(backend(name="trial", device_type="cpu"))
     assert accelerator.is_fp16_supported() is True
@@ -168,13 +147,13 @@ def test_without_the_vendors_word_a_product_tells(
     assert accelerator.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
 
 
-def test_a_device_on_which_nothing_computes_says_no_and_why(simulated: TorchAccelerator) -> None:
+def test_a_device_on_which_nothing_computes_says_no_and_why(simulated):
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="in torch.float16 could not be .*NotImplementedError"):
             assert simulated.is_fp16_supported() is False
 
 
-def test_what_a_trial_tells() -> None:
+def test_what_a_trial_tells():
     assert computes_in(torch, "cpu", torch.bfloat16) is True
     assert computes_in(torch, "cpu", torch.float8_e4m3fn) is False  # torch multiplies none of these there
     assert isinstance(computes_in(torch, "meta", torch.float16), RuntimeError)  # which has no values at all
@@ -183,7 +162,7 @@ def test_what_a_trial_tells() -> None:
 # Graphs
 
 
-def test_graphs_are_found_by_what_the_vendor_has(simulated: TorchAccelerator, vendor: Any) -> None:
+def test_graphs_are_found_by_what_the_vendor_has(simulated, vendor):
     graph = simulated.create_graph()
     assert simulated.supports_graphs() is True
     assert isinstance(graph, vendor.MAIAGraph)
@@ -197,25 +176,25 @@ def test_graphs_are_found_by_what_the_vendor_has(simulated: TorchAccelerator, ve
         assert vendor.running is None
 
 
-def test_a_graph_class_of_another_vendors_name_is_found(vendor: Any, without: Build) -> None:
+def test_a_graph_class_of_another_vendors_name_is_found(vendor, without):
     vendor.CUDAGraph, vendor.NoGraph = vendor.MAIAGraph, object()
     assert type(without("MAIAGraph").create_graph()) is vendor.CUDAGraph
 
 
 @pytest.mark.parametrize("missing", ["graph", "MAIAGraph"])
-def test_half_a_graph_interface_is_none(without: Build, missing: str) -> None:
+def test_half_a_graph_interface_is_none(without, missing):
     accelerator = without(missing)
     assert accelerator.supports_graphs() is False
     with pytest.warns(UserWarning, match="graphs are not supported"):
         assert accelerator.create_graph() is None
 
 
-def test_a_graph_class_that_refuses_is_none(vendor: Any, without: Build) -> None:
+def test_a_graph_class_that_refuses_is_none(vendor, without):
     class CUDAGraph:  # what torch has in a build without CUDA
-        def __init__(self) -> None:
+        def __init__(self):
             raise RuntimeError("Tried to instantiate dummy base class CUDAGraph")
 
-        def replay(self) -> None: ...
+        def replay(self): ...
 
     vendor.CUDAGraph = CUDAGraph
     accelerator = without("MAIAGraph")
@@ -224,7 +203,7 @@ def test_a_graph_class_that_refuses_is_none(vendor: Any, without: Build) -> None
         assert accelerator.create_graph() is None
 
 
-def test_graphs_need_a_device(vendor: Any, without: Build) -> None:
+def test_graphs_need_a_device(vendor, without):
     vendor.device_count = lambda: 0
     with pytest.warns(UserWarning, match="graphs are not supported"):
         assert without().create_graph() is None
@@ -233,10 +212,8 @@ def test_graphs_need_a_device(vendor: Any, without: Build) -> None:
 # Deferred calls
 
 
-def test_a_lazy_call_waits_where_the_vendor_can(
-    simulated: TorchAccelerator, vendor: Any, without: Build
-) -> None:
-    def callback() -> int:
+def test_a_lazy_call_waits_where_the_vendor_can(simulated, vendor, without):
+    def callback():
         return 3
 
     simulated.lazy_call(callback=callback)

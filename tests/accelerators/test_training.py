@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
-from accel_core import Accelerator, Backend, TorchAccelerator, UnsupportedError
-from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core import Accelerator, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import scales_losses
 
 
@@ -24,9 +21,7 @@ from accel_core.accelerators.dtypes import scales_losses
         (False, False, True, torch.float32),
     ],
 )
-def test_the_data_type_is_what_the_hardware_is_good_at(
-    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, bf16: bool, fp16: bool, scales: bool, dtype: Any
-) -> None:
+def test_the_data_type_is_what_the_hardware_is_good_at(cpu, monkeypatch, bf16, fp16, scales, dtype):
     monkeypatch.setattr(cpu, "is_bf16_native", lambda: bf16)
     monkeypatch.setattr(cpu, "is_fp16_supported", lambda: fp16)
     monkeypatch.setitem(vars(cpu), "_scales_losses", scales)
@@ -34,12 +29,12 @@ def test_the_data_type_is_what_the_hardware_is_good_at(
     assert cpu.grad_scaler().is_enabled() is (dtype is torch.float16)
 
 
-def test_whether_losses_are_scaled_is_tried(cpu: CPUAccelerator, simulated: TorchAccelerator) -> None:
+def test_whether_losses_are_scaled_is_tried(cpu, simulated):
     assert cpu._scales_losses is True
     assert scales_losses(torch, "maia") is False  # nothing computes on it
 
 
-def test_a_scaler_scales_for_float16_and_else_lets_be(cpu: CPUAccelerator) -> None:
+def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.5)
     scaler = cpu.grad_scaler(torch.float16, init_scale=8.0)
@@ -52,15 +47,13 @@ def test_a_scaler_scales_for_float16_and_else_lets_be(cpu: CPUAccelerator) -> No
         assert cpu.grad_scaler(dtype).is_enabled() is False
     assert cpu.grad_scaler(torch.float16, enabled=False).is_enabled() is False
     with pytest.raises(TypeError, match="init_scal"):
-        cpu.grad_scaler(torch.float16, init_scal=8.0)  # type: ignore[call-arg]
+        cpu.grad_scaler(torch.float16, init_scal=8.0)
 
 
 # Streams
 
 
-def test_a_stream_stays_set_until_another_is(
-    simulated: TorchAccelerator, vendor: Any, backend: Callable[..., Backend]
-) -> None:
+def test_a_stream_stays_set_until_another_is(simulated, vendor, backend):
     stream = simulated.Stream()
     simulated.set_stream(stream)  # the vendor has no such function here: its context sets it
     assert vendor.running is stream
@@ -68,7 +61,7 @@ def test_a_stream_stays_set_until_another_is(
     bound = TorchAccelerator(backend())
     assert bound.set_stream is vendor.set_stream
     vendor.set_stream = lambda chosen: setattr(vendor, "running", chosen)
-    TorchAccelerator(backend()).set_stream(stream=None)  # type: ignore[arg-type]
+    TorchAccelerator(backend()).set_stream(stream=None)
     assert vendor.running is None
     Accelerator(backend()).set_stream(stream)  # one queue: there is nothing to set
 
@@ -76,9 +69,7 @@ def test_a_stream_stays_set_until_another_is(
 # Memory
 
 
-def test_what_a_device_does_not_keep_is_not_reset(
-    simulated: TorchAccelerator, vendor: Any, backend: Callable[..., Backend]
-) -> None:
+def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
     simulated.reset_accumulated_memory_stats(1)
     simulated.empty_host_cache()
     assert vendor.asked == []
@@ -90,37 +81,35 @@ def test_what_a_device_does_not_keep_is_not_reset(
     assert accelerator.empty_host_cache is vendor.empty_host_cache
 
 
-def test_the_summary_tells_what_there_is(
-    simulated: TorchAccelerator, vendor: Any, cpu: CPUAccelerator
-) -> None:
+def test_the_summary_tells_what_there_is(simulated, vendor, cpu):
     stats = {
         f"{name}.{pool}.{column}": 3 << shift
         for shift, name in ((0, "allocation"), (20, "allocated_bytes"))
         for pool in ("all", "large_pool", "small_pool")
         for column in ("current", "peak", "allocated", "freed")
     }
-    vendor.memory_stats = lambda device=None: {**stats, "num_ooms": 2}
+    vendor.memory_stats = lambda device=None: stats
     vendor.mem_get_info = lambda device=None: (700, 1 << 30)
     text = TorchAccelerator(simulated.backend).memory_summary("maia:1")
     assert text.splitlines()[0].strip() == "Memory of maia:1"
     assert [line.split() for line in text.splitlines() if line.startswith("allocat")] == [
-        ["allocated", "memory", *["|", "3072", "KiB"] * 4],
-        ["allocations", *["|", "3"] * 4],
+        ["allocation", *["|", "3"] * 4],
+        ["allocated", "bytes", *["|", "3072", "KiB"] * 4],
     ]
     assert text.count("small pool") == 2
-    assert "free for new work: 700 B of 1024 MiB; out of memory: 2" in text
+    assert "free for new work: 700 B of 1024 MiB" in text
     assert "pool" not in TorchAccelerator(simulated.backend).memory_summary(abbreviated=True)
-    peak = next(line for line in cpu.memory_summary().splitlines() if line.startswith("allocated memory"))
+    peak = next(line for line in cpu.memory_summary().splitlines() if line.startswith("allocated bytes"))
     assert "iB" in peak
     assert peak.split("|")[-1].strip() == "-"  # the process's resident set: what it ever freed nobody counts
 
 
-def test_a_device_that_tells_nothing_says_so(backend: Callable[..., Backend]) -> None:
+def test_a_device_that_tells_nothing_says_so(backend):
     class Silent(Accelerator):
-        def device_count(self) -> int:
+        def device_count(self):
             return 1
 
-        def current_device(self) -> int:
+        def current_device(self):
             return 0
 
     text = Silent(backend()).memory_summary()
@@ -131,15 +120,13 @@ def test_a_device_that_tells_nothing_says_so(backend: Callable[..., Backend]) ->
 # What it can hold
 
 
-def test_the_capability_is_torchs_word_or_tried(
-    simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_capability_is_torchs_word_or_tried(simulated, monkeypatch):
     with pytest.raises(UnsupportedError, match=r"get_device_capability .*: no tensor can be made on maia"):
         simulated.get_device_capability(1)
 
     said = {"supported_dtypes": {torch.float16}}
 
-    def get_device_capability(device: int) -> Any:
+    def get_device_capability(device):
         if device == 0:
             raise RuntimeError("Backend doesn't support getting device capabilities")
         return said

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -15,30 +13,30 @@ from accel_core import TorchAccelerator, UnsupportedError
 
 
 class MyCustomAccelerator(DeepSpeedAccelerator):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self._name = "custom"
         self._communication_backend_name = "nccl"
         self._compile_backend = "inductor"
 
-    def device_name(self, device_index: Any = None) -> str:
+    def device_name(self, device_index=None):
         return "custom" if device_index is None else f"custom:{device_index}"
 
-    def device_count(self) -> int:
+    def device_count(self):
         return 1
 
-    def is_bf16_supported(self) -> bool:
+    def is_bf16_supported(self):
         return True
 
 
 @pytest.fixture(autouse=True)
-def nothing_set() -> Iterator[None]:
+def nothing_set():
     yield
     accel_core.set_accelerator(None)
 
 
 @pytest.fixture(params=[MyCustomAccelerator, MyCustomAccelerator()], ids=["class", "object"])
-def custom(request: pytest.FixtureRequest) -> accel_core.Accelerator:
+def custom(request):
     accel_core.set_accelerator(request.param)
     return accel_core.get_accelerator()
 
@@ -61,7 +59,7 @@ def custom(request: pytest.FixtureRequest) -> accel_core.Accelerator:
         ("visible_devices_envs", []),
     ],
 )
-def test_what_it_states_is_believed(custom: Any, member: str, answer: object) -> None:
+def test_what_it_states_is_believed(custom, member, answer):
     stated = getattr(custom, member)
     assert (stated() if callable(stated) else stated) == answer
 
@@ -77,12 +75,12 @@ def test_what_it_states_is_believed(custom: Any, member: str, answer: object) ->
         (lambda acc: acc.device(0), "device"),
     ],
 )
-def test_what_it_does_not_implement_is_named(custom: Any, use: Callable[[Any], object], member: str) -> None:
+def test_what_it_does_not_implement_is_named(custom, use, member):
     with pytest.raises(UnsupportedError, match=rf"^MyCustomAccelerator: {member} is not implemented[:;]"):
         use(custom)
 
 
-def test_it_is_itself_here_and_its_class_in_another_process(custom: Any) -> None:
+def test_it_is_itself_here_and_its_class_in_another_process(custom):
     assert type(pickle.loads(pickle.dumps(custom))) is MyCustomAccelerator
     assert str(accel_core.selection()).startswith("custom: set by the program")
     with accel_core.use_accelerator(MyCustomAccelerator) as inner:
@@ -98,11 +96,11 @@ class Named(DeepSpeedAccelerator):
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Named, "named"), (_Hidden, "custom")])
-def test_a_name_is_stated_or_made_of_the_class(kind: type[DeepSpeedAccelerator], name: str) -> None:
+def test_a_name_is_stated_or_made_of_the_class(kind, name):
     assert kind().name == name
 
 
-def test_without_a_declaration_the_device_is_torchs(vendor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_declaration_the_device_is_torchs(vendor, monkeypatch):
     class Maia(TorchAccelerator):
         pass
 
@@ -112,7 +110,7 @@ def test_without_a_declaration_the_device_is_torchs(vendor: Any, monkeypatch: py
     assert (made.name, made.device_name(1), made.device_count) == ("maia", "maia:1", vendor.device_count)
 
 
-def test_a_plugin_may_declare_it(backend: Callable[..., accel_core.Backend]) -> None:
+def test_a_plugin_may_declare_it(backend):
     declared = backend(name="custom", device_type="custom", communication_backend="acmeccl")
     made = MyCustomAccelerator._of(declared)
     assert (made.backend, made.name, made.communication_backend_name()) == (declared, "custom", "nccl")
@@ -121,5 +119,5 @@ def test_a_plugin_may_declare_it(backend: Callable[..., accel_core.Backend]) -> 
         made.current_device()
 
 
-def test_the_declared_compiler_is_used(backend: Callable[..., accel_core.Backend]) -> None:
+def test_the_declared_compiler_is_used(backend):
     assert DeepSpeedAccelerator(backend(compile_backend="acme")).get_compile_backend() == "acme"

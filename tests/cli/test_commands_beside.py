@@ -20,7 +20,7 @@ SUMMARY = 'SUMMARIES = {"rack": "Say which of the racks has a free device."}'
 def rack(accel):
     """Install a command `rack` of these sources, in distribution acme-commands 1.2."""
 
-    def install(package: str = SUMMARY, module: str = COMMAND, name: str = "rack") -> None:
+    def install(package=SUMMARY, module=COMMAND, name="rack"):
         accel.world.distribution("acme-commands", "1.2", {"accel.commands": {name: "acme_commands"}})
         accel.world.module("acme_commands.__init__", package)
         accel.world.module("acme_commands.rack", module)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -26,7 +25,7 @@ CARD = Card(
 )
 
 
-def keys_of(value: object, at: str = "") -> Iterator[str]:
+def keys_of(value, at=""):
     """Each key of a document by its path: `devices[].name`."""
     if isinstance(value, dict) and at not in FREE:
         for name, inner in value.items():
@@ -42,7 +41,7 @@ def keys_of(value: object, at: str = "") -> Iterator[str]:
         yield at
 
 
-def documented() -> dict[str, set[str]]:
+def documented():
     sections = re.split(r"(?m)^##+ (.*)$", PAGE.read_text("utf-8"))[1:]
     return {
         title: {
@@ -52,7 +51,7 @@ def documented() -> dict[str, set[str]]:
     }
 
 
-def plain(names: set[str]) -> set[str]:
+def plain(names):
     """Lists and their items as one: a list may be `null`, or empty."""
     return {re.sub(r"\[\]$", "", name) for name in names}
 

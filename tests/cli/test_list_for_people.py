@@ -94,10 +94,3 @@ def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     accel.world.backend("one", vendor_import="torch_one", install_hint="pip install torch-one")
     said = accel("list").stdout
     assert "not installed  torch_one is not installed; hint: pip install torch-one" in said
-
-
-def test_without_torch_it_is_torch_that_is_needed(accel):
-    for name in ("one", "two"):
-        accel.world.backend(name, vendor_import="torch")
-    said = accel("list", torch=False).stdout
-    assert "Need torch: one, two, generic, cpu." in " ".join(said.split())

@@ -49,11 +49,3 @@ def test_without_a_locale_nothing_is_lost(accel, tmp_path):
         done = started(accel, *arguments, stdout=tmp_path / "said", **bare)
         assert "Traceback" not in done.stderr
         assert rb"driver \u9a71" in (tmp_path / "said").read_bytes()
-
-
-@pytest.mark.parametrize("columns", ["1", "many"])
-def test_no_width_is_too_narrow(accel, columns):
-    accel.install("npu", f"ProbeResult(False, {'reason ' * 9!r}, 'the last word')")
-    said = " ".join(accel("list", COLUMNS=columns).stdout.split())
-    assert said.count("reason") == 9
-    assert "the last word" in said

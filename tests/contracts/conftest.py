@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
@@ -14,6 +12,6 @@ if str(HERE) not in sys.path:
 from accel_contracts.plugins import PLUGINS  # noqa: E402
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     if "plugin" in metafunc.fixturenames:
         metafunc.parametrize("plugin", PLUGINS, ids=[path.name for path in PLUGINS])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 from pathlib import Path
@@ -15,14 +14,9 @@ import accel_core
 
 _TOOL = load("compact_surfaces")
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
-VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "rbln", "sdaa", "supa", "tpu", "xpu")
 
 
-def test_every_vendor_has_one():
-    assert {*VENDORS, "torch_accelerator", "xpu_external", "xpu_ipex"} == set(surfaces.files())
-
-
-@pytest.mark.parametrize("name", [*VENDORS, "torch_accelerator", "xpu_external", "xpu_ipex"])
+@pytest.mark.parametrize("name", [*surfaces.files()])
 def test_it_says_where_it_comes_from(name):
     source = json.loads((surfaces.FOLDER / f"{name}.json").read_text())["source"]
     assert source["vendor"] == name
@@ -36,10 +30,6 @@ def test_they_are_what_the_full_ones_compact_to():
         if path.stem not in _TOOL.LEFT_OUT:
             here = json.loads((surfaces.FOLDER / path.name).read_text())
             assert here == _TOOL.compact(json.loads(path.read_text())), path.name
-
-
-def test_they_are_small():
-    assert sum(path.stat().st_size for path in surfaces.FOLDER.glob("*.json")) < 150_000
 
 
 @pytest.mark.parametrize(
@@ -86,7 +76,7 @@ def test_a_call_fits_or_not(positional, keywords, fits):
 
 
 def test_a_backend_finds_its_surface():
-    def backend(device: str, *vendor: str) -> accel_core.Backend:
+    def backend(device, *vendor):
         return accel_core.Backend(name=device, priority=1, device_type=device, vendor_import=vendor)
 
     assert surfaces.for_backend(backend("mlu", "torch_mlu")) is surfaces.load("mlu")
@@ -112,10 +102,3 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
             if entry.kind == "function" and entry.signature is not None and hasattr(module, name):
                 here = inspect.signature(getattr(module, name)).parameters
                 assert list(here) == list(entry.signature.parameters), entry.path
-
-
-def test_defaults_are_values_or_unknown():
-    text = (surfaces.FOLDER / "mlu.json").read_text()
-    names = json.loads(text)["modules"]["torch.mlu.amp"]["names"]
-    assert names["GradScaler"]["class"].startswith("(init_scale=..., growth_factor=2.0")
-    assert ast.literal_eval("2.0") == 2.0

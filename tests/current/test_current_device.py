@@ -11,12 +11,12 @@ import accel_core
 from accel_core.errors import BackendConflictError, BackendNotFoundError, BackendUnavailableError
 
 
-def device(kind: str) -> SimpleNamespace:
+def device(kind):
     """What is read of a `torch.device`."""
     return SimpleNamespace(type=kind, index=0)
 
 
-def each(kind: str) -> list[object]:
+def each(kind):
     """A device of that type, as it can be given."""
     return [device(kind), f"{kind}:0", SimpleNamespace(device=device(kind))]
 

@@ -47,7 +47,7 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     assert not current._choosing
 
 
-def _flaky(world, second: str) -> None:
+def _flaky(world, second):
     """An accelerator that is built once, while it is probed, and does `second` the next time."""
     world.module(
         "flaky_device",

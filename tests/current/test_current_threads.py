@@ -23,7 +23,7 @@ def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
     barrier = threading.Barrier(32)
     got: list[object] = []
 
-    def ask() -> None:
+    def ask():
         barrier.wait()
         got.append((accel_core.get_accelerator(), accel_core.selection()))
 
@@ -42,7 +42,7 @@ def test_use_is_seen_by_no_other_thread(mlu):
     inside, done = threading.Event(), threading.Event()
     seen: list[object] = []
 
-    def other() -> None:
+    def other():
         inside.wait(10)
         seen.append(accel_core.get_accelerator())
         with accel_core.use_accelerator("cpu"):
@@ -62,7 +62,7 @@ def test_use_is_seen_by_no_other_thread(mlu):
 def test_use_is_for_one_task(mlu):
     outer = accel_core.get_accelerator()
 
-    async def task(name: str) -> list[str]:
+    async def task(name):
         seen = []
         with accel_core.use_accelerator(name):
             for _ in range(3):
@@ -70,7 +70,7 @@ def test_use_is_for_one_task(mlu):
                 seen.append(accel_core.get_accelerator().name)
         return [*seen, accel_core.get_accelerator().name]
 
-    async def main() -> list[list[str]]:
+    async def main():
         return await asyncio.gather(*(task(name) for name in ("cpu", "mlu", "cpu")))
 
     assert asyncio.run(main()) == [["cpu"] * 3 + ["mlu"], ["mlu"] * 4, ["cpu"] * 3 + ["mlu"]]
@@ -125,7 +125,7 @@ def test_an_async_generator_that_is_dropped_ends_its_block(mlu):
             for number in range(3):
                 yield number
 
-    async def main() -> str:
+    async def main():
         async for _ in stream():
             break
         for _ in range(5):  # the loop closes it in a task of its own
@@ -137,12 +137,12 @@ def test_an_async_generator_that_is_dropped_ends_its_block(mlu):
 
 
 def test_a_task_has_the_block_it_starts_in_until_that_ends(mlu):
-    async def task(ended: asyncio.Event) -> list[str]:
+    async def task(ended):
         seen = [accel_core.get_accelerator().name]
         await ended.wait()
         return [*seen, accel_core.get_accelerator().name]
 
-    async def main() -> list[str]:
+    async def main():
         ended = asyncio.Event()
         with accel_core.use_accelerator("cpu"):
             running = asyncio.create_task(task(ended))

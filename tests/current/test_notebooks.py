@@ -11,16 +11,16 @@ import accel_core
 class Printer:
     """IPython's, as far as it is used."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.said = ""
 
-    def text(self, said: str) -> None:
+    def text(self, said):
         self.said += said
 
 
-def pretty(shown: object) -> str:
+def pretty(shown):
     printer = Printer()
-    shown._repr_pretty_(printer, False)  # type: ignore[attr-defined]
+    shown._repr_pretty_(printer, False)
     return printer.said
 
 

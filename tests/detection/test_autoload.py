@@ -37,20 +37,20 @@ def world(torch_world, monkeypatch):
     return torch_world
 
 
-def announce(world, name: str, source: str) -> None:
+def announce(world, name, source):
     body = "\n".join(f"    {line}" for line in source.splitlines())
     world.module(f"torch_{name}", f"def autoload():\n{body}\n")
     world.distribution(f"torch-{name}", "2.13", {"torch.backends": {name: f"torch_{name}:autoload"}})
 
 
-def told(backend: str = "", timeout: float = 10) -> list[str]:
+def told(backend="", timeout=10):
     candidate = only(backend) if backend else None
     return [
         str(s) for s in spoilers(candidate.backend if isinstance(candidate, Candidate) else None, timeout)
     ]
 
 
-def takes_slot(name: str) -> str:
+def takes_slot(name):
     """As PyTorch's own registration does: the second one is refused."""
     return (
         "import torch\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import pytest
 from accel_tests import plugins
@@ -98,7 +97,7 @@ def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
 
 
-def two_ways(world, first: str, second: str, **fields: object) -> None:
+def two_ways(world, first, second, **fields):
     """One name declared twice, through one package: what `accel_probe` says of each."""
     reason = f"{first!r} if backend.priority == 2 else {second!r}"
     body = f"return ProbeResult(False, {reason}, 'get one')"
@@ -111,7 +110,7 @@ def two_ways(world, first: str, second: str, **fields: object) -> None:
     [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
 )
 def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
-    caplog.set_level("INFO", "accel_core")  # in full
+    caplog.set_level("DEBUG", "accel_core")  # in full
     two_ways(torch_world, first, second)
     (caught,) = warned()
     assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught.message)
@@ -139,13 +138,13 @@ def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, mon
 HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 
-def cards(world, *names: str, nodes: tuple[str, ...] = GONE) -> None:
+def cards(world, *names, nodes=GONE):
     for name in names:
         card = Hardware(f"{name.capitalize()} GPU", nodes, pci_ids=("fade",))
         world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
 
 
-def warned(call: Callable[[], object] = accel_core.get_accelerator) -> list[warnings.WarningMessage]:
+def warned(call=accel_core.get_accelerator):
     accel_core.set_accelerator(None)
     current._warned = False
     with warnings.catch_warnings(record=True) as caught:
@@ -163,7 +162,7 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
         "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
         "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
-    caplog.set_level("INFO", "accel_core")
+    caplog.set_level("DEBUG", "accel_core")
     (caught,) = warned()
     for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
         assert words in str(caught.message)

@@ -15,7 +15,7 @@ from accel_core.detection.select import select
 from accel_core.settings import read
 
 
-def announce(world, source: str, name: str = "foo") -> None:
+def announce(world, source, name="foo"):
     world.module(f"torch_{name}", source)
     world.distribution(f"torch-{name}", "1.0", {"torch.backends": {name: f"torch_{name}:autoload"}})
 

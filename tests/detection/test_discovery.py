@@ -66,7 +66,7 @@ def test_an_entry_point_may_name_an_object_in_a_module(world):
 # ---------------------------------------------------------------------------- find: as few imports as can be
 
 
-def imported(*modules: str) -> list[str]:
+def imported(*modules):
     return [m for m in modules if m in sys.modules]
 
 

@@ -15,15 +15,7 @@ from accel_core.detection.discovery import rank
 from accel_core.detection.select import discover
 
 
-def candidate(
-    name: str,
-    priority: int = 100,
-    *,
-    device_type: str = "",
-    impersonates: str = "",
-    distribution: str = "",
-    value: str = "v",
-) -> Candidate:
+def candidate(name, priority=100, *, device_type="", impersonates="", distribution="", value="v"):
     provenance = Provenance(distribution or f"accel-{name}", "1.0", name, value)
     backend = Backend(
         name=name,
@@ -35,7 +27,7 @@ def candidate(
     return Candidate(backend, object())
 
 
-def orders(candidates: list[Candidate]) -> set[tuple[str, ...]]:
+def orders(candidates):
     """The ranked names, for many orders in which the candidates may be found."""
     shuffler = random.Random(0)
     if len(candidates) <= 4:

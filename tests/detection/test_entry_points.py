@@ -150,7 +150,7 @@ def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, t
 # ---------------------------------------------------------------------------- read once
 
 
-def _age(path: Path, seconds: int) -> None:
+def _age(path, seconds):
     """Coarse clocks must not decide a test."""
     stamp = path.stat().st_mtime_ns + seconds * 10**9
     os.utime(path, ns=(stamp, stamp))
@@ -191,7 +191,7 @@ def test_a_new_path_entry_and_a_new_finder_are_noticed(only, tmp_path, monkeypat
 
 
 def test_an_entry_point_names_a_module_or_an_object_in_it():
-    def point(value: str) -> EntryPoint:
+    def point(value):
         return EntryPoint("x", value, "dist", "1")
 
     assert point("os.path").load() is os.path

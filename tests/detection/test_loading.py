@@ -24,12 +24,12 @@ HANG = "import time; time.sleep(60)"
 ISOLATED = Settings(isolated=True, probe_timeout=20)
 
 
-def dying(body: str) -> str:
+def dying(body):
     """A plugin whose `accel_backends()` has this body."""
     return HEAD + hook("accel_backends", "", body)
 
 
-def imported(world) -> list[str]:
+def imported(world):
     """The plugins that this process has imported."""
     return [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(world.site))]
 

@@ -48,7 +48,7 @@ WAYS = {fault.name: (fault.source, fault.said) for fault in FAULTS if fault.kind
 }
 
 
-def plant(world, place: str, source: str) -> None:
+def plant(world, place, source):
     """Install npu, which runs these statements in this place; mlu stands beside it."""
     world.backend("mlu")
     match place:
@@ -243,7 +243,7 @@ print(outcome.reason, outcome.hint, sep="\\n")
 
 
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
-    def chain(suppress: bool) -> BaseException:
+    def chain(suppress):
         try:
             try:
                 raise OSError("inner")

@@ -90,7 +90,7 @@ def test_a_declaration_under_another_name_is_read(torch_world):
 FAILS = "raise ImportError('libfoo.so: cannot open shared object file')"
 
 
-def explaining(world, name: str, body: str, parameters: str = "backend, error", **fields: object) -> None:
+def explaining(world, name, body, parameters="backend, error", **fields):
     world.backend(name, extra=hook("accel_explain", parameters, body), **fields)
 
 

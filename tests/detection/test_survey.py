@@ -14,11 +14,11 @@ from accel_tests.plugins import hook
 
 from accel_core._support import child as isolation
 from accel_core.backend import Hardware
-from accel_core.detection import Status, Verdict, isolated, select
-from accel_core.settings import Settings, read
+from accel_core.detection import Status, isolated, select
+from accel_core.settings import read
 
 
-def ask(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
+def ask(settings, *, probing=True):
     return select.survey(settings, probing=probing).verdicts
 
 
@@ -148,7 +148,7 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
         monkeypatch.setattr(isolation.subprocess, "Popen", Noted)  # not that which reads the declarations
         return real(self, candidate, *args, **options)
 
-    class Noted(isolation.subprocess.Popen):  # type: ignore[type-arg]
+    class Noted(isolation.subprocess.Popen):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             pids.append(self.pid)

@@ -49,15 +49,10 @@ def report(*arguments):
         return json.loads(file.read())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(reason="trains to the end; by day two epochs are repeated to the bit")
 @forked("cpu")
-def test_it_learns_the_digits_and_reports_speed_and_memory():
-    found = report()
-    assert found["backend"] == "cpu"
-    assert found["test_accuracy"] >= 0.97
-    assert found["images_per_second"] > 0
-    # Host memory of a process that holds torch: more than the data, less than the machine.
-    assert 10 * 2**20 < found["peak_memory_bytes"] < 2**40
+def test_it_learns_the_digits():
+    assert report()["test_accuracy"] >= 0.97
 
 
 @pytest.mark.slow
@@ -75,6 +70,10 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, prec
     assert half["parameters_sha256"] != whole["parameters_sha256"]
     assert resumed["parameters_sha256"] == whole["parameters_sha256"]
     assert resumed["epochs"] == whole["epochs"] == 2
+    assert (whole["backend"], whole["test_accuracy"] > 0.5) == ("cpu", True)
+    assert whole["images_per_second"] > 0
+    # Host memory of a process that holds torch: more than the data, less than the machine.
+    assert 10 * 2**20 < whole["peak_memory_bytes"] < 2**40
 
 
 def test_it_names_no_device():
@@ -105,10 +104,7 @@ def example():
         (["--precision", "fp64"], "invalid choice: 'fp64'"),
     ],
 )
-def test_bad_arguments_are_named(
-    example, monkeypatch, capsys,
-    arguments, said
-) :  # fmt: skip
+def test_bad_arguments_are_named(example, monkeypatch, capsys, arguments, said):
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
     with pytest.raises(SystemExit) as ended:
         example.main()

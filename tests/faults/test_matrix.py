@@ -24,15 +24,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell lea
 Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
 
 
-def _id(one: Fault | Place) -> str:
+def _id(one):
     return one.name if isinstance(one, Fault) else one.value
 
 
 @pytest.fixture
-def held(tmp_path: Path, base_path: tuple[str, ...]) -> Held:
+def held(tmp_path, base_path):
     """Runs a fault in a place in these modes and holds each against the rules."""
 
-    def hold(fault: Fault, place: Place, modes: Sequence[Mode], torch: Path) -> None:
+    def hold(fault, place, modes, torch):
         seen = run(fault, place, modes, tmp_path, [*base_path, str(torch)])
         if folder := os.environ.get(record.FOLDER):
             record.keep(folder, fault, place, seen)
@@ -46,19 +46,19 @@ def held(tmp_path: Path, base_path: tuple[str, ...]) -> Held:
 @pytest.mark.faults
 @pytest.mark.parametrize("place", PLACES, ids=_id)
 @pytest.mark.parametrize("fault", FAULTS, ids=_id)
-def test_every_fault_in_every_place(held: Held, fault: Fault, place: Place):
+def test_every_fault_in_every_place(held, fault, place):
     held(fault, place, QUICK, SIMULATED)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("fault", "place"), OF_LAUNCHER, ids=_id)
-def test_the_launcher(held: Held, fault: Fault, place: Place, libraries: tuple[Path, Path]):
+def test_the_launcher(held, fault, place, libraries):
     held(fault, place, [Mode.DRY_RUN], libraries[1])
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("fault", "place"), OF_DOCTOR, ids=_id)
-def test_the_doctor(held: Held, fault: Fault, place: Place):
+def test_the_doctor(held, fault, place):
     held(fault, place, [Mode.DOCTOR], SIMULATED)
 
 
@@ -73,5 +73,5 @@ def test_the_diagonal_passes_everything_once():
 @pytest.mark.parametrize(
     ("fault", "place", "mode"), DIAGONAL, ids=[f"{f.name}, {p.value}, {m.value}" for f, p, m in DIAGONAL]
 )
-def test_diagonal(held: Held, fault: Fault, place: Place, mode: Mode):
+def test_diagonal(held, fault, place, mode):
     held(fault, place, [mode], SIMULATED)

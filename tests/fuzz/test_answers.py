@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
@@ -16,9 +17,7 @@ from accel_tools.bench import document
 from accel_train.launch import agreement
 from accel_train.launch.line import Line
 
-TEXT = st.text(max_size=12) | st.sampled_from(
-    ["stage", "answer", "status", "reason", "seconds", "\ud800", "\x1b]0;x\x07"]
-)
+TEXT = st.text(max_size=12) | st.sampled_from(words("stage answer status reason seconds \ud800 \x1b]0;x\x07"))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
@@ -97,63 +96,41 @@ def test_what_comes_over_a_line_is_messages_or_its_end(data):
     line.close()
 
 
-MEASUREMENT = {
-    "name": st.just("copy"),
-    "title": st.just("Copy"),
-    "outcome": st.sampled_from(["measured", "failed"]),
-    "unit": st.just("B/s"),
-    "value": st.none() | st.floats(0, allow_nan=False) | st.integers(0),
-    "best": st.none() | st.floats(0),
-    "repeats": JSON,
-    "calls": JSON,
-    "seconds": st.none() | st.floats(0),
-    "spread": st.none() | st.floats(0),
-    "work": st.none() | st.integers(0),
-    "size": TEXT,
-    "note": TEXT,
-    "reason": TEXT,
-}
-RUN = st.fixed_dictionaries(
-    {
-        "document": st.just("accel bench"),
-        "schema": st.just(1),
-        "time": TEXT,
-        "seconds": st.floats(),
-        "quick": st.booleans(),
-        "machine": st.dictionaries(TEXT, JSON, max_size=2),
-        "accelerator": st.dictionaries(TEXT, JSON, max_size=2),
-        "measurements": st.lists(st.fixed_dictionaries(MEASUREMENT) | JSON, max_size=2),
-    }
+ENTRY = dict.fromkeys(("value", "best", "seconds", "spread", "repeats", "calls", "work"), 1)
+ENTRY |= {"name": "copy", "title": "Copy", "outcome": "measured", "unit": "B/s"}
+ENTRY |= {"size": "1", "note": "", "reason": ""}
+DOCUMENT = {"document": "accel bench", "schema": 1, "time": "t", "seconds": 1.0, "quick": False}
+DOCUMENT |= {"machine": {}, "accelerator": {}, "measurements": [ENTRY]}
+
+
+def like(one, **forms):
+    """A dictionary as that one, and what may stand in it otherwise."""
+    return st.fixed_dictionaries({**{name: st.just(value) for name, value in one.items()}, **forms})
+
+
+NUMBER = st.none() | st.floats(0)
+MEASUREMENT = like(
+    ENTRY,
+    **dict.fromkeys(("size", "note", "reason"), TEXT),
+    **dict.fromkeys(("best", "seconds", "spread"), NUMBER),
+    **dict.fromkeys(("repeats", "calls"), JSON),
+    outcome=st.sampled_from(["measured", "failed"]),
+    value=st.none() | st.floats(0, allow_nan=False) | st.integers(0),
+    work=st.none() | st.integers(0),
+)
+RUN = like(
+    DOCUMENT,
+    **dict.fromkeys(("machine", "accelerator"), st.dictionaries(TEXT, JSON, max_size=2)),
+    time=TEXT,
+    seconds=st.floats(),
+    quick=st.booleans(),
+    measurements=st.lists(MEASUREMENT | JSON, max_size=2),
 )
 
 
-def run(value: object) -> dict[str, object]:
-    entry = {
-        "name": "copy",
-        "title": "Copy",
-        "outcome": "measured",
-        "unit": "B/s",
-        "value": value,
-        "best": value,
-        "repeats": 1,
-        "calls": 1,
-        "seconds": 1.0,
-        "spread": 0.1,
-        "work": 1,
-        "size": "1",
-        "note": "",
-        "reason": "",
-    }
-    return {
-        "document": "accel bench",
-        "schema": 1,
-        "time": "t",
-        "seconds": 1.0,
-        "quick": False,
-        "machine": {},
-        "accelerator": {},
-        "measurements": [entry],
-    }
+def run(value):
+    entry = {**ENTRY, "value": value, "best": value}
+    return json.dumps({**DOCUMENT, "measurements": [entry]}).encode()
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +139,9 @@ def file(tmp_path_factory):
 
 
 @fuzzed(before=BYTES | RUN.map(json.dumps).map(str.encode), now=RUN.map(json.dumps).map(str.encode))
-@example(before=json.dumps(run(1e-320)).encode(), now=json.dumps(run(1e308)).encode())
-@example(before=json.dumps(run(1e308)).encode(), now=json.dumps(run(1e-320)).encode())
-@example(before=json.dumps(run(10**400)).encode(), now=json.dumps(run(1)).encode())
+@example(before=run(1e-320), now=run(1e308))
+@example(before=run(1e308), now=run(1e-320))
+@example(before=run(10**400), now=run(1))
 def test_two_documents_are_compared_or_refused(file, before, now):
     runs = []
     for data in (before, now):

@@ -9,6 +9,7 @@ import io
 import click
 import pytest
 from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
@@ -36,49 +37,10 @@ def test_arguments_are_understood_or_refused(name, words):
         COMMANDS[name].make_context(name, list(words))
 
 
-MACHINE = plan.Machine(
-    name="cpu",
-    pin="cpu",
-    origin="",
-    is_cpu=True,
-    devices=1,
-    communication="gloo",
-    names=["cpu"],
-    pci=[None],
-    alone=[],
-    not_alone="",
-    warning="",
-)
-RUN = [
-    *command_line.OPTIONS,
-    *command_line.FLAGS,
-    *command_line.MOST_USED,
-    "-m",
-    "--run-path",
-    "--role",
-    "-r",
-    "-t",
-]
-COUNT = st.sampled_from(
-    [
-        "1",
-        "2",
-        "0",
-        "-1",
-        "auto",
-        "cpu",
-        "gpu",
-        "1:2",
-        "2:1",
-        ":",
-        "x",
-        "1e3",
-        "٣",
-        "9" * 5000,
-        "1000000000",
-        "",
-    ]
-)
+MACHINE = plan.Machine("cpu", "cpu", "", True, 1, "gloo", ["cpu"], [None], [], "", "")
+KNOWN = (*command_line.OPTIONS, *command_line.FLAGS, *command_line.MOST_USED)
+RUN = [*KNOWN, *words("-m --run-path --role -r -t")]
+COUNT = st.sampled_from(["", "9" * 5000, *words("1 2 0 -1 auto cpu gpu 1:2 2:1 : x 1e3 \u0663 1000000000")])
 
 
 @pytest.fixture(scope="module")

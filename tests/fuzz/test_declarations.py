@@ -7,6 +7,7 @@ import types
 
 import pytest
 from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
@@ -41,25 +42,24 @@ PATH = st.from_regex(r"/[^/\n][^\n]{0,12}", fullmatch=True) | st.sampled_from(
     ["/dev/[", "/de[v/*", "/dev/x\0", "/*/*"]
 )
 PATTERN = TEXT | st.sampled_from(["(", "[", "(?P<", "*", r"\1", "a{99999999999}", "(?<=a*)b"])
+MARKERS = "os_name ~= '1'|extra == 'x'|python_version in '3.10'|os_name|implementation_version > 'x'"
 REQUIREMENT = TEXT | st.sampled_from(
     [
-        "torch>=2",
-        "torch; os_name ~= '1'",
-        "torch; extra == 'x'",
-        "torch; python_version in '3.10'",
-        "torch>=2; os_name",
+        *(f"torch; {marker}" for marker in MARKERS.split("|")),
+        *words("torch>=2 torch[x]>=1,<2 torch==1.* torch===wild"),
         "torch @ file:///x",
-        "torch[x]>=1,<2",
-        "torch==1.*",
-        "torch===wild",
-        "torch; implementation_version > 'x'",
     ]
 )
 
 
+def some(form):
+    """None, one or two of it."""
+    return st.lists(form, max_size=2).map(tuple)
+
+
 def record(name, **forms):
     """A record whose other fields are any text, texts or truth."""
-    usual = {str: TEXT, bool: st.booleans(), tuple: st.lists(TEXT, max_size=2).map(tuple)}
+    usual = {str: TEXT, bool: st.booleans(), tuple: some(TEXT)}
     fields = {each: usual[type(default)] for each, default in RECORDS[name]._asdict().items()}
     return st.builds(type(RECORDS[name]), **{**fields, **forms})
 
@@ -80,32 +80,30 @@ VALID = {
     "hints": st.lists(st.tuples(PATTERN, TEXT), max_size=3).map(tuple),
     "hardware": record(
         "hardware",
-        nodes=st.lists(PATH, max_size=2).map(tuple),
-        shared_nodes=st.lists(PATH, max_size=2).map(tuple),
-        pci_ids=st.lists(
-            st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True), max_size=2
-        ).map(tuple),
+        nodes=some(PATH),
+        shared_nodes=some(PATH),
+        pci_ids=some(st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True)),
         driver_file=st.just("") | PATH,
     ),
     "visibility": record(
         "visibility",
-        variables=st.lists(WORD, max_size=2).map(tuple),
-        filters=st.lists(WORD, max_size=2).map(tuple),
+        variables=some(WORD),
+        filters=some(WORD),
         grammar=st.sampled_from(GRAMMARS),
     ),
     "granted": record("granted", ray_noset=st.just("") | WORD),
     "in_torch": record(
         "in_torch",
-        builds=st.lists(st.sampled_from(TORCH_BUILDS), max_size=2).map(tuple),
+        builds=some(st.sampled_from(TORCH_BUILDS)),
         impersonates=st.sampled_from(["", "cuda"]),
-        wrapped_by=st.lists(WORD, max_size=2).map(tuple),
-        taken_over_by=st.lists(WORD, max_size=2).map(tuple),
+        wrapped_by=some(WORD),
+        taken_over_by=some(WORD),
         in_child=st.sampled_from(["", *IN_CHILD]),
     ),
     "environment": record(
         "environment",
-        forward=st.lists(WORD.map("ACME_{}".format), max_size=2).map(tuple),
-        set=st.lists(st.builds("{}={}".format, WORD, TEXT), max_size=2).map(tuple),
+        forward=some(WORD.map("ACME_{}".format)),
+        set=some(st.builds("{}={}".format, WORD, TEXT)),
     ),
     **dict.fromkeys(("description", "url", "install_hint", "communication_backend", "compile_backend"), TEXT),
 }

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import strategies as st
 
-from accel_core import machine
+from accel_core import Backend, machine
 from accel_core.machine import devices
 from accel_core.machine.placement import placement
 from accel_tools.machine import driver_of, last_level_cache, processor_name
@@ -18,78 +19,46 @@ from accel_train.launch.cores import format_ranges, parse_ranges, physical_cores
 _runs = itertools.count()
 
 NUMBER = st.sampled_from(
-    ["0", "1", "-1", "max", "65535", "65536", "9" * 30, "9223372036854771712", "٣", "²", "0x1", "", " "]
+    ["", " ", "9" * 30, *words("0 1 -1 max 65535 65536 9223372036854771712 \u0663 \u00b2 0x1")]
 )
-RANGES = st.lists(
-    st.sampled_from(["0-3", "8", "3-0", "0-65535", "0-99999999999", "-", "x", ""]), max_size=4
-).map(",".join)
-GROUP = st.lists(
-    st.sampled_from(
-        [
-            "0::/",
-            "0::/a/b",
-            "0::/../..",
-            "4:memory:/docker/x",
-            "2:cpu,cpuacct:/",
-            "::",
-            "x",
-            "0::/kubepods/pod1",
-            "1:name=systemd:/a\\040b",
-            "0::" + "/a" * 200,
-        ]
-    )
-    | st.text(max_size=20),
-    max_size=4,
-).map("\n".join)
-MOUNTS = st.lists(
-    st.sampled_from(
-        [
-            "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
-            "31 23 0:27 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
-            "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b",
-            "1 2 3 4 / - cgroup2",
-            "- cgroup2",
-            "",
-            " - ",
-            "1 2 3 /.. /x\\134 - cgroup x cpu",
-        ]
-    )
-    | st.text(max_size=30),
-    max_size=4,
-).map("\n".join)
+
+
+def lines(*known, other=20):
+    """Text of some of these lines, and of others."""
+    return st.lists(st.sampled_from(known) | st.text(max_size=other), max_size=4).map("\n".join)
+
+
+RANGES = st.lists(st.sampled_from(words("0-3 8 3-0 0-65535 0-99999999999 - x")), max_size=4).map(",".join)
+GROUP = lines(
+    *words("0::/ 0::/a/b 0::/../.. 4:memory:/docker/x 2:cpu,cpuacct:/ :: x 0::/kubepods/pod1"),
+    "1:name=systemd:/a\\040b",
+    "0::" + "/a" * 200,
+)
+MOUNTS = lines(
+    "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+    "31 23 0:27 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+    "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b",
+    *("1 2 3 4 / - cgroup2", "- cgroup2", "", " - ", "1 2 3 /.. /x\\134 - cgroup x cpu"),
+    other=30,
+)
 TEXT = NUMBER | RANGES | GROUP | MOUNTS | st.text(max_size=30)
 DATA = TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
 SIZES = st.sampled_from([b"32768K", b"1M", b"K", b"99999999999999999999G", b"\xff", b""]) | DATA
+CPU, PCI = "sys/devices/system/cpu/cpu0/", "sys/bus/pci/devices/0000:00:04.0/"
 FILES = {
     **dict.fromkeys(
-        (
-            "proc/self/cgroup",
-            "proc/self/mountinfo",
-            "etc/hosts",
-            "run/systemd/container",
-            "proc/cpuinfo",
-            "sys/fs/cgroup/memory.max",
-            "sys/fs/cgroup/memory.current",
-            "sys/fs/cgroup/memory.stat",
-            "sys/fs/cgroup/cpu.max",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us",
-            "sys/devices/system/node/node0/cpulist",
-            "sys/devices/system/node/nodeX/cpulist",
-            "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
-            "sys/devices/system/cpu/cpu0/cache/index0/level",
-            "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",
-            *(
-                f"sys/bus/pci/devices/0000:00:04.0/{name}"
-                for name in ("vendor", "device", "class", "numa_node", "uevent")
-            ),
-            "sys/bus/pci/devices/0000:00:04.0/driver/module/version",
-        ),
-        DATA,
+        words("proc/self/cgroup proc/self/mountinfo proc/cpuinfo etc/hosts run/systemd/container"), DATA
     ),
-    "sys/devices/system/cpu/cpu0/cache/index0/size": SIZES,
+    **{f"sys/fs/cgroup/{name}": DATA for name in words("memory.max memory.current memory.stat cpu.max")},
+    **{f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us": DATA for name in ("quota", "period")},
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": DATA,
+    **{f"sys/devices/system/node/node{name}/cpulist": DATA for name in "0X"},
+    f"{CPU}topology/thread_siblings_list": DATA,
+    **{f"{CPU}cache/index0/{name}": DATA for name in ("level", "shared_cpu_list")},
+    f"{CPU}cache/index0/size": SIZES,
+    **{PCI + name: DATA for name in words("vendor device class numa_node uevent driver/module/version")},
 }
+_BACKEND = Backend(name="x", priority=1, device_type="x")
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +87,7 @@ def test_any_files_are_a_machine(base, files):
     assert placed.schedulers_step(_BACKEND) is not None
     for device in devices.pci_devices(root):
         assert devices.matches_pci(device, [device.vendor])
-        assert (
-            devices.numa_node_of(device.address, root) is None
-            or devices.numa_node_of(device.address, root) >= 0
-        )
+        assert (devices.numa_node_of(device.address, root) or 0) >= 0
         assert isinstance(driver_of(device.address, root), str)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -130,12 +96,3 @@ def test_any_files_are_a_machine(base, files):
 def test_ranges_of_cores_are_numbers_or_nothing(text):
     cores = parse_ranges(text)
     assert cores is None or parse_ranges(format_ranges(cores)) == cores
-
-
-def _backend():
-    from accel_core import Backend
-
-    return Backend(name="x", priority=1, device_type="x")
-
-
-_BACKEND = _backend()

@@ -10,6 +10,7 @@ import shlex
 import pytest
 from accel_tests import variables
 from accel_tests.fuzzing import fuzzed
+from accel_tests.tools import words
 from hypothesis import strategies as st
 
 from accel_core import settings
@@ -21,32 +22,9 @@ from accel_train.launch.rendezvous import read_rank
 #: Near what is written, and any text at all.
 PART = st.sampled_from(
     [
-        "npu",
-        "cuda",
-        "cpu",
-        "@",
-        ",",
-        " ",
-        "npu@accel-npu",
-        "1",
-        "0",
-        "true",
-        "always",
-        "isolated",
-        "10",
-        "2.5",
-        "-1",
-        "1e400",
-        "nan",
-        "inf",
-        "1_0",
-        "9" * 400,
-        "٣",
-        "²",
-        "\0",
-        "\ud800",
-        "\x1b[2J",
-        "\n",
+        *(" ", "\n", "\0", "9" * 400),
+        *words("\u0663 \u00b2 \ud800 \x1b[2J npu cuda cpu @ , npu@accel-npu 1 0 true"),
+        *words("always isolated 10 2.5 -1 1e400 nan inf 1_0"),
     ]
 )
 VALUE = st.lists(PART, max_size=4).map("".join) | st.text(max_size=20)

@@ -13,25 +13,18 @@ from accel_core._support import torch_import
 _runs = itertools.count()
 
 #: What torch's version file is read for, and what else may stand there.
-VERSION = st.lists(
-    st.sampled_from(
-        [
-            "__version__ = '2.13.0'",
-            "cuda: Optional[str] = None",
-            "hip = '6'",
-            "xpu = 1",
-            "cuda = '12' + ''",
-            "import os",
-            "x = (",
-            "\ufeff",
-            "# coding: nonsense",
-            "a.b = c[0] = '1'",
-            "__version__ = b'2'",
-        ]
-    )
-    | st.text(max_size=20),
-    max_size=6,
-).map("\n".join).map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
+LINES = r"""__version__ = '2.13.0'
+cuda: Optional[str] = None
+hip = '6'
+xpu = 1
+cuda = '12' + ''
+import os
+x = (
+# coding: nonsense
+a.b = c[0] = '1'
+__version__ = b'2'""".splitlines()
+TEXT = st.lists(st.sampled_from([*LINES, "\ufeff"]) | st.text(max_size=20), max_size=6).map("\n".join)
+VERSION = TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
 
 
 @fuzzed(written=VERSION)

@@ -72,5 +72,5 @@ def test_any_ids_are_written_exactly_or_refused(grammar, ids):
     assert sorted(map(str, visible.ids or ())) == sorted(str(parse_number(item)) for item in ids)
 
 
-def parse_number(item: int | str) -> int | str:
+def parse_number(item):
     return int(item) if isinstance(item, str) and item.isascii() and item.isdigit() else item

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and ses
 def job(world):
     """Run the body of a function in a child: it sees `job` and `stage`."""
 
-    def run(body: str, timeout: float = 20, **arguments: object) -> ChildReport:
+    def run(body, timeout=20, **arguments):
         lines = "\n".join(f"    {line}" for line in body.splitlines())
         world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
         sys.modules.pop("the_job", None)
@@ -32,7 +32,7 @@ def job(world):
     return run
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """Whether the process has ended (as an orphan it may stay a zombie where init does not reap)."""
     for _ in range(100):
         try:
@@ -149,16 +149,13 @@ def test_the_child_has_this_pythons_options(world):
         "import sys\n\ndef work(job, stage):\n"
         "    return {'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}\n",
     )
-    for options in (["-I", "-X", "utf8", "-OO"], ["-E", "-s", "-B", "-X", "dev", "-W", "error"]):
-        code = PARENT.format(path=sys.path) + (
-            "print({'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions})"
-        )
-        done = subprocess.run(
-            [sys.executable, *options, "-c", code], capture_output=True, text=True, check=True
-        )
-        ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
-        assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
-        assert "error" not in own["w"]
+    told = "{'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}"
+    command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
+    code = f"{PARENT.format(path=sys.path)}print({told})"
+    done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
+    ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
+    assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
+    assert "error" not in own["w"]
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
@@ -244,13 +241,13 @@ def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_pa
 
 
 def test_nothing_is_left_open_or_unreaped(job):
-    def descriptors() -> int:
+    def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
 
-    def children() -> set[str]:
+    def children():
         # Other tests' process that forks may be one of them.
         return {
             pid
@@ -266,7 +263,7 @@ def test_nothing_is_left_open_or_unreaped(job):
 def test_an_interrupt_ends_the_child_too(job, monkeypatch, tmp_path):
     started: list[int] = []
 
-    class Interrupted(isolation.subprocess.Popen):  # type: ignore[type-arg]
+    class Interrupted(isolation.subprocess.Popen):
         def wait(self, timeout=None):
             if timeout is not None:
                 started.append(self.pid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,12 @@ from accel_core._support.packages import package_folders
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
 
-def package(root: Path, name: str) -> Path:
+def package(root, name):
     folder = root.joinpath(*name.split("."))
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("raise AssertionError('imported')\n")

@@ -57,7 +57,7 @@ def disturb():
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, caplog):
-    caplog.set_level(logging.INFO, "accel_core")
+    caplog.set_level(logging.DEBUG, "accel_core")
     before = state()
     try:
         with restoring("accel-faulty 1.2") as kept:
@@ -73,7 +73,7 @@ def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, cap
 
 
 def test_what_changes_nothing_is_not_logged(torch, caplog):
-    caplog.set_level(logging.INFO, "accel_core")
+    caplog.set_level(logging.DEBUG, "accel_core")
     with restoring("accel-acme 1.0"):
         pass
     assert not caplog.text

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from accel_tests.computers import Computer
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Computer:
+def machine(tmp_path):
     return Computer(tmp_path)

@@ -19,33 +19,19 @@ ACME = Backend(
     granted=Granted(docker="--device /dev/acme0")
     )  # fmt: skip
 
-#: /proc/self/mountinfo: where the whole disk is, and what else of the host lies where.
-MOUNT = "2 1 8:1 / / rw - ext4 /dev/sda1 rw\n1 0 8:1 {} {} rw,relatime - ext4 /dev/sda1 rw"
+APPTAINER, SINGULARITY = {"APPTAINER_CONTAINER": "/a.sif"}, {"SINGULARITY_CONTAINER": "/a.sif"}
 
 
 @pytest.mark.parametrize(
     ("kind", "file", "text"),
     [
         ("docker", ".dockerenv", ""),
-        ("docker", "proc/self/cgroup", "12:devices:/docker/4f0c\n"),
-        ("docker", "proc/self/mountinfo", MOUNT.format("/var/lib/docker/containers/4f/hosts", "/etc/hosts")),
         ("podman", "run/.containerenv", ""),
-        ("podman", "proc/self/cgroup", "0::/machine.slice/libpod-4f0c.scope/container\n"),
         ("podman", "run/systemd/container", "podman\n"),
         ("apptainer", ".singularity.d/runscript", ""),
         ("kubernetes", "etc/hosts", "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"),
         ("kubernetes", "etc/hosts", "# Kubernetes-managed hosts file (host network).\n"),
         ("kubernetes", "var/run/secrets/kubernetes.io/serviceaccount/token", ""),
-        (
-            "kubernetes",
-            "proc/self/cgroup",
-            "0::/kubepods.slice/kubepods-pod1f.slice/cri-containerd-4f.scope\n",
-        ),
-        (
-            "kubernetes",
-            "proc/self/mountinfo",
-            MOUNT.format("/var/lib/kubelet/pods/1f/etc-hosts", "/etc/hosts"),
-        ),
         ("container", "run/host/container-manager", "systemd-nspawn"),
         ("container", "run/systemd/container", "lxc\n"),
     ],
@@ -63,8 +49,6 @@ def test_a_container_by_what_its_runtime_leaves(machine, kind, file, text):
         ("run/systemd/container", "wsl\n"),
         ("run/systemd/container", ""),
         ("proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n"),
-        # The node on which the pods run.
-        ("proc/self/mountinfo", MOUNT.format("/", "/var/lib/kubelet/pods/1f/volumes/token")),
     ],
 )
 def test_what_is_no_container(machine, file, text):
@@ -76,13 +60,9 @@ def test_what_is_no_container(machine, file, text):
     ("marks", "environ", "name"),
     [
         ([".dockerenv"], {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "this Kubernetes pod"),
-        ([".dockerenv"], {"APPTAINER_CONTAINER": "/a.sif"}, "this Apptainer container"),
-        ([".singularity.d/env"], {"SINGULARITY_CONTAINER": "/a.sif"}, "this Singularity container"),
-        (
-            [],
-            {"APPTAINER_CONTAINER": "/a.sif", "SINGULARITY_CONTAINER": "/a.sif"},
-            "this Apptainer container",
-        ),
+        ([".dockerenv"], APPTAINER, "this Apptainer container"),
+        ([".singularity.d/env"], SINGULARITY, "this Singularity container"),
+        ([], APPTAINER | SINGULARITY, "this Apptainer container"),
         ([".dockerenv", "run/.containerenv"], {}, "this Podman container"),
         ([".dockerenv"], {}, "this container"),
     ],
@@ -93,6 +73,13 @@ def test_the_innermost_is_named(machine, marks, environ, name):
     assert placement(machine.path, environ).name == name
 
 
+SLURM = {"SLURM_JOB_ID": "7"}
+FROM_SLURM = "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+START, EXEC = "start it with its devices: ", "start it with the host's devices: "
+OF_ACME = "--bind /dev/acme0"
+LIMITS = "ask for it under the container's resources.limits in the pod's spec"
+
+
 @pytest.mark.parametrize(
     ("environ", "mark", "nvidia", "acme"),
     [
@@ -100,51 +87,25 @@ def test_the_innermost_is_named(machine, marks, environ, name):
             {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
             "",
             "ask for it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}",
-            (
-                "ask for it under the container's resources.limits in the pod's spec; "
-                "`kubectl describe node` lists the names"
-            ),
+            f"{LIMITS}; `kubectl describe node` lists the names",
         ),
-        (
-            {"APPTAINER_CONTAINER": "/a.sif"},
-            "",
-            "start it with the host's devices: apptainer exec --nv",
-            "start it with the host's devices: apptainer exec --bind /dev/acme0",
-        ),
-        (
-            {"SINGULARITY_CONTAINER": "/a.sif"},
-            "",
-            "start it with the host's devices: singularity exec --nv",
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
-        ),
-        (
-            {},
-            "run/.containerenv",
-            "start it with its devices: podman run --cdi",
-            "start it with its devices: podman run --device /dev/acme0",
-        ),
-        (
-            {},
-            ".dockerenv",
-            "start it with its devices: docker run --gpus all",
-            "start it with its devices: docker run --device /dev/acme0",
-        ),
+        (APPTAINER, "", f"{EXEC}apptainer exec --nv", f"{EXEC}apptainer exec {OF_ACME}"),
+        (SINGULARITY, "", f"{EXEC}singularity exec --nv", f"{EXEC}singularity exec {OF_ACME}"),
+        ({}, "run/.containerenv", f"{START}podman run --cdi", f"{START}podman run --device /dev/acme0"),
+        ({}, ".dockerenv", f"{START}docker run --gpus all", f"{START}docker run --device /dev/acme0"),
         # Slurm says what GPUs it gave, and of other devices nothing.
-        ({"SLURM_JOB_ID": "7"}, "", "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1", ""),
+        (SLURM, "", FROM_SLURM, ""),
         (
-            {"SLURM_JOB_ID": "7", "SINGULARITY_CONTAINER": "/a.sif"},
+            SLURM | SINGULARITY,
             "",
-            (
-                "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
-                "start it with the host's devices: singularity exec --nv"
-            ),
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
+            f"{FROM_SLURM}; {EXEC}singularity exec --nv",
+            f"{EXEC}singularity exec {OF_ACME}",
         ),
         (
-            {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2", "SINGULARITY_CONTAINER": "/a.sif"},
+            SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"},
             "",
-            "start it with the host's devices: singularity exec --nv",
-            "start it with the host's devices: singularity exec --bind /dev/acme0",
+            f"{EXEC}singularity exec --nv",
+            f"{EXEC}singularity exec {OF_ACME}",
         ),
         ({}, "", "", ""),
     ],

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def origin(monkeypatch):
     """Give the installed accel-core this record of where it came from."""
 
-    def given(record: object) -> None:
+    def given(record):
         text = json.dumps(record) if record else ""
         monkeypatch.setattr(packages, "read", lambda *_: text)
         vendors._place.cache_clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -127,7 +126,7 @@ DIFFERENCES: dict[tuple[str, str, str], str] = {
 }
 
 
-def declared() -> dict[str, list[Backend]]:
+def declared():
     """The first-party declarations, by the name of the backend."""
     backends: dict[str, list[Backend]] = {}
     projects = sorted(PLUGINS.glob("accel_*/pyproject.toml"))
@@ -139,13 +138,13 @@ def declared() -> dict[str, list[Backend]]:
     return backends
 
 
-def in_table(name: str) -> set[str]:
+def in_table(name):
     rows = [vendor for vendor in VENDORS if vendor.backend == name]
     # A row without a platform of its own is looked for on Linux alone.
     return {fact for row in rows for fact in (*row.nodes, *row.pci, row.platform or "linux")}
 
 
-def in_declaration(backends: Iterable[Backend]) -> set[str]:
+def in_declaration(backends):
     return {
         fact for b in backends for fact in (*b.hardware.nodes, *b.hardware.pci_ids, *b.hardware.platforms)
     }

@@ -15,17 +15,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 PHONE = {"width": 390, "height": 844}
 #: What somebody looks for, and a page that must be among the first five found.
 SEARCHES = {
-    "get_accelerator": "reference/functions",
-    "DS_ACCELERATOR": "reference/variables",
-    "memory_allocated": "reference/memory",
-    "torch.cuda": "howto/from-torch-cuda",
-    "container": "howto/containers",
-    "not found": "howto/not-found",
-    "torchrun": "multinode",
-    "priority": "backends",
-    "Lightning": "trainers",
-    "hookimpl": "writing-a-plugin",
-}
+    "get_accelerator": "reference/functions", "DS_ACCELERATOR": "reference/variables",
+    "memory_allocated": "reference/memory", "torch.cuda": "howto/from-torch-cuda",
+    "container": "howto/containers", "not found": "howto/not-found", "torchrun": "multinode",
+    "priority": "backends", "Lightning": "trainers", "hookimpl": "writing-a-plugin",
+}  # fmt: skip
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`./dev site` has it")
 pytestmark = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ RIGHT = "mlu"
 
 
 @pytest.fixture
-def machine(base_path: tuple[str, ...]) -> Iterator[Machine]:
+def machine(base_path):
     """The three plugins in a folder that every user may read."""
     root = Path(tempfile.mkdtemp(prefix="accel-soak-"))
     root.chmod(0o755)
@@ -28,7 +27,7 @@ def machine(base_path: tuple[str, ...]) -> Iterator[Machine]:
 class Machine:
     """Where the three are installed; `path` is a `sys.path` that shows them beside the simulated torch."""
 
-    def __init__(self, root: Path, base: tuple[str, ...]) -> None:
+    def __init__(self, root, base):
         self.root = root
         self.site = root / "site-packages"
         self.home = root / "home"
@@ -42,6 +41,6 @@ class Machine:
             groups = {layouts.GROUP: {name: module}}
             layouts.dist_info(self.site, f"accel-{name}", "1.0", groups, {module: source, **device})
 
-    def left(self) -> list[str]:
+    def left(self):
         """Files that were left in the user's folders."""
         return [os.fspath(path.relative_to(self.root)) for path in self.home.rglob("*") if path.is_file()]

@@ -75,21 +75,6 @@ class TestTorchsWords:
         acc.range_push("forward", domain="accel-tests", category="engine")
         acc.range_pop(domain="accel-tests")
 
-    def test_a_graph_takes_the_pool_of_another(self, acc):
-        values = torch.ones(64, device="cuda")
-        stream, graphs, results = acc.Stream(), [], []
-        for given in ({}, {"pool": None}):
-            if "pool" in given:
-                given["pool"] = graphs[0].pool()
-            graphs.append(acc.create_graph())
-            with acc.capture_to_graph(graphs[-1], stream=stream, **given):
-                results.append(values * 2)
-        values.fill_(3)
-        for graph in graphs:
-            acc.replay_graph(graph)
-        acc.synchronize()
-        assert results[1].unique().tolist() == [6]
-
 
 class TestNvidiaSmi:
     @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi")
@@ -178,13 +163,3 @@ def test_choosing_and_asking_start_no_device(child):
         "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), use(), acc.is_initialized())\n"
     )
     assert child(code, UNSET).splitlines()[-1] == "0 True True"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="device nodes are looked for on Linux only")
-def test_the_hardware_is_seen_without_torch(child):
-    code = (
-        "import sys, accel_core, accel_cuda\n"
-        f"found = accel_core.evidence(accel_cuda.{'ROCM' if IS_ROCM else 'CUDA'})\n"
-        "print(len(found.nodes) > 0, 'torch' in sys.modules)\n"
-    )
-    assert child(code) == "True False"

@@ -7,6 +7,10 @@ SEEN = [
         "ERROR! Intel Extension for PyTorch* needs to work with PyTorch 2.8.*, but PyTorch 2.13.0",
         "need no IPEX",
     ),
+    (
+        "intel-extension-for-pytorch 2.8.10+xpu works with torch 2.8 only, and torch 2.13.0 is installed",
+        "pip uninstall intel-extension-for-pytorch: ",
+    ),
     ("module 'os' has no attribute 'exit'", "need no IPEX"),
     ("Torch not compiled with XPU enabled", "accel setup xpu"),
     ("PyTorch was compiled without XPU support", "accel setup xpu"),

@@ -22,6 +22,8 @@ DEADLY = "import os; os._exit(127)"
 
 @pytest.fixture
 def install(site: Path):
+    layouts.dist_info(site, "intel-extension-for-deepspeed", "0.9.4")
+    layouts._write(site, {"intel_extension_for_deepspeed/__init__.py": DEADLY})
     entry_points = {layouts.GROUP: {"xpu": "accel_xpu", "xpu.external": "accel_xpu.external"}}
     layouts.dist_info(site, "accel-xpu", "0.1.0", entry_points)
 
@@ -35,185 +37,76 @@ def install(site: Path):
     return ipex
 
 
-@pytest.fixture
-def external(site: Path):
-    layouts.dist_info(site, "intel-extension-for-deepspeed", "0.9.4")
-    layouts._write(site, {"intel_extension_for_deepspeed/__init__.py": DEADLY})
+#: Backend, IPEX's version, what its import runs, for what it is built; and the verdict, its words, and what
+#: was imported. The extension's own import would import DeepSpeed, which asks for the accelerator.
+IMPORTED = "raise RuntimeError('IPEX was imported')"
+VERDICTS = [
+    ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only", []),
+    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only", []),
+    ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU", []),
+    ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported", ["torch"]),
+]
 
 
-def by_way(said):
-    """Verdicts by priority."""
-    return {verdict["priority"]: verdict for verdict in said}
-
-
-def test_hardware_without_packages(install, judge):
-    said, imported = judge("xpu", pci=ARC)
-    found = by_way(said)
-    assert found[800]["status"] == "not_installed"
-    assert "the hardware is there: PCI 8086:56a0" in found[800]["reason"]
-    # The simulated torch is a CPU build.
-    assert (found[790]["status"], found[790]["reason"]) == (
-        "no_device",
-        "torch 2.99.0+simulated is a CPU build, without XPU",
-    )
-    assert found[790]["hint"].endswith("accel setup xpu")
-    assert imported == []
-
-
-@pytest.mark.parametrize("pinned", [False, True])
-def test_ipex_for_another_torch_is_not_imported(install, external, judge, pinned):
-    install("2.8.10+xpu", library="libintel-ext-pt-gpu.so")
-    said, imported = judge("xpu", pci=ARC, pinned=pinned)
-    found = by_way(said)[800]
-    assert found["status"] == "incompatible"
-    assert found["reason"] == (
-        "intel-extension-for-pytorch 2.8.10+xpu works with torch 2.8 only, "
-        "and torch 2.99.0+simulated is installed"
-    )
-    # Not to install the torch that it needs beside the word that a newer one needs none of it.
-    assert found["hint"] == (
-        "pip uninstall intel-extension-for-pytorch: torch 2.8 and later need none, an older one needs IPEX's "
-        "GPU build of its release"
-    )
-    assert imported == []
-    (outside,), imported = judge("xpu.external", pci=ARC, pinned=pinned)
-    assert (outside["status"], imported) == ("incompatible", [])
-
-
-def test_versions_are_compared_before_the_hardware_is_looked_for(install, judge):
-    install("2.8.0")
-    assert by_way(judge("xpu")[0])[800]["status"] == "incompatible"
-
-
-def test_ipex_without_metadata_is_not_imported(install, site, judge):
-    layouts._write(site, {"intel_extension_for_pytorch/__init__.py": DEADLY})
-    said, imported = judge("xpu", pci=ARC)
-    found = by_way(said)[800]
-    assert (found["status"], found["reason"]) == (
-        "not_installed",
-        "intel-extension-for-pytorch is not installed",
-    )
-    assert imported == []
-
-
-def test_ipex_for_processors(install, judge):
-    install("2.99.0", library="libintel-ext-pt-cpu.so")
-    said, imported = judge("xpu", pci=ARC)
-    assert by_way(said)[800]["status"] == "no_device"
-    assert by_way(said)[800]["reason"] == "IPEX is its CPU build, without XPU"
-    assert imported == []
+@pytest.mark.parametrize(("name", "version", "source", "kind", "status", "words", "imported"), VERDICTS)
+def test_the_way_through_ipex(install, judge, name, version, source, kind, status, words, imported):
+    """What decides for any vendor's package is told in `tests/detection`."""
+    install(version, source, library=f"libintel-ext-pt-{kind}.so")
+    said, seen = judge(name, pci=ARC)
+    assert (said[0]["status"], seen) == (status, imported)
+    assert words in said[0]["reason"]
 
 
 @pytest.mark.parametrize("version", ["2.8.0", "2.99.0"])
 def test_ipex_for_processors_is_named_also_where_something_else_decides(install, judge, version):
     """Without a GPU, and beside another torch: what `accel why xpu` says that it is."""
     install(version, library="libintel-ext-pt-cpu.so")
-    said, imported = judge("xpu")
-    assert by_way(said)[800]["status"] == ("incompatible" if version == "2.8.0" else "no_device")
-    assert by_way(said)[800]["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
-    assert by_way(said)[790]["description"] == NATIVE.description
-    assert imported == []
+    (ipex, torchs), imported = judge("xpu")
+    assert ipex["status"] == ("incompatible" if version == "2.8.0" else "no_device")
+    assert ipex["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
+    assert (torchs["description"], imported) == (NATIVE.description, [])
+
+
+CUDA = accel_core.Backend(
+    name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
+    visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
+)  # fmt: skip
+#: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
+OF_CUDA, OF_ROCM = (
+    replace(CUDA, in_torch=CUDA.in_torch._replace(builds=(kind,))) for kind in ("cuda", "hip")
+)
+BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 
 @pytest.mark.parametrize(
-    ("source", "reason", "hint"),
+    ("build", "nodes", "others", "hidden", "aside"),
     [
-        ("raise SystemExit(127)", "it tried to end the process with 127", "need no IPEX"),
-        ("import os; os.exit(127)", "AttributeError: module 'os' has no attribute 'exit'", "need no IPEX"),
+        (BOTH, ("/dev/nvidia0",), (CUDA,), None, True),
+        (TorchBuild("2.13.0", hip="7.0", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, True),
+        (BOTH, ("/dev/nvidia0",), (OF_ROCM, OF_CUDA), None, True),
+        (BOTH, ("/dev/nvidia0",), (OF_ROCM,), None, False),
+        (BOTH, (), (CUDA,), None, False),
+        (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
+        (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
+        (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
+        (BOTH, ("/dev/nvidia0",), (replace(CUDA, name="npu", device_type="npu"),), None, False),
     ],
 )
-def test_ipex_that_is_broken(install, judge, source, reason, hint):
-    install("2.99.1+xpu", source, library="libintel-ext-pt-gpu.so")
-    found = by_way(judge("xpu", pci=ARC)[0])[800]
-    assert found["status"] == "broken"
-    assert reason in found["reason"]
-    assert hint in found["hint"]
-
-
-def test_the_extension_for_deepspeed_is_not_imported_to_choose(install, external, judge):
-    """Its own import would import DeepSpeed, which asks for the accelerator that is being chosen."""
-    install("2.99.0", "raise RuntimeError('IPEX was imported')", library="libintel-ext-pt-gpu.so")
-    (found,), imported = judge("xpu.external", pci=ARC)
-    assert "RuntimeError: IPEX was imported" in found["reason"]
-    assert imported == ["torch"]
-
-
-def test_ipex_alone_is_no_extension_for_deepspeed(install, judge):
-    install("2.99.0", library="libintel-ext-pt-gpu.so")
-    (found,), imported = judge("xpu.external", pci=ARC)
-    assert (found["status"], found["reason"]) == (
-        "not_installed",
-        "intel-extension-for-deepspeed is not installed",
-    )
-    assert "pip install intel-extension-for-deepspeed" in found["hint"]
-    assert imported == []
-
-
-def test_a_torch_that_is_too_old(install, site, judge):
-    (site / "torch").unlink()
-    version = "__version__ = '2.7.1+xpu'\ncuda = hip = None\nxpu = '20250101'\n"
-    layouts._write(site, {"torch/__init__.py": "", "torch/version.py": version})
-    (site / "torch-2.99.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: torch\nVersion: 2.7.1\n"
-    )
-    found = by_way(judge("xpu", pci=ARC)[0])[790]
-    assert found["status"] == "incompatible"
-    assert "torch>=2.8" in found["reason"]
-
-
-class TestBesideCUDA:
-    """torch's own support stands aside where the same torch has a CUDA device to drive."""
-
-    CUDA = accel_core.Backend(
-        name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
-        visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
-    )  # fmt: skip
-    BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
-
-    @pytest.fixture
-    def ask(self, monkeypatch):
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-        def run(build: TorchBuild, *, nvidia: bool = True, others=(self.CUDA,)):
-            nodes = ("/dev/nvidia0",) if nvidia else ()
-            monkeypatch.setattr(accel_xpu, "torch_build", lambda: build)
-            monkeypatch.setattr(accel_xpu, "evidence", lambda backend: accel_core.Evidence(nodes=nodes))
-            return accel_probe(NATIVE, others)
-
-        return run
-
-    def test_it_stands_aside(self, ask):
-        found = ask(self.BOTH)
+def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, nodes, others, hidden, aside):
+    """Of the same torch, where somebody is there to drive it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    monkeypatch.setattr(accel_xpu, "torch_build", lambda: build)
+    monkeypatch.setattr(accel_xpu, "evidence", lambda backend: accel_core.Evidence(nodes=nodes))
+    found = accel_probe(NATIVE, others)
+    if aside:
         assert (found.usable, found.stands_aside) == (False, True)
         assert "cuda devices too" in found.reason
         assert "/dev/nvidia0" in found.reason
         assert "DS_ACCELERATOR=xpu" in found.hint
-
-    def test_not_without_a_cuda_device(self, ask):
-        assert ask(self.BOTH, nvidia=False) is None
-
-    @pytest.mark.parametrize("value", ["", "-1"])
-    def test_not_when_they_are_hidden(self, ask, monkeypatch, value):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-        assert ask(self.BOTH) is None
-
-    def test_not_when_this_torch_cannot_drive_them(self, ask):
-        assert ask(TorchBuild("2.13.0+xpu", xpu="20250301")) is None
-
-    def test_not_when_nobody_is_there_to_take_them(self, ask):
-        other = replace(self.CUDA, name="npu", device_type="npu")
-        assert ask(self.BOTH, others=(other,)) is None
-
-    def test_not_when_this_torch_is_built_for_other_devices_of_that_name(self, ask):
-        """accel-cuda declares CUDA and ROCm; AMD's devices are nothing to a torch with CUDA."""
-        rocm = replace(self.CUDA, in_torch=self.CUDA.in_torch._replace(builds=("hip",)))
-        assert ask(self.BOTH, others=(rocm,)) is None
-        assert ask(
-            self.BOTH, others=(rocm, replace(rocm, in_torch=rocm.in_torch._replace(builds=("cuda",))))
-        ).stands_aside
-
-    def test_rocm_counts_as_well(self, ask):
-        assert ask(TorchBuild("2.13.0", hip="7.0", xpu="20250301")).stands_aside
+    else:
+        assert found is None
 
 
 REAL = os.environ.get("ACCEL_REAL_IPEX", "")
@@ -233,5 +126,5 @@ def test_the_real_wheel_is_judged_by_its_metadata(install, site, judge):
         site, {"torch/__init__.py": "", "torch/version.py": "__version__ = '2.8.0+xpu'\nxpu = '20250101'\n"}
     )
     said, imported = judge("xpu", pci=ARC)
-    assert by_way(said)[800]["reason"] == "IPEX is its CPU build, without XPU"
+    assert said[0]["reason"] == "IPEX is its CPU build, without XPU"
     assert "intel_extension_for_pytorch" not in imported

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-#: The log of what is tried, at INFO.
+#: The log: the choice at INFO, at DEBUG each step on the way to it.
 LOGGER = logging.getLogger("accel_core")
 #: A record as `accel -v` shows it, and as a bundle of the doctor keeps it.
 LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S")
@@ -24,11 +24,11 @@ def fork_safe_lock() -> threading.RLock:
 
 @contextlib.contextmanager
 def logged_by(handler: logging.Handler) -> Iterator[None]:
-    """Give `handler` all records at INFO and above within the block."""
+    """Give `handler` all records within the block."""
     before = LOGGER.level
     handler.setFormatter(LINES)
     LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
+    LOGGER.setLevel(logging.DEBUG)
     try:
         yield
     finally:

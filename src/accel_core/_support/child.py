@@ -119,7 +119,7 @@ def run(
         "arguments": arguments,
         "nonce": nonce,
         "parent": os.getpid(),
-        "log": LOGGER.isEnabledFor(logging.INFO),
+        "log": LOGGER.isEnabledFor(logging.DEBUG),
     }
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
     with _turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
@@ -301,7 +301,7 @@ def main() -> None:
 
     if job["log"]:
         LOGGER.addHandler(_Relay(say))
-        LOGGER.setLevel(logging.INFO)
+        LOGGER.setLevel(logging.DEBUG)
         LOGGER.propagate = False  # a vendor's own set-up of logging would show it twice
     module, _, name = job["function"].partition(":")
     from importlib import import_module

@@ -1,7 +1,5 @@
 """Installed distributions and their entry points, and packages, asked without importing them."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging
@@ -131,7 +129,9 @@ def brought_by(module: str) -> tuple[str, str]:
 
 def version(distribution: str) -> str | None:
     """The version of an installed distribution; `None` where there is none, or none that can be read."""
-    return _asked(None, metadata.version, distribution) if distribution else None
+    if not distribution:
+        return None
+    return _asked(None, lambda name: identity(metadata.distribution(name))[1], distribution)
 
 
 def read(distribution: str, name: str) -> str:

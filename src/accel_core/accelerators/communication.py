@@ -66,10 +66,6 @@ class Communication(Devices):
     def _communication_backend_name(self, stated: str) -> None:
         self._stated_communication = stated
 
-    def _prepare_communication(self) -> str:
-        """The backend's name, once what brings it is imported: called where a process group is to be made."""
-        return self.communication_backend_name()
-
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
         return None

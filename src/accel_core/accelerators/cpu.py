@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from contextlib import AbstractContextManager
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,10 +28,6 @@ LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
 LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
 
 
-#: oneCCL's bindings; importing them registers `ccl`.
-_CCL = "oneccl_bindings_for_pytorch"
-
-
 class CPUAccelerator(Accelerator):
     """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
 
@@ -48,7 +42,6 @@ class CPUAccelerator(Accelerator):
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
-        self._ccl_works = True
         self._memory = PeakMemory()
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
@@ -203,30 +196,11 @@ class CPUAccelerator(Accelerator):
     def communication_backend_name(self) -> str:
         """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`.
 
-        Asking imports nothing. Where the bindings failed when a process group was made, it is `"gloo"` too.
+        Asking imports nothing.
         """
-        if self._ccl_works and is_installed(_CCL):
+        if not self._stated_communication and is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
         return super().communication_backend_name()
-
-    def _prepare_communication(self) -> str:
-        """Import oneCCL's bindings, which register `ccl`; gloo, with a warning, where they fail."""
-        if self.communication_backend_name() == "ccl":
-            try:
-                import_module(_CCL)
-                if not self._torch.distributed.is_backend_available("ccl"):
-                    raise ImportError(f"{_CCL} registers no backend ccl with this torch")
-            except (Exception, SystemExit) as error:
-                self._ccl_works = False
-                warnings.warn(
-                    f"oneCCL's bindings do not work here, so the CPU communicates over "
-                    f"{self.communication_backend_name()}: {type(error).__name__}: {error}. Install the "
-                    f"oneccl_bindings_for_pytorch that was built for torch {self._torch.__version__}, or "
-                    "uninstall it.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        return self.communication_backend_name()
 
 
 # --- this process's memory, as the operating system reports it -------------------------------------

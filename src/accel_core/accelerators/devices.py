@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 class Memo(dict[Any, Any]):
     """A mapping that makes a missing value once: a hit costs no more than a dictionary look-up."""
 
-    __slots__ = ("_make",)
-
     def __init__(self, make: Callable[[Any], Any]) -> None:
-        super().__init__()
         self._make = make
 
     def __missing__(self, key: Any) -> Any:
@@ -430,12 +427,10 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            try:
+            with suppress(RuntimeError, TypeError):  # a type that the device has not, or torch's packed ones
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
-            except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
-                continue
-            found.add(dtype)
+                found.add(dtype)
     return found
 
 
@@ -450,6 +445,25 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 def has_parameter(function: Callable[..., Any], name: str) -> bool:
     """Whether `function` is known to take an argument of that name."""
     return any(p.name == name for p in parameters(function) or ())
+
+
+def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:
+    """The device of `torch.accelerator`; `counted=False` for one that is not here too.
+
+    torch names what it was built for, here or not, and its own `check_available` may start CUDA's driver.
+    What a package has registered is here, whether it counts before it starts or not. torch 2.6 raises for
+    none.
+    """
+    try:
+        device = torch.accelerator.current_accelerator()
+    except RuntimeError as error:
+        if "none is available" not in str(error):  # torch finds two that exclude each other
+            raise
+        return None
+    if device is None or not counted or device.type == torch._C._get_privateuse1_backend_name():
+        return device
+    module = getattr(torch, device.type, None)  # a vendor's torch may have none before its package comes
+    return device if module is None or module.device_count() else None
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from accel_core.accelerators.devices import Devices
-from accel_core.errors import InvalidArgumentError, InvalidDeviceError
+from accel_core.errors import InvalidDeviceError
 
 if TYPE_CHECKING:
     import torch
@@ -81,11 +81,6 @@ class Random(Devices):
 
         `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
         """
-        if devices is not None and (isinstance(devices, str) or not isinstance(devices, Iterable)):
-            raise InvalidArgumentError(
-                f"{self.name}: fork_rng() was given {devices!r} ({type(devices).__name__}), expected several "
-                f"devices, or None for all: fork_rng([{devices!r}])"
-            )
         indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
         host = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]

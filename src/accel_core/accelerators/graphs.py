@@ -38,7 +38,6 @@ class Graphs(Base):
                 f"{self.name}: graphs are not supported, so create_graph() returns None: "
                 "capture_to_graph(None) runs its work once, and replay_graph(None) runs nothing. Call "
                 "supports_graphs() first; without graphs, do the work itself each time",
-                UserWarning,
                 stacklevel=2,
             )
         return None

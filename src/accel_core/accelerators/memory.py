@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
-from accel_core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +71,7 @@ class Memory(Devices):
         if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
             stats = {**Memory.memory_stats(self, index), **stats}
         free = self._if_supported(self.mem_get_info, index)
-        pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
-        return _Summary(_summary(self.device_name(index), stats, free, pools))
+        return _Summary(_summary(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
@@ -201,20 +199,9 @@ class Pinning(Base):
         return 1
 
 
-#: Rows of the summary by torch's key: amounts of bytes, then counts.
-_ROWS = {
-    "allocated_bytes": "allocated memory",
-    "active_bytes": "active memory",
-    "requested_bytes": "requested memory",
-    "reserved_bytes": "reserved memory",
-    "inactive_split_bytes": "held in pieces",
-    "allocation": "allocations",
-    "active": "active allocations",
-    "segment": "reserved segments",
-    "inactive_split": "pieces held",
-}
+#: Columns and rows of the summary, by the parts of torch's keys.
 _COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed": "ever freed"}
-_EVENTS = {"num_alloc_retries": "retries after a full device", "num_ooms": "out of memory"}
+_POOLS = ("all", "large_pool", "small_pool")
 
 
 class _Summary(str):
@@ -226,24 +213,23 @@ class _Summary(str):
         printer.text(str(self))
 
 
-def _summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: list[str]) -> str:
+def _summary(
+    device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: Sequence[str]
+) -> str:
     """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
-    titles = _line("", _COLUMNS.values())
-    rule = "-" * len(titles)
-    lines = [f"Memory of {device}".center(len(rule)).rstrip(), rule, titles, rule]
-    for key, label in _ROWS.items():
-        shown = _bytes if key.endswith("_bytes") else str
+    lines = [f"Memory of {device}", _line("", _COLUMNS.values())]
+    for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
         for pool in pools:
-            values = [stats.get(f"{key}.{pool}.{column}") for column in _COLUMNS]
-            if any(value is not None for value in values):
-                name = label if pool == "all" else f"  {pool.replace('_', ' ')}"
-                lines.append(_line(name, ("-" if value is None else shown(value) for value in values)))
-    if lines[-1] is rule:
+            values = [stats.get(f"{kind}.{pool}.{column}") for column in _COLUMNS]
+            if values.count(None) < len(values):
+                shown = [_bytes(v) if v is not None and kind.endswith("_bytes") else v for v in values]
+                name = (kind if pool == "all" else f"  {pool}").replace("_", " ")
+                lines.append(_line(name, ("-" if value is None else value for value in shown)))
+    if len(lines) == 2:
         lines.append("The device reports no memory statistics.")
-    notes = [f"{label}: {stats[key]}" for key, label in _EVENTS.items() if key in stats]
     if memory is not None:
-        notes.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
-    return "\n".join([*lines, rule, *filter(None, ["; ".join(notes)])])
+        lines.append(f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
+    return "\n".join(lines)
 
 
 def _line(first: str, cells: Iterable[object]) -> str:
@@ -330,11 +316,6 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         limit = self._lookup("set_per_process_memory_fraction")
         if limit is None:
             super().set_per_process_memory_fraction(fraction, device_index)
-        if isinstance(fraction, (str, bytes, bool)) or not hasattr(fraction, "__float__"):
-            raise InvalidArgumentError(
-                f"{self.name}: a memory fraction of {fraction!r} ({type(fraction).__name__}) was given, "
-                "expected a number from 0 to 1"
-            )
         index = self._index_or_none(device_index)
         given = (index,) if index is not None and has_parameter(limit, "device") else ()
         with self.device_guard(None if given else index):

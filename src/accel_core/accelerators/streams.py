@@ -66,9 +66,6 @@ class HostStream:
     def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
         self.priority = priority
 
-    def _wait(self) -> None:
-        """Wait for the device, as in `HostEvent`."""
-
     def wait_stream(self, stream: object) -> None:
         """Return at once: the other stream is the same queue."""
 
@@ -83,11 +80,10 @@ class HostStream:
 
     def synchronize(self) -> None:
         """Wait until the device has finished all its work."""
-        self._wait()
 
     def query(self) -> bool:
         """Wait for the device, then True: all work has finished."""
-        self._wait()
+        self.synchronize()
         return True
 
     def __enter__(self) -> Any:
@@ -119,7 +115,7 @@ class Streams(Devices):
         Where the device has no user streams: a class with the same methods, all of one queue.
         """
         members = {
-            "_wait": lambda _: self.synchronize(),
+            "synchronize": lambda _: self.synchronize(),
             "_event": self.Event,
             # Every one is the current one, so that who asks whether his is finds that it is.
             "__eq__": lambda this, other: type(this) is type(other),

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import has_parameter, parameters
+from accel_core.accelerators.devices import has_parameter, parameters, torchs_device
 from accel_core.accelerators.dtypes import computes_in
 from accel_core.accelerators.graphs import TorchGraphs
 from accel_core.accelerators.memory import TorchMemory
@@ -29,51 +29,29 @@ if TYPE_CHECKING:
 _TRUSTED = ("cuda", "xpu")
 
 
-class Row(NamedTuple):
-    """A function of a vendor's module, `torch.<device_type>`, or torch's, that serves a member."""
+#: Functions of a vendor's module, `torch.<device_type>`, that serve the member of their name (`set_device`
+#: serves `_select`), and what `torch.accelerator` calls them: the newest torch that is read, an older one may
+#: not have it.
+ROWS = {
+    "current_device": "current_device_index", "current_stream": "current_stream", "default_stream": "",
+    "device_count": "device_count", "empty_cache": "empty_cache", "empty_host_cache": "empty_host_cache",
+    "get_rng_state": "random.get_rng_state", "initial_seed": "random.initial_seed",
+    "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
+    "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
+    "mem_get_info": "get_memory_info", "memory_allocated": "memory_allocated",
+    "memory_reserved": "memory_reserved", "set_device": "set_device_index", "synchronize": "synchronize",
+    "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+}  # fmt: skip
+#: Each has need of a stream class: without one, the one queue of the default serves.
+OF_STREAMS = ("current_stream", "default_stream")
+#: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
+_VENDOR_FIRST = ("current_stream", "device_count", "empty_host_cache")
 
-    name: str
-    #: What `torch.accelerator` calls it; the newest torch that is read has it, an older one may not.
-    in_torch: str = ""
-    #: torch's works only for a device with an allocator of torch's kind, and says 0 before a start.
-    allocator: bool = False
-    #: Each function has need of a stream class: without one, the one queue of the default serves.
-    streams: bool = False
-    #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
-    vendor_first: bool = False
-    #: The member, where it is not called as the vendor's function.
-    serves: str = ""
 
-    @property
-    def member(self) -> str:
-        """The name of the member."""
-        return self.serves or self.name
-
-
-#: Members that become a function of the vendor's or of torch's.
-ROWS = (
-    Row("current_device", "current_device_index"),
-    Row("current_stream", "current_stream", streams=True, vendor_first=True),
-    Row("default_stream", streams=True),
-    Row("device_count", "device_count", vendor_first=True),
-    Row("empty_cache", "empty_cache", allocator=True),
-    Row("empty_host_cache", "empty_host_cache", vendor_first=True),
-    Row("get_rng_state", "random.get_rng_state"),
-    Row("initial_seed", "random.initial_seed"),
-    Row("is_current_stream_capturing"),
-    Row("is_initialized"),
-    Row("manual_seed"),
-    Row("manual_seed_all"),
-    Row("max_memory_allocated", "max_memory_allocated", allocator=True),
-    Row("max_memory_reserved", "max_memory_reserved", allocator=True),
-    Row("mem_get_info", "get_memory_info", allocator=True),
-    Row("memory_allocated", "memory_allocated", allocator=True),
-    Row("memory_reserved", "memory_reserved", allocator=True),
-    Row("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", allocator=True),
-    Row("reset_peak_memory_stats", "reset_peak_memory_stats", allocator=True),
-    Row("set_device", "set_device_index", serves="_select"),
-    Row("synchronize", "synchronize"),
-)
+def _of_allocator(name: str) -> bool:
+    """Whether torch's needs an allocator of torch's kind, and says 0 before the device starts."""
+    return "mem" in name or name == "empty_cache"
 
 
 def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
@@ -127,8 +105,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         self.refused = {}
         #: What serves each row, also where a subclass overrides the member.
         self._vendor: dict[str, Callable[..., Any]] = {}
-        for row in ROWS:
-            self._bind(row)
+        for name in ROWS:
+            self._bind(name)
         # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
         usable = {"stream": self._lookup("StreamContext"), "set_stream": self._stream_class}
         for name in ("stream",) if self._is_private else usable:
@@ -143,7 +121,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def _torchs_own_type(self) -> str:
         try:
-            device = self._torch.accelerator.current_accelerator()
+            device = torchs_device(self._torch)
         except RuntimeError as error:  # torch finds two that exclude each other
             raise BackendUnavailableError(
                 f"{self.name}: torch cannot name its accelerator: {error}"
@@ -155,9 +133,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
         try:
-            return self._torchs_own_type() == self._device_type
-        except BackendUnavailableError:
+            device = torchs_device(self._torch, counted=False)
+        except RuntimeError:
             return False
+        return device is not None and device.type == self._device_type
 
     @cached_property
     def _is_private(self) -> bool:
@@ -166,35 +145,35 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     # Binding
 
-    def _functions(self, row: Row) -> list[Callable[..., Any]]:
+    def _functions(self, name: str) -> list[Callable[..., Any]]:
         """The functions that can serve a row, the best first: torch's and the vendor's.
 
         torch's come first where torch brings the module too. A vendor's own come before torch's: torch_npu's
         (2.13.0) set the context of a thread, and torch's do not.
         """
-        if row.streams and self._stream_class is None:
+        if name in OF_STREAMS and self._stream_class is None:
             return []
-        vendors, torchs = self._lookup(row.name), None
+        vendors, torchs = self._lookup(name), None
         with suppress(AttributeError):
-            torchs = attrgetter(row.in_torch)(self._torch_accelerator)
-        if torchs is not None and row.name == "empty_host_cache":
+            torchs = attrgetter(ROWS[name])(self._torch_accelerator)
+        if torchs is not None and name == "empty_host_cache":
             torchs = partial(self._where_pages_lock, torchs)
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
-        torch_first = is_torchs and not row.vendor_first
-        in_order = (torchs, vendors) if torch_first else (vendors, torchs)
+        in_order = (torchs, vendors) if is_torchs and name not in _VENDOR_FIRST else (vendors, torchs)
         return [function for function in in_order if function is not None]
 
-    def _bind(self, row: Row) -> None:
+    def _bind(self, name: str) -> None:
         """Find what serves a row: a function, one that the first call finds, or the default."""
-        functions, default = self._functions(row), getattr(super(), row.member)
+        member = "_select" if name == "set_device" else name
+        functions, default = self._functions(name), getattr(super(), member)
         if not functions:
-            self._vendor[row.member] = default
+            self._vendor[member] = default
             return
-        doubtful = (row.allocator or row.streams) and functions[0] != self._lookup(row.name)
+        doubtful = (_of_allocator(name) or name in OF_STREAMS) and functions[0] != self._lookup(name)
         if self._device_type in _TRUSTED or not (self._is_private or doubtful):
-            self._put(row.member, self._shaped(functions[0], default))
+            self._put(member, self._shaped(functions[0], default))
         else:
-            self._put(row.member, self._first_that_works(row, functions, default))
+            self._put(member, self._first_that_works(name, functions, default))
 
     def _put(self, name: str, function: Callable[..., Any]) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
@@ -239,7 +218,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         return member
 
     def _first_that_works(
-        self, row: Row, functions: list[Callable[..., Any]], default: Callable[..., Any]
+        self, name: str, functions: list[Callable[..., Any]], default: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
@@ -250,24 +229,24 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         @wraps(default)
         def first(*given: Any, **named: Any) -> Any:
             failures: list[RuntimeError] = []
-            usable = [] if row.streams and not self._has_streams else functions
+            usable = [] if name in OF_STREAMS and not self._has_streams else functions
             for function in (*usable, default):
                 shaped = self._shaped(function, default)
                 try:
                     answer = shaped(*given, **named)
                 except RuntimeError as error:
-                    if function == self._lookup(row.name) and not _is_missing(error):
+                    if function == self._lookup(name) and not _is_missing(error):
                         raise  # of a device that fails
                     failures.append(error)
                     continue
                 # An allocator of another kind than torch's says nothing before its device starts.
-                if not row.allocator or self.is_initialized():
-                    self._put(row.member, shaped)
+                if not _of_allocator(name) or self.is_initialized():
+                    self._put(default.__name__, shaped)
                     if failures:
-                        self.refused[row.name] = str(failures[0])
+                        self.refused[name] = str(failures[0])
                 return answer
             # The default's "not supported" says less than what torch raised, if a device failed in it.
-            raise failures[-1] if row.allocator else failures[-2:][0]
+            raise failures[-1] if _of_allocator(name) else failures[-2:][0]
 
         return first
 
@@ -469,8 +448,8 @@ def _delegate(name: str) -> Callable[..., Any]:
     return member
 
 
-for _row in ROWS:
-    setattr(TorchAccelerator, _row.member, _delegate(_row.member))
+for _name in ("_select", *(ROWS.keys() - {"set_device"})):
+    setattr(TorchAccelerator, _name, _delegate(_name))
 
 
 class GenericAccelerator(TorchAccelerator):

@@ -13,11 +13,8 @@ A module imports only from those above it, and the records are never changed. Im
 torch nor a vendor's package.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -77,7 +74,7 @@ class Outcome(NamedTuple):
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
-    def told(self) -> Outcome:
+    def told(self) -> "Outcome":
         """The same with its error's cause and place in words, as people read them."""
         error = self.error
         return self._replace(cause=root_cause(error), where=root_place(error)) if error else self
@@ -91,62 +88,44 @@ def no_device(reason: str, hint: str = "") -> Outcome:
 class _Known:
     """Members that a candidate and an unloaded plugin share."""
 
-    name: str
-    provenance: Provenance
+    #: The declared priority.
+    priority = 0
+    #: Whether accel_core itself brings this backend: it was found by no entry point.
+    builtin = False
 
-    @property
-    def distribution(self) -> str:
-        """Name of the distribution; `accel-core` for what is built in."""
-        return self.provenance.distribution
+    def __init__(self, name: str, provenance: Provenance) -> None:
+        self.name, self.provenance = name, provenance
+        #: Name of the distribution; `accel-core` for what is built in.
+        self.distribution = provenance.distribution
 
     def matches(self, pins: Iterable[Pin]) -> bool:
         """Whether one of `pins` means this backend."""
         return any(pin.matches(self.name, self.distribution) for pin in pins)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.name} ({self.provenance})"
 
 
-@dataclass(frozen=True)
 class Candidate(_Known):
-    """A backend that can be examined, and the plugin that declares it."""
+    """A backend that can be examined, and the plugin that declares it.
 
-    #: The declaration, with its provenance.
-    backend: Backend
-    #: What the entry point names: a module of hooks; `None` for what is built in.
-    plugin: object
+    `backend` has its provenance. `plugin` is what the entry point names, a module of hooks; `None` for what
+    is built in.
+    """
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The backend's name."""
-        return self.backend.name
-
-    @property
-    def provenance(self) -> Provenance:  # type: ignore[override]
-        """Provenance of the declaration, which discovery filled in."""
-        assert self.backend.provenance is not None
-        return self.backend.provenance
-
-    @property
-    def builtin(self) -> bool:
-        """Whether accel_core itself brings this backend: it was found by no entry point."""
-        return not (self.provenance.entry_point or self.provenance.value)
-
-    @property
-    def priority(self) -> int:
-        """The declared priority."""
-        return self.backend.priority
+    def __init__(self, backend: Backend, plugin: object) -> None:
+        assert backend.provenance is not None
+        super().__init__(backend.name, backend.provenance)
+        self.backend, self.plugin, self.priority = backend, plugin, backend.priority
+        self.builtin = not (self.provenance.entry_point or self.provenance.value)
 
 
-@dataclass(frozen=True)
 class Unloaded(_Known):
     """An entry point of which no backend could be read, or none was: its name, and what came of it."""
 
-    name: str
-    provenance: Provenance
-    outcome: Outcome
-    builtin = False
-    priority = 0
+    def __init__(self, name: str, provenance: Provenance, outcome: Outcome) -> None:
+        super().__init__(name, provenance)
+        self.outcome = outcome
 
 
 class Found(tuple[Candidate | Unloaded, ...]):
@@ -208,7 +187,7 @@ class Verdict(NamedTuple):
         outcome: Outcome,
         evidence: Evidence | None = None,
         ms: float = 0.0,
-    ) -> Verdict:
+    ) -> "Verdict":
         """The verdict that `outcome` means; `evidence` of the candidate's hardware, if that was sought."""
         backend = candidate.backend if isinstance(candidate, Candidate) else None
         told = outcome.told
@@ -231,7 +210,7 @@ class Verdict(NamedTuple):
             where=clean(told.where),
         )
 
-    def besides(self, broken: Verdict) -> Verdict:
+    def besides(self, broken: "Verdict") -> "Verdict":
         """The same, told what else does not work: no mended package brings a device."""
         brought = (brought_by(module)[0] for module in self.vendor_import)
         hint, package = broken.hint, next(filter(None, brought), "")
@@ -265,7 +244,7 @@ class Verdict(NamedTuple):
         present = bool(self.evidence) and self.status not in (Status.STANDS_ASIDE, Status.NOT_PROBED)
         return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
 
-    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
+    def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
         """Whether both are the same backend of the same distribution, of which there may be several."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
@@ -305,7 +284,7 @@ class How(str, enum.Enum):
     FALLBACK = "fallback", "the fall-back, as nothing that ranks higher is usable"
     SET = "set", "set by the program"
 
-    def __new__(cls, value: str, words: str = "") -> How:
+    def __new__(cls, value: str, words: str = "") -> "How":
         """Make a member of its value, which is what JSON holds, and its words."""
         member = str.__new__(cls, value)
         member._value_, member.words = value, words

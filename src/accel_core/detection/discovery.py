@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 from accel_core import __version__
@@ -199,7 +200,9 @@ def declarations(plugin: object) -> list[Backend]:
 
     # Not through the hook's caller, which takes all hooks of a plugin or none.
     reader = pluggy.PluginManager(PROJECT)
-    options = {name: reader.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
+    found = [(name, getattr(plugin, name, None)) for name in dir(plugin)]
+    functions = [name for name, value in found if isinstance(value, (FunctionType, MethodType))]
+    options = {name: reader.parse_hookimpl_opts(plugin, name) for name in functions}
     declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
     declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
     if not declared:

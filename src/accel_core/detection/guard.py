@@ -8,7 +8,6 @@ the five parts of the process that vendors' packages are known to change: the wo
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -17,10 +16,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from accel_core._support import fork_safe_lock
+from accel_core._support import LOGGER, fork_safe_lock
 from accel_core.errors import raise_if_users
-
-_log = logging.getLogger(__name__)
 
 # --- Announced -----------------------------------------------------------------------------------------
 
@@ -33,7 +30,7 @@ last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
 
 def announce(step: str) -> None:
     """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
-    _log.info("%s", step)
+    LOGGER.debug("%s", step)
     last_step.set(step)
     listener = _listener.get()
     if listener is not None:
@@ -154,7 +151,7 @@ def restoring(who: object) -> Iterator[Kept]:
             if warnings.filters != filters:
                 changed.append("the filters of warnings")
             if changed:
-                _log.info("%s changed %s: put back", who, ", ".join(changed))
+                LOGGER.debug("%s changed %s: put back", who, ", ".join(changed))
 
 
 def _directory() -> str | None:

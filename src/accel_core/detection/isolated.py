@@ -6,11 +6,11 @@ its end, whatever it is, is an outcome. What goes in and comes back is JSON.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.packages import EntryPoint
 from accel_core.backend import Provenance, decode_backend, encode_backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
@@ -23,7 +23,6 @@ from accel_core.settings import read
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
-_log = logging.getLogger(__name__)
 
 #: What plugins declare, or why they cannot be loaded.
 Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
@@ -49,7 +48,7 @@ class IsolatedLoader:
         if new:
             from accel_core._support import child  # here, as there may be no plugin
 
-            _log.info("load %s plugins in a child process", len(new))
+            LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
             alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
@@ -109,7 +108,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
         "candidates": list(map(encode_candidate, [candidate, *others])),
         "pinned": pinned,
     }
-    _log.info("try %s in a child process", candidate)
+    LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
     if isinstance(report, Outcome):
         return report

@@ -5,15 +5,14 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import enum
-import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
@@ -27,15 +26,10 @@ if TYPE_CHECKING:
 
     from accel_core.machine.placement import Placement
 
-_log = logging.getLogger(__name__)
 
-
-class Way(enum.Enum):
-    """How a plugin and its device are asked."""
-
-    HERE = "in this process"
-    CHILD_FIRST = "in a child process, then in this one if the child lives to see a device"
-    CHILD = "in a child process only"
+#: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
+#: lives to see a device; in a child process only.
+Way: TypeAlias = Literal["here", "child first", "child"]
 
 
 class Prober:
@@ -87,7 +81,7 @@ class Prober:
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
                 found = found.besides(beyond)
-        _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
+        LOGGER.debug("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 
@@ -109,13 +103,13 @@ class Prober:
         # What is built in answers without importing anything, and needs no child for that.
         if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
-        way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
-        if way is not Way.HERE:
+        way = "child" if isolated else self._way(case, group.beside(candidate), doubt)
+        if way != "here":
             from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
             outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
-            if way is Way.CHILD or not lives:
+            if way == "child" or not lives:
                 return outcome
             counted = outcome if case.backend.in_torch.in_child == "count" else None
         return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
@@ -125,7 +119,7 @@ class Prober:
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
         child_first = in_child or doubtful or autoload.loads_unclaimed(case.backend, others)
-        return Way.CHILD_FIRST if child_first else Way.HERE
+        return "child first" if child_first else "here"
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.

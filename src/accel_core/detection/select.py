@@ -8,13 +8,13 @@ imports nothing below it. A pin looks at what it names and nothing else.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accel_core import machine
+from accel_core._support import LOGGER
 from accel_core.backend import Provenance
 from accel_core.detection import Candidate, Choice, Found, How, Outcome, Selection, Status, Unloaded, Verdict
 from accel_core.detection.discovery import Load
@@ -24,8 +24,6 @@ from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
-
-_log = logging.getLogger(__name__)
 
 #: Candidates, in rank order.
 Candidates = tuple[Candidate | Unloaded, ...]
@@ -85,7 +83,7 @@ def select(
         notes=_notes(settings, choice),
     )
     what = f"choose {selection.chosen}" if candidate else "nothing can be chosen"
-    _log.info("%s, after %.1f ms", what, selection.ms)
+    LOGGER.info("%s, after %.1f ms", what, selection.ms)
     return choice._replace(selection=selection)
 
 

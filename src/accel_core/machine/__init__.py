@@ -11,29 +11,30 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 # --- Files and platform --------------------------------------------------------------------------------
 
 
-_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-_PART = 1 << 14
+# A tree from elsewhere may hold a FIFO without a writer, or a link to `/dev/zero`.
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_PART, _MOST = 1 << 14, 1 << 22
 
 
 def read_text(path: str, root: str = "/") -> str:
-    """The stripped text of a small file (`"/proc/self/cgroup"`); empty where it cannot be read."""
+    """The stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read or is large."""
     try:
         # Not `open`, which takes twice as long: the bus has a file for each of hundreds of functions.
         file = os.open(below(root, path), _READING)
         try:
-            data = part = os.read(file, _PART)
-            while part:  # the kernel may give less than it has
-                part = os.read(file, _PART)
+            data = b""  # the kernel may give less than it has
+            while len(data) <= _MOST and (part := os.read(file, _PART + len(data))):
                 data += part
         finally:
             os.close(file)
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return ""
-    return data.decode("utf-8", "replace").strip()
+    return data.decode("utf-8", "replace").strip() if len(data) <= _MOST else ""
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
@@ -172,54 +173,16 @@ def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
 
 
 def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
-    """`(version, folder)` of this process's group under `controller`, and of those above it that are mounted.
+    """`(version, folder)` of this process's group under `controller`, and of the folders above it.
 
-    Both versions are looked at: on a hybrid system only one of them has the controller's files.
+    Both versions are looked at: on a hybrid system only one of them has the controller's files. In a
+    container the path is often the host's, and the mounted group is the process's own: of the folders those
+    that are there count. A path with `..` leads out of what is mounted.
     """
-    if not on_linux():
-        return
-    for line in read_text("/proc/self/cgroup", root).splitlines():
+    for line in read_text("/proc/self/cgroup", root).splitlines() if on_linux() else ():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")  # version 2 names none
         if not controllers or controller in controllers.split(","):
-            version = 1 if controllers else 2
-            mount, parts = _mounted(version, controller, path, root)
-            for depth in range(len(parts), -1, -1):
-                yield version, "/".join((mount, *parts[:depth]))
-
-
-def _mounted(version: int, controller: str, path: str, root: str) -> tuple[str, list[str]]:
-    """Give the mount point of the groups, and the folders from there down to the group `path`.
-
-    In a container it is often not the root group that is mounted, and one that `path` is not below: then its
-    limits are the nearest that can be read. Of several mounts the one that shows most groups counts; where
-    none is listed, the usual one.
-    """
-    mounts = []
-    for line in read_text("/proc/self/mountinfo", root).splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        # Version 1 has a mount for each controller, or for several, which the last field names.
-        its_own = version == 2 or controller in kind[-1].split(",")
-        if kind[0] == ("cgroup2" if version == 2 else "cgroup") and its_own and len(fields) > 4:
-            mounts.append((_unescape(fields[3]), _unescape(fields[4])))
-    if not mounts:
-        mounts = [("/", "/sys/fs/cgroup" if version == 2 else f"/sys/fs/cgroup/{controller}")]
-    shown = [(mount, parts) for top, mount in mounts if (parts := _partsbelow(path, top)) is not None]
-    return max(shown, key=lambda candidate: len(candidate[1]), default=(mounts[0][1], []))
-
-
-def _unescape(text: str) -> str:
-    r"""Undo what the kernel does to spaces and the like in mountinfo: `\040` is one."""
-    for character in " \t\n#\\":  # the backslash last
-        text = text.replace(f"\\{ord(character):03o}", character)
-    return text
-
-
-def _partsbelow(path: str, top: str) -> list[str] | None:
-    """The parts of `path` below the group `top`; `None` where the path leads out of it."""
-    prefix = top.rstrip("/")
-    if path != prefix and not path.startswith(f"{prefix}/"):
-        return None
-    parts = [part for part in path[len(prefix) :].split("/") if part]
-    return None if ".." in parts else parts
+            group = PurePosixPath("/sys/fs/cgroup", controllers, "" if "/.." in path else path.strip("/"))
+            for folder in (group, *group.parents):
+                yield 1 if controllers else 2, str(folder)

@@ -109,18 +109,11 @@ _MARKS = (
 #: How kubelet begins a pod's /etc/hosts; containerd leaves no mark. kubernetes/kubernetes,
 #: pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and `managedHostsHeaderWithHostNetwork`.
 _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
-#: Parts of the path of a control group, and of the host's file that is mounted as /etc/hosts: kubelet's
-#: groups are below kubepods and its files below pods/<uid>; Docker's and Podman's are named after them.
-_GROUPS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("/docker", "docker"))
-_HOSTS = (("/pods/", "kubernetes"), ("/overlay-containers/", "podman"), ("/docker/containers/", "docker"))
 
 
 def _container(root: str, environ: Mapping[str, str]) -> str:
     """The kind of the innermost container; empty outside."""
     found = {kind for mark, kind in _MARKS if machine.path_exists(mark, root)}
-    found.update(kind for part, kind in _GROUPS if part in machine.read_text("/proc/self/cgroup", root))
-    hosts = _mounted_as_hosts(root)
-    found.update(kind for part, kind in _HOSTS if part in hosts)
     if _APPTAINER in environ or _SINGULARITY in environ:
         found.add("apptainer")
     if _KUBERNETES in environ or machine.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
@@ -130,18 +123,6 @@ def _container(root: str, environ: Mapping[str, str]) -> str:
         found.add(manager if manager in ("docker", "podman") else "container")
     order = ("apptainer", "kubernetes", "podman", "docker", "container")
     return next((kind for kind in order if kind in found), "")
-
-
-def _mounted_as_hosts(root: str) -> str:
-    """Which of the host's files this process sees as /etc/hosts; empty where it is the machine's own.
-
-    On the host itself kubelet's and Docker's files are mounted elsewhere, so that line alone tells.
-    """
-    for line in machine.read_text("/proc/self/mountinfo", root).splitlines():
-        fields = line.split(" ")
-        if len(fields) > 4 and fields[4] == "/etc/hosts":
-            return fields[3]
-    return ""
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
@@ -21,15 +21,14 @@ _DIGITS = "[0-9]{1,9}"
 _HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
 _INDEX = re.compile(_DIGITS)
 #: The number at the start of an entry, which is how C's strtoul reads: CUDA takes `1gpu2` for 1.
-_LEADING = re.compile(rf"[+-]?{_DIGITS}(?![0-9])")
-_LEVEL_ZERO = re.compile(rf"({_DIGITS})\.({_DIGITS})")
+_LEADING = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
+#: As much of a value as is a list of indices.
+_LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
+_TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
 #: Cambricon reads a value as UUIDs when it has a hyphen and at least the length of one UUID.
 _MLU_UUID_LENGTH = 36
 _MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
-#: A Gaudi server has eight modules.
-_MODULES = range(8)
-
 Id = int | str
 
 
@@ -130,8 +129,11 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
     Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
     the value too, and for an unknown grammar. A UUID stays a string, as it was written.
     """
-    parse = _grammar(grammar).parse
-    return Mask() if value is None else parse(value)
+    rules = _grammar(grammar)
+    mask = Mask() if value is None else rules.parse(value)
+    if mask is None:
+        raise SettingError(f"{value!r} is not valid, expected {rules.expected}")
+    return mask
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
@@ -180,12 +182,7 @@ def _cuda(value: str) -> Mask:
     """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
     if (kind := value[:4]) in ("GPU-", "MIG-"):
         return _until_invalid(value, lambda e: e if e[:4] == kind and _CUDA_ID.fullmatch(e) else None)
-    return _until_invalid(value, _leading_index)
-
-
-def _leading_index(entry: str) -> int | None:
-    match = _LEADING.match(entry.strip())
-    return int(match[0]) if match and int(match[0]) >= 0 else None
+    return _until_invalid(value, lambda e: int(match[1]) if (match := _LEADING.match(e)) else None)
 
 
 def _mlu(value: str) -> Mask:
@@ -196,51 +193,32 @@ def _mlu(value: str) -> Mask:
 
 def _ascending(value: str) -> Mask:
     """Any other character ends the list, a space too; torch_npu counts no device unless the ids ascend."""
-    ids: list[int] = []
-    note = ""
-    for entry in value.split(","):
-        match = re.match(rf"{_DIGITS}(?![0-9])", entry)
-        if match:
-            ids.append(int(match[0]))
-        if not match or match[0] != entry:
-            note = f"{entry!r} ends the list" if value else ""
-            break
-    if ids != sorted(set(ids)):
+    read: Any = _LIST.match(value)
+    ids = tuple(int(entry) for entry in read[0].split(",") if entry)
+    if list(ids) != sorted(set(ids)):
         return Mask((), "the ids must ascend")
-    return Mask(tuple(ids), note)
+    rest = value[read.end() :]
+    return Mask(ids, f"{rest.lstrip(',')!r} ends the list" if rest else "")
 
 
-def _indices(value: str, grammar: str = "indices") -> Mask:
-    """Vendors whose reading of anything else is not known: nothing but plain indices is let through.
-
-    Habana's bridge refuses the empty string as well (`int("")`).
-    """
-    if grammar == "indices" and not value.strip():
-        return Mask(())
-    ids = []
-    for entry in value.split(","):
-        if (index := _index(entry)) is None:
-            raise _refused(grammar, entry)
-        ids.append(index)
-    if len(set(ids)) < len(ids) or (grammar == "modules" and max(ids) not in _MODULES):
-        raise _refused(grammar, value)
-    return Mask(tuple(ids))
+def _indices(value: str, most: int = 10**9) -> Mask | None:
+    """Vendors whose reading of anything else is not known: nothing but plain indices is let through."""
+    ids = [index for entry in value.split(",") if (index := _index(entry)) is not None and index < most]
+    whole = len(set(ids)) == value.count(",") + 1
+    return Mask(tuple(ids)) if whole else None
 
 
-def _level_zero(value: str) -> Mask:
+def _level_zero(value: str) -> Mask | None:
     """Intel's driver takes empty for "no mask"; the mask has no order, and skips what does not exist."""
     if value in ("", "default"):
         return Mask()
-    ids: set[Id] = set()
-    skipped = []
-    for entry in map(str.strip, value.split(",")):
-        if entry.startswith("-") and _INDEX.fullmatch(entry[1:]):
-            skipped.append(repr(entry))
-        elif isinstance(item := _normal(entry), int) or _LEVEL_ZERO.fullmatch(item):
-            ids.add(item)
-        else:
-            raise _refused("level-zero", entry)
-    return Mask(tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else "")
+    entries = [entry.strip() for entry in value.split(",")]
+    skipped = [entry for entry in entries if entry.startswith("-") and _INDEX.fullmatch(entry[1:])]
+    named = [entry for entry in entries if entry not in skipped]
+    if not all(map(_TILE.fullmatch, named)):
+        return None
+    note = f"{', '.join(map(repr, skipped))} is not a device" if skipped else ""
+    return Mask(tuple(sorted(set(map(_normal, named)), key=_order)), note)
 
 
 def _index(entry: str) -> int | None:
@@ -249,18 +227,12 @@ def _index(entry: str) -> int | None:
     return int(digits) if _INDEX.fullmatch(digits) else None
 
 
-def _refused(grammar: str, text: str) -> SettingError:
-    return SettingError(f"{text!r} is not valid, expected {_grammar(grammar).expected}")
-
-
 def _normal(item: Id) -> Id:
     """One spelling for each device: `"07"` is 7, `"0.01"` is `"0.1"`."""
-    if isinstance(item, str):
-        if _INDEX.fullmatch(item):
-            return int(item)
-        if match := _LEVEL_ZERO.fullmatch(item):
-            return f"{int(match[1])}.{int(match[2])}"
-    return item
+    if not isinstance(item, str) or not _TILE.fullmatch(item):
+        return item
+    spelling = ".".join(str(int(part)) for part in item.split("."))
+    return spelling if "." in spelling else int(spelling)
 
 
 def _order(item: Id) -> list[int]:
@@ -274,32 +246,25 @@ def _order(item: Id) -> list[int]:
 class _Grammar(NamedTuple):
     """How one grammar is read, and how to say what may be written in it."""
 
-    parse: Callable[[str], Mask]
+    #: Gives `None` for what the runtime refuses.
+    parse: Callable[[str], Mask | None]
     expected: str
-    #: The vendor's identifiers; no identifier fits the expression that stands here by default.
-    identifier: re.Pattern[str] = re.compile(r"(?!)")
     #: Written in ascending order: the runtime wants it so, or the order has no meaning.
     ordered: bool = False
 
     def means(self, items: Sequence[Id]) -> bool:
         """Whether the runtime reads these, and no others, in the value that names them."""
-        try:
-            return self.parse(",".join(map(str, items))).ids == tuple(items)
-        except SettingError:
-            return False
+        mask = self.parse(",".join(map(str, items)))
+        return mask is not None and mask.ids == tuple(items)
 
 
 _TABLE = {
     "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
-    "modules": _Grammar(
-        partial(_indices, grammar="modules"), "one or more module ids from 0 to 7, each once: '0,1'"
-    ),
+    "modules": _Grammar(partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'"),
     "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
-    "level-zero": _Grammar(
-        _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
-    ),
-    "indices": _Grammar(_indices, "indices, each once: '0,1'"),
+    "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
+    "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
 }
 
 

@@ -121,14 +121,11 @@ class OpCandidate:
         """Why it cannot be used here, as one sentence; empty where its builder says that it is compatible."""
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
-        failing = "cannot be made"
         try:
-            builder = self._builder
-            failing = "fails when it is asked whether it is compatible"
-            return self.origin.compatibility(builder)
+            return self.origin.compatibility(self._builder)
         except CAUGHT as error:
             raise_if_users(error)
-            return f"{self.source} {failing}: {root_cause(error)}"
+            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
 
     @cached_property
     def has_to_be_compiled(self) -> bool:

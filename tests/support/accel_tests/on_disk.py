@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from accel_core import InTorch
-from accel_simulated import Vendor
 from accel_testing import write_distribution
 from accel_tests import plugins
 from accel_tests.layouts import GROUP
@@ -36,7 +35,7 @@ class SimulatedMPS(TorchAccelerator):
 """
 
 
-def install_plugin(folder: Path, vendor: Vendor) -> str:
+def install_plugin(folder, vendor):
     """A plugin that declares the vendor's device under a name of its own, so that no other plugin has it."""
     name, module = f"simulated_{vendor.name}", f"accel_simulated_{vendor.name}"
     source = PLUGIN.format(
@@ -55,7 +54,7 @@ def install_plugin(folder: Path, vendor: Vendor) -> str:
     return name
 
 
-def install_real_plugin(folder: Path, name: str) -> None:
+def install_real_plugin(folder, name):
     """The plugin `accel-<name>`: a link to its sources, and metadata with the entry points it declares."""
     home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
     (folder / module).symlink_to(home / "src" / module, target_is_directory=True)
@@ -64,9 +63,7 @@ def install_real_plugin(folder: Path, name: str) -> None:
     write_distribution(folder, f"accel-{name}", VERSION, {GROUP: dict(line.split(" = ") for line in lines)})
 
 
-def install_strangers(
-    folder: Path, name: str, distribution: str = "", modules: dict[str, str] | None = None, **fields: object
-) -> Path:
+def install_strangers(folder, name, distribution="", modules=None, **fields):
     """A plugin for a simulated device, as its vendor publishes it; `fields` are those of its `Backend`."""
     kind = {"device_type": name, "vendor_import": f"torch_{name}", "in_torch": InTorch(private_use1=True)}
     source = plugins.declaring(plugins.arguments(name, 950, **{**kind, "accelerator": "", **fields}))

@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_tests.children import clean_environment, run_python
-from accel_tests.on_simulated import environment
 
 import accel_core
 from accel_simulated import CannotBuildError, build, building, prebuilt, provider
@@ -52,15 +51,23 @@ def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         build("HPU")
 
 
-def test_what_was_built_is_taken_when_its_compiler_is_gone(
+def test_what_was_built_is_taken_for_its_type_and_torch(
     cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = build("HPU")
+    """Also from a parent, which names it in a variable; and when the compiler is gone."""
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
+    library = ready("HPU")
+    assert library.parents[1] == cache
+    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
+    assert library == build("HPU") != build("XPU")
+    assert compiler.read_text() == "built\n" * 2
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert build("HPU") == find("HPU") == library
+    assert ready("HPU") == build("HPU") == find("HPU") == library
+    assert ready("XPU") == build("XPU")
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(library))
     manifest = library.with_name("manifest.json")
     manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
-    for ask in (build, find):
+    for ask in (build, find, ready):
         with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
             ask("HPU")
 
@@ -92,29 +99,6 @@ def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPat
         building.compiler()
 
 
-def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
-    first = build("HPU")
-    assert first.parents[1] == cache
-    assert cache.stat().st_mode & 0o777 == 0o700
-    assert build("HPU") == first != build("XPU")
-    assert compiler.read_text() == "built\n" * 2
-
-
-def test_what_a_parent_built_is_taken_for_the_same_torch_only(
-    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
-    library = ready("HPU")
-    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert ready("HPU") == library
-    manifest = library.with_name("manifest.json")
-    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
-    for kind in ("HPU", "XPU"):
-        with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
-            ready(kind)
-
-
 def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "bad-c++"
     script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
@@ -126,18 +110,6 @@ def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: 
     assert "-DSIM=HPU" in next(log).read_text()
     assert "Next step: install a torch that" in str(caught.value)
     assert not list(cache.glob("simdev_hpu-*/"))
-
-
-def test_environment_forgets_what_steers(
-    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    monkeypatch.setenv("MLU_VISIBLE_DEVICES", "0")
-    variables = environment("mlu", {"ACCEL_STRICT": "1"}, path=["/plugins"])
-    assert not {"DS_ACCELERATOR", "MLU_VISIBLE_DEVICES"} & variables.keys()
-    assert variables["ACCEL_STRICT"] == "1"
-    assert variables["ACCEL_SIMULATE"] == "mlu"
-    assert variables["PYTHONPATH"].split(os.pathsep)[-1] == "/plugins"
 
 
 def test_built_ahead_is_taken_without_a_compiler(

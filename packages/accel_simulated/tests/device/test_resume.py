@@ -79,14 +79,11 @@ for seed in (1, 1, 2):
     acme.set_rng_state(cpu.get_rng_state(), 1, strict=False)
     seeded.append(drawn(acme, 1))
 found["seeded"] = [seeded[0] == seeded[1], seeded[0] == seeded[2]]
-found["current"] = acme.current_device()
 state = acme.get_rng_state()
 first = drawn(acme)
 acme.set_rng_state(state.to(acme.device()))  # as torch.load(..., map_location=acme.device()) gives it
 found["restored"] = drawn(acme) == first
 found["range"] = said(acme, state, 7, strict=False)
-asked = ("acme:1", state, state.to("acme"), acme.device())
-found["by device"] = [accel_core.accelerator(one).name for one in asked]
 print(json.dumps(found))
 """
 
@@ -99,7 +96,5 @@ def test_a_generators_state_of_another_device(simulated: Callable[..., Any]) -> 
         f"cpu: a state of another device: 16 bytes, this one has 5056. {step}",
     ]
     assert told["seeded"] == [True, False]
-    assert told["current"] == 0
     assert told["restored"]
     assert told["range"] == "generic: device index 7 is out of range, 2 devices visible"
-    assert told["by device"] == ["generic", "cpu", "generic", "generic"]

@@ -194,13 +194,8 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path: Path) -> N
         "class TestCPU(kit.TestDeclaration):\n    backend = 'cpu'\n"
     )
     options = [
-        "-p",
-        "accel_testing.conformance.option",
-        "--accel-expected",
-        "expected.toml",
-        "-k",
-        "hooks_fit",
-    ]
+        "-p", "accel_testing.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit",
+    ]  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options]
     environ = clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     done = subprocess.run(

@@ -47,38 +47,23 @@ def damaged(**changes):
     [
         ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
         ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
-        ({"measurements": {}}, "it is damaged: '{}' where list must be"),
-        ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
         ({"measurements": [{}]}, "it is damaged: no 'name'"),
-        ({"time": None}, "it is damaged: 'None' where str must be"),
         ({"seconds": True}, "it is damaged: 'True' where int or float must be"),
         (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
-        (damaged(value=-1), "copy.on_device has an impossible number: -1"),
-        (damaged(value=10**400), "it is damaged: int too large"),
-        (damaged(value="fast"), "it is damaged: 'fast' where int or float must be"),
         (damaged(value=None), "copy.on_device is measured, but its value is None"),
         (damaged(outcome="guessed"), "'guessed' is not a valid Outcome"),
-    ],
-)
-def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        document.read(written(tmp_path / "old.json", **changed))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
         (b"", "it is not the output of `accel bench --json`: Expecting value"),
-        (b'{"document": "accel be', "it is not the output of `accel bench --json`"),
         (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
-        (b"[1]", "it is JSON, but not"),
         (b"[" * 100_000, "it is nested too deeply"),
         (b" " * (5 * 2**20), "more than 4 MiB"),
     ],
 )
-def test_what_is_no_document_is_told(tmp_path, data, message):
+def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
     path = tmp_path / "old.json"
-    path.write_bytes(data)
+    if isinstance(changed, bytes):
+        path.write_bytes(changed)
+    else:
+        written(path, **changed)
     with pytest.raises(ValueError, match=re.escape(message)):
         document.read(path)
 
@@ -86,8 +71,6 @@ def test_what_is_no_document_is_told(tmp_path, data, message):
 def test_what_cannot_be_read_is_told(tmp_path):
     with pytest.raises(ValueError, match="it cannot be read: No such file"):
         document.read(tmp_path / "none.json")
-    with pytest.raises(ValueError, match="it cannot be read: Is a directory"):
-        document.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
+from accel_core.accelerators.streams import HostStream  # noqa: E402
 from accel_core.detection.discovery import CPU  # noqa: E402
 from accel_tools.bench.collectives import _cause, _row, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402
@@ -130,6 +131,15 @@ def test_between_host_and_device_bytes_count_once_each_way(card):
     assert found["copy.to_next"].size == "64 KiB, 0 to 1"
     with Instead(torch.ops.aten.copy_.default, nothing):
         assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
+
+
+def test_what_a_device_lacks_is_a_reason(card, monkeypatch):
+    monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
+    locked = "cpu has no page-locked memory"
+    expected = {f"copy.{name}": locked for name in ("to_device.pinned", "to_host.pinned", "both_ways")}
+    assert {name: row.reason for name, row in rows(card, "copy").items() if row.reason} == expected
+    monkeypatch.setattr(Card, "Stream", HostStream)
+    assert rows(card, "copy both")["copy.both_ways"].reason == "cpu has one queue, so copies do not overlap"
 
 
 def test_memory_bounds_what_is_copied(card, monkeypatch):

@@ -36,15 +36,8 @@ def test_what_differs_is_told_and_the_script_meets_where_the_doctors_met(tmp_pat
     (tmp_path / "sitecustomize.py").write_text(OTHERWISE)
     (tmp_path / "script.py").write_text(SCRIPT)
     words = [
-        "--nproc-per-node",
-        "2",
-        "--doctor",
-        "--max-restarts",
-        "1",
-        "--rdzv-backend",
-        "c10d",
-        "script.py",
-    ]
+        "--nproc-per-node", "2", "--doctor", "--max-restarts", "1", "--rdzv-backend", "c10d", "script.py",
+    ]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "accel_core", "run", *words],
         env={**clean_environment(DS_ACCELERATOR="cpu"), "PYTHONPATH": str(tmp_path)},

@@ -12,6 +12,8 @@ import venv
 import pytest
 from click.testing import CliRunner
 
+from accel_core import Backend
+from accel_testing import installed
 from accel_tools.commands.setup import command
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
@@ -110,33 +112,17 @@ def test_bad_input(words, status, why):
     assert isinstance(done.exception, SystemExit)
 
 
-#: What is named, what is shown of it, and its command for pip; none of it is on the machine.
+#: What is named, what is shown of it, and its command for pip; none of it is on the machine. The rows for
+#: each backend are in test_plan.py.
+INDEX = "--index-url https://download.pytorch.org/whl"
 GIVEN = [
     (
         ("cuda", "--driver", "570.86"),
         "NVIDIA GPU, NVIDIA's driver 570.86",
-        "torch --index-url https://download.pytorch.org/whl/cu129",
+        f"torch {INDEX}/cu129",
         "accel-cuda",
     ),
-    (
-        ("cuda", "--toolkit", "12.8"),
-        "NVIDIA GPU, CUDA 12.8",
-        "torch --index-url https://download.pytorch.org/whl/cu128",
-        "accel-cuda",
-    ),
-    (
-        ("npu", "--toolkit", "8.5.0"),
-        "Ascend NPU, CANN 8.5.0",
-        "torch==2.9.0 --index-url https://download.pytorch.org/whl/cpu",
-        "torch-npu==2.9.0 pyyaml setuptools accel-npu",
-    ),
-    (
-        ("rocm", "--toolkit", "6.4"),
-        "AMD GPU, ROCm 6.4",
-        "torch --index-url https://download.pytorch.org/whl/rocm6.4",
-        "accel-cuda",
-    ),
-    (("xpu",), "Intel discrete GPU", "torch --index-url https://download.pytorch.org/whl/xpu", "accel-xpu"),
+    (("xpu",), "Intel discrete GPU", f"torch {INDEX}/xpu", "accel-xpu"),
 ]
 
 
@@ -197,26 +183,24 @@ def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
     assert "nothing was run: https://download.pytorch.org/whl/cpu/torch/ cannot be reached" in done.stderr
 
 
-def test_an_environment_of_the_system_is_left_alone(tmp_path):
-    """PEP 668, tried on a Python of its own: the marker lies in its standard library."""
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("sysconfig.get_path = lambda name: '.'; sys.prefix = sys.base_prefix", "(PEP 668): python3 -m venv"),
+        ("struct.calcsize = {'P': 4}.get", "this Python is 32-bit, and PyTorch has wheels for 64-bit"),
+    ],
+)
+def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
+    """On a Python that says so: the marker of PEP 668 lies in its standard library."""
     code = (
-        "import sysconfig, sys; from accel_tools.setup import environment;"
-        f"sysconfig.get_path = lambda name: {str(tmp_path)!r}; sys.prefix = sys.base_prefix;"
-        "print(list(environment.problems('pip'))[-1])"
+        "import struct, sys, sysconfig; from accel_tools.setup import environment;"
+        f"{python}; print(*environment.problems('pip'))"
     )
     (tmp_path / "EXTERNALLY-MANAGED").write_text("")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "(PEP 668): python3 -m venv .venv && . .venv/bin/activate" in done.stdout
-
-
-def test_a_32_bit_python_is_named_before_anything_runs():
-    """Without one at hand, on a Python that says so."""
-    code = (
-        "import struct; from accel_tools.setup import environment; struct.calcsize = {'P': 4}.get;"
-        "print(next(environment.problems('pip')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("this Python is 32-bit, and PyTorch has wheels for 64-bit Pythons alone")
+    assert said in done.stdout
 
 
 PIP = "import sys; print('pip was given', sys.argv[1:])"
@@ -251,23 +235,11 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (0, True), allowed.stderr
 
 
-QUOTED = """
-import sys
-from accel_core import Backend
-from accel_core.cli import main
-from accel_testing import installed
-sys.argv = ["accel", "setup", "acme"]
-acme = Backend(
-    name="acme", priority=300, device_type="acme", vendor_import="acme_torch", install_hint="pip install acme"
-)
-with installed(acme):
-    main()
-"""
-
-
 def test_a_plugin_without_a_table_is_quoted():
-    """One of somebody else's, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", QUOTED], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    named = {"name": "acme", "device_type": "acme", "vendor_import": "acme_torch"}
+    acme = Backend(**named, priority=300, install_hint="pip install acme")
+    with installed(acme):
+        done = CliRunner().invoke(command, ["acme"], env={"COLUMNS": "300"})
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "Unknown: the plugin of acme has no table" in done.stderr
     assert "Note: Its plugin says: pip install acme" in done.stderr

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import json
 import os
+import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
+from accel_tests.archives import of_tar, of_zip
 from accel_tests.computers import Computer
+from accel_tests.fuzzing import bounded
 
 from accel_core.machine import devices, vendors
-from accel_tools.setup import machines
+from accel_tools.setup import archives, machines
 from accel_tools.setup.hardware import VOLTA, seen
 from accel_tools.setup.planning import planned
 from accel_tools.setup.recipes import known_files
@@ -50,23 +52,17 @@ def packed(computer, tmp_path, kind):
     document = machines.recorded(machines.here("3.12", computer.path), known_files())
     if kind == "tree":
         return computer.root
+    files = {name.lstrip("/"): text.encode() for name, text in document["files"].items()}
+    saved = json.dumps(document).encode()
     target = tmp_path / f"machine.{kind}"
-    if kind == "json":
-        target.write_text(json.dumps(document))
-    elif kind == "bundle":
-        with zipfile.ZipFile(target, "w") as archive:
-            archive.writestr("report.json", "{}")
-            archive.writestr(machines.FILE, json.dumps(document))
-    elif kind == "zip":
-        with zipfile.ZipFile(target, "w") as archive:
-            for name, text in document["files"].items():
-                archive.writestr(name.lstrip("/"), text)
-    else:
-        with tarfile.open(target, "w:gz") as archive:
-            for name, text in document["files"].items():
-                info = tarfile.TarInfo(name.lstrip("/"))
-                info.size = len(text)
-                archive.addfile(info, io.BytesIO(text.encode()))
+    target.write_bytes(
+        {
+            "json": saved,
+            "bundle": of_zip({"report.json": b"{}", machines.FILE: saved}),
+            "zip": of_zip(files),
+            "tar.gz": gzip.compress(of_tar(files)),
+        }[kind]
+    )
     return target
 
 
@@ -91,48 +87,104 @@ def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
     document = machines.recorded(machines.here("3.12", computer.path), known_files())
     assert document["files"][machines.MACOS] == "<key>ProductVersion</key>\n<string>15.3"
     assert sorted(document["files"]) == [
-        machines.MACOS,
-        "/dev/nvidia0",
-        machines.ALPINE,
-        "/proc/driver/nvidia/version",
-        "/proc/version",
-        "/sys/bus/pci/devices/0000:17:00.0/modalias",
-        "/sys/bus/pci/devices/0000:19:00.0/modalias",
+        machines.MACOS, "/dev/nvidia0", machines.ALPINE, "/proc/driver/nvidia/version", "/proc/version",
+        "/sys/bus/pci/devices/0000:17:00.0/modalias", "/sys/bus/pci/devices/0000:19:00.0/modalias",
         "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
-    ]
+    ]  # fmt: skip
     assert "somebody" not in json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "why"),
-    [
-        ("missing.json", None, "cannot be read: No such file"),
-        ("text.json", b"not json", "is none of what is expected: a folder or an archive"),
-        ("list.json", b"[1]", "is none of what is expected"),
-        ("binary", b"\xff\xfe\x00", "is none of what is expected"),
-    ],
-)
-def test_what_is_no_machine_is_named(tmp_path, name, content, why):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(machines.MachineFileError, match=why) as caught, machines.saved(str(path)):
+TREE = {"sys/module/nvidia/version": b"580.65.06", "proc/version": b"Linux version 6.8", "dev/nvidia0": b""}
+
+
+def of_document(name="/dev/nvidia0", text="", **more):
+    return json.dumps({"files": {name: text}, **more}).encode()
+
+
+def exchanged(data, at, new):
+    return data[:at] + new + data[at + len(new) :]
+
+
+LONG = bytes(2**23)
+#: What a stranger may send, and what the refusal says.
+STRANGE = {
+    "no document": (lambda: b"[1]", "is none of what is expected: a folder or an archive"),
+    "zip bomb": (lambda: of_zip({"machine.json": LONG}), "is too large"),
+    "zip of many": (lambda: of_zip({f"dev/{n}": b"" for n in range(1001)}), "is too large"),
+    "tar bomb": (lambda: gzip.compress(of_tar({"dev/x": LONG}), 1), "is too large"),
+    "tar of long names": (
+        lambda: of_tar({"dev/x": LONG[: 2**17]}, kind=tarfile.GNUTYPE_LONGNAME),
+        "is too large",
+    ),
+    "deep": (lambda: of_document("/dev" + "/a" * 40), "is too large"),
+    "long document": (lambda: of_document(text="x" * 2**22), "is too large"),
+    "nested": (lambda: b'{"files":' * 100_000, "none of what is expected"),
+    "outside": (lambda: of_zip({**TREE, "../../escaped": b"x"}), "is refused: .* '../../escaped'"),
+    "no text": (lambda: of_document(text=[1]), "is damaged: '/dev/nvidia0' has .1., expected a text"),
+    "no word": (
+        lambda: of_document(python="3 ; rm"),
+        "is damaged: its python is '3 ; rm', expected one word",
+    ),
+    "encrypted zip": (lambda: of_zip(TREE, 0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
+    "broken zip": (lambda: exchanged(of_zip(TREE, 0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
+    "cut zip": (lambda: of_zip(TREE)[:-30], "is damaged: File is not a zip file"),
+    "cut tar": (lambda: of_tar(TREE)[:1700], "is damaged"),
+    "tar cut between two": (lambda: of_tar(TREE)[:1024], "is damaged or cut: empty header"),
+    "tar damaged": (lambda: exchanged(of_tar(TREE), 1024, b"XXXX"), "is damaged or cut: bad checksum"),
+    "damaged checksum": (lambda: exchanged(gzip.compress(of_tar(TREE)), -8, b"XXXX"), "CRC check failed"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_strangers_file_is_read_whole_and_within_bounds_or_refused_by_name(tmp_path, monkeypatch, what):
+    monkeypatch.setattr(archives, "_UNPACKED", 2**22)
+    monkeypatch.setattr(archives, "_MEMBERS", 1000)
+    data, why = STRANGE[what]
+    path = tmp_path / "machine"
+    path.write_bytes(data())
+    with (
+        bounded(size=2**24),
+        pytest.raises(machines.MachineFileError, match=f"machine {why}|machine .*{why}"),
+        machines.saved(str(path)),
+    ):
         pass
-    assert str(path) in str(caught.value)
-    assert isinstance(caught.value, ValueError)
-
-
-def test_an_empty_folder_is_no_machine(tmp_path):
-    with pytest.raises(machines.MachineFileError), machines.saved(str(tmp_path)):
-        pass
-
-
-def test_names_that_lead_out_of_the_folder_write_nothing(tmp_path):
-    file = tmp_path / "machine.json"
-    file.write_text(json.dumps({"files": {"/../../escaped": "x", "/sys/module/nvidia/version": "580.65.06"}}))
-    with machines.saved(str(file)) as machine:
-        assert machine.text("/sys/module/nvidia/version") == "580.65.06"
     assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_what_is_no_file_in_a_folder_counts_by_its_name(computer, tmp_path):
+    version = computer.root / "proc/driver/nvidia/version"
+    version.unlink()
+    os.mkfifo(version)
+    (computer.root / "sys/module/nvidia").mkdir(parents=True)
+    (computer.root / "sys/module/nvidia/version").symlink_to("/dev/zero")
+    with bounded(), machines.saved(str(computer.root)) as machine:
+        assert [present.label for present in seen(machine).present] == ["NVIDIA GPU"]
+        assert seen(machine).nvidia == ""
+    for path, why in {
+        version: "is neither a file nor a folder",
+        tmp_path / "gone": "cannot be read: No such",
+    }.items():
+        with bounded(), pytest.raises(ValueError, match=f"{path} {why}"):
+            machines.saved(str(path)).__enter__()
+    with pytest.raises(machines.MachineFileError), machines.saved(str(computer.root / "dev")):
+        pass
+
+
+def test_an_unpacked_bundle_is_its_document(tmp_path):
+    (tmp_path / machines.FILE).write_bytes(of_document("/sys/module/nvidia/version", "580.65.06"))
+    with machines.saved(str(tmp_path)) as machine:
+        assert machine.text("/sys/module/nvidia/version") == "580.65.06"
+
+
+def test_a_signal_leaves_no_folder(tmp_path):
+    (tmp_path / "m.json").write_bytes(of_document())
+    program = (
+        "import os, signal\nfrom accel_tools.setup.machines import saved\n"
+        "with saved('m.json') as machine: os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environ, check=False)
+    assert (done.returncode, os.listdir(tmp_path)) == (128 + 15, ["m.json"])
 
 
 @pytest.mark.parametrize(
@@ -219,13 +271,10 @@ def test_a_saved_windows_keeps_its_gpu_and_its_driver(tmp_path):
     "script",
     [
         "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
-        "echo 560.94; exit 1",
-        "echo '[N/A], 0x1B8010DE'",
-        "printf '\\377\\376'",
-        "sleep 60",
+        "echo 560.94; exit 1", "echo '[N/A], 0x1B8010DE'", "printf '\\377\\376'", "sleep 60",
         "exec sleep 60",
     ],
-)
+)  # fmt: skip
 def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(wsl, nvidia_smi, monkeypatch, script):
     monkeypatch.setattr(machines, "_PATIENCE", 0.3)
     asked = nvidia_smi(script)

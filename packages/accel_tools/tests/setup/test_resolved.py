@@ -11,10 +11,9 @@ import shlex
 import shutil
 import subprocess
 import urllib.request
-import zipfile
-from pathlib import Path
 
 import pytest
+from accel_tests.archives import of_wheel
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
@@ -82,16 +81,9 @@ def torch_builds(tmp_path_factory) -> list[str]:
         return ["--torch-backend=cpu"]
     folder = tmp_path_factory.mktemp("pytorch")
     for release in {row.torch for table in recipes()[0].values() for row in table.rows}:
-        _write_wheel(folder, f"{release}+cpu")
+        wheel = folder / f"torch-{release}+cpu-py3-none-any.whl"
+        wheel.write_bytes(of_wheel("torch", f"{release}+cpu"))
     return ["--find-links", str(folder)]
-
-
-def _write_wheel(folder: Path, version: str) -> None:
-    info = f"torch-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
 
 
 @pytest.mark.parametrize(("name", "toolkit", "python", "architecture"), CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import io
 import json
 import os
 import socket
@@ -11,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 
 import pytest
+from accel_tests.archives import of_wheel
 from accel_tests.tools import load
 
 torch_build = load("torch_build")
@@ -50,7 +49,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         build = self.path.split("/")[1]
         name = f"torch-{TORCH}+{build}-py3-none-any.whl"
-        wheel = _wheel(f"{TORCH}+{build}")
+        wheel = of_wheel("torch", f"{TORCH}+{build}")
         kind = "application/vnd.pypi.simple.v1+json"
         file = {"filename": name, "url": f"/{build}/{name}", "hashes": {}, "size": len(wheel)}
         page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": [], "files": [file]}
@@ -65,15 +64,6 @@ class _Answer(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
-
-
-def _wheel(version: str) -> bytes:
-    file, info = io.BytesIO(), f"torch-{version}.dist-info"
-    with zipfile.ZipFile(file, "w") as wheel:
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return file.getvalue()
 
 
 @pytest.fixture
@@ -100,44 +90,30 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
     assert f"the build for the {target}" in source.why
     assert index.asked == [f"/{build}/torch/"]
     command = [
-        uv(),
-        "pip",
-        "install",
-        "--no-cache",
-        "--python",
-        sys.executable,
-        "--target",
+        uv(), "pip", "install", "--no-cache", "--python", sys.executable, "--target",
         str(tmp_path / "home"),
-    ]
+    ]  # fmt: skip
+    assert torch_build.options(source, with_uv=False) == ["--index-url", source.index]  # pip's
     command += [*torch_build.options(source, with_uv=True), f"torch=={TORCH}"]
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "home" / f"torch-{TORCH}+{build}.dist-info").is_dir()
     assert {path.split("/")[1] for path in index.asked} == {build}
 
 
-def test_pip_takes_the_same_index():
-    source = torch_build.Source("https://mirror/cpu", "")
-    assert torch_build.options(source, with_uv=False) == ["--index-url", "https://mirror/cpu"]
-
-
 @pytest.mark.parametrize(
     ("machine", "on_disk", "where"),
     [
+        (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
         ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
         ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
         ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
     ],
 )
-def test_no_index_is_asked_where_another_place_has_the_build(index, saved_machine, machine, on_disk, where):
+def test_an_index_is_asked_where_no_other_place_has_the_build(index, saved_machine, machine, on_disk, where):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, on_disk, saved)
-    assert (source.index, source.is_second_best, index.asked) == ("", False, [])
+    assert (source.is_second_best, bool(source.index), bool(index.asked)) == (False, *[machine is H100] * 2)
     assert where in source.why
-
-
-def test_a_wheel_on_disk_is_left_where_the_machine_needs_another_build(index, saved_machine):
-    with saved_machine(H100) as saved:
-        assert torch_build.source(TORCH, f"{TORCH}+cpu", saved).index.endswith("/cu129")
 
 
 def test_an_index_that_is_named_is_not_asked(monkeypatch):
@@ -168,7 +144,7 @@ def test_the_size_is_told_before_the_download(index, monkeypatch, tmp_path):
 
 def test_what_lies_on_disk_is_found_without_an_index(index, monkeypatch, tmp_path):
     assert torch_build.on_disk(uv(), TORCH) == ""
-    (tmp_path / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(_wheel(f"{TORCH}+cpu"))
+    (tmp_path / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(of_wheel("torch", f"{TORCH}+cpu"))
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
     assert torch_build.on_disk(uv(), TORCH) == f"{TORCH}+cpu"
     assert index.asked == []

@@ -83,7 +83,7 @@ THEIRS = deepspeeds("FusedAdamBuilder")
         # What is not compatible is passed over with its reason.
         (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
         (OLD, None, "portable", "the card is too old", "not compatible"),
-        (UNMADE, None, "portable", "cannot be made: KeyError: 'ACME_HOME'", "not compatible"),
+        (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
         (RAISING, None, "portable", "OSError: no driver", "not compatible"),
         # A plugin's that fails to import is not passed over, and DeepSpeed's is.
         ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),

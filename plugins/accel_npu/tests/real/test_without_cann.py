@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 LIBRARY = "libhccl.so: cannot open shared object file"
 NEEDS_CANN = "torch_npu 2.13.0 needs CANN, which is not installed"
 #: The command as the user has it, on a machine that has a card.
@@ -60,21 +58,12 @@ def test_the_doctor_has_one_finding_and_one_remedy(without_cann):
     assert finding["step"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
 
 
-@pytest.mark.parametrize("words", [["list"], ["why"], ["why", "npu"]], ids=" ".join)
-def test_one_cause_has_one_remedy(without_cann, words):
+def test_one_cause_has_one_remedy(without_cann):
     """Issue 25: uninstalling came beside CANN's script, of a package without a device."""
-    shown = without_cann(accel(*words, card=False), COLUMNS="300").stdout
+    shown = without_cann(accel("why", card=False), COLUMNS="300").stdout
     assert shown.count("pip uninstall") == shown.count("set_env.sh") == shown.count("libhccl.so") == 1, shown
     assert f"{NEEDS_CANN}: ImportError: {LIBRARY}" in shown
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in shown
-
-
-def test_strict_refuses_the_cpu_over_it_without_a_card_too(without_cann):
-    """As over an IPEX that does not fit torch: something that is installed is broken."""
-    ended = without_cann("import accel_core; accel_core.get_accelerator()", ACCEL_STRICT="1")
-    assert ended.returncode == 1
-    assert "ACCEL_STRICT=1 refuses the CPU" in ended.stderr
-    assert f"besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in ended.stderr
 
 
 def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
@@ -97,13 +86,15 @@ with warnings.catch_warnings(record=True) as caught:
 import torch
 # torch_npu's own source has one, where it was not compiled before.
 said = [str(w.message) for w in caught if w.category not in (SyntaxWarning, DeprecationWarning)]
-print(json.dumps([acc.name, said, torch.ones(2).sum().item()]))
+slot = torch._C._get_privateuse1_backend_name()
+print(json.dumps([acc.name, said, torch.ones(2).sum().item(), slot]))
 """
 
 
 def test_get_accelerator_falls_back_and_says_why(without_cann):
-    name, (warning,), total = without_cann(WITH_A_CARD + GET).answer
-    assert (name, total) == ("cpu", 2.0)
+    """The failed import leaves torch as it was: the slot is free."""
+    name, (warning,), total, slot = without_cann(WITH_A_CARD + GET).answer
+    assert (name, total, slot) == ("cpu", 2.0, "privateuseone")
     assert LIBRARY in warning
     assert "set_env.sh" in warning
 
@@ -123,23 +114,6 @@ def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
     assert last.startswith("accel_core.errors.BackendUnavailableError: npu (accel-npu 0.1.0) is not usable")
     assert LIBRARY in last
     assert "set_env.sh" in last
-
-
-def test_torch_imported_before_with_autoload_off(without_cann):
-    code = "import torch\n" + GET
-    assert without_cann(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").answer[0] == "cpu"
-
-
-def test_the_other_plugins_go_on(without_cann):
-    """The failed import leaves torch as it was: the slot is free and the CPU computes."""
-    code = WITH_A_CARD + (
-        "import accel_core, json\n"
-        "try: accel_core.accelerator('npu')\n"
-        "except accel_core.BackendUnavailableError: pass\n"
-        "import torch\n"
-        "print(json.dumps([torch._C._get_privateuse1_backend_name(), accel_core.accelerator('cpu').name]))\n"
-    )
-    assert without_cann(code).answer == ["privateuseone", "cpu"]
 
 
 def test_the_doctor_names_every_library_without_loading_one(without_cann):

@@ -14,27 +14,17 @@ CHECKS = Checks()
 
 @CHECKS.add
 def graphs(vendor: str) -> None:
-    x = torch.ones(4, device=vendor)
-    total = torch.zeros(4, device=vendor)
-    graph, side = torch.accelerator.Graph(), torch.Stream(device=vendor)
-    with side, graph:
-        total.add_(x)
-        doubled = total * 2
+    """What the kit's checks leave: new random numbers in each replay, and what no graph can do."""
+    graph = torch.accelerator.Graph()
+    with torch.Stream(device=vendor), graph:
         noise = torch.rand(4, device=vendor)
-        fails(RuntimeError, total.sum().item, "capturing")
-    assert total.sum().item() == 0, "capturing does nothing"
+        fails(RuntimeError, noise.sum().item, "capturing")
     drawn = []
-    for turn in (1, 2):
+    for _ in range(2):
         graph.replay()
         acc.synchronize()
-        assert total.tolist() == [turn] * 4
-        assert doubled.tolist() == [2 * turn] * 4
         drawn.append(noise.tolist())
     assert drawn[0] != drawn[1]
-    x.fill_(10)
-    graph.replay()
-    acc.synchronize()
-    assert total.tolist() == [12] * 4, "a graph reads its inputs' memory"
     fails(RuntimeError, torch.accelerator.Graph().replay)
 
 

@@ -1,43 +1,38 @@
 """Runs cases in this process, on its device: a JSON line in, JSON lines out.
 
-In: `{"database", "name", "dtype", "skip"}`. Out: `{"about": VARIANT}` before each variant, then
+In: `{"name", "dtype", "skip"}`. Out: `{"about": VARIANT}` before each variant, then
 `{"variants": ...}` with `tally.Tally`'s counts, or `{"unmade": WHY}` where torch cannot make the samples.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 import time
 from typing import Any
 
-__all__ = ["DATABASES", "DTYPES", "cases", "one"]
+__all__ = ["DTYPES", "cases", "one"]
 
-DATABASES = ("operators", "modules", "optimizers")
 DTYPES = ["float32", "bfloat16", "float16", "complex64", "int64", "bool"]
 
 
 def cases() -> list[list[str]]:
     """Give database, name and dtype of every case there is."""
-    found = []
-    for database in DATABASES:
-        module = importlib.import_module(f"accel_opinfo.{database}")
-        found += [[database, *case] for case in module.cases(DTYPES)]
-    return found
+    from accel_opinfo import operators
+
+    return [["operators", *case] for case in operators.cases(DTYPES)]
 
 
-def one(
-    database: str, name: str, dtype: str, device: str, skip: Any, about: Any, **bounds: Any
-) -> dict[str, Any]:
+def one(name: str, dtype: str, device: str, skip: Any, about: Any, **bounds: Any) -> dict[str, Any]:
     """Run one case against the CPU, within `Tally`'s `bounds`, and give its counts."""
+    from accel_opinfo import operators
     from accel_opinfo.tally import Tally, first_line
 
     tally = Tally(device, frozenset(skip), about, **bounds)
     start = time.perf_counter()
     try:
-        importlib.import_module(f"accel_opinfo.{database}").run(name, dtype, tally)
+        operators.run(name, dtype, tally)
     except Exception as error:
         return {"unmade": first_line(error), "variants": tally.variants}
     return {"variants": tally.variants, "seconds": round(time.perf_counter() - start, 2)}
@@ -65,8 +60,8 @@ def main() -> None:
     say({"cases": cases()} if "--cases" in sys.argv else {"ready": torch.__version__})
     for line in sys.stdin:
         asked = json.loads(line)
-        case = (asked["database"], asked["name"], asked["dtype"])
-        say(one(*case, device, asked["skip"], lambda variant: say({"about": variant}), **bounds))
+        case = (asked["name"], asked["dtype"], device, asked["skip"])
+        say(one(*case, lambda variant: say({"about": variant}), **bounds))
 
 
 if __name__ == "__main__":

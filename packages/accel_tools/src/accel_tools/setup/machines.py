@@ -7,22 +7,20 @@ another. So the same code reads both.
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zipfile
+import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core.errors import AccelError
 from accel_core.toolkit import devices, host, vendors
+from accel_tools.setup.archives import FILE, MachineFileError, unpacked
 
 __all__ = [
     "ALPINE",
@@ -39,14 +37,7 @@ __all__ = [
     "unknown_devices",
 ]
 
-#: The name of a saved machine inside a bundle of `accel doctor`.
-FILE = "machine.json"
 _SCHEMA = 1
-#: Bytes of a file in an archive that may count; the longest is the list of a GPU's properties.
-_MOST = 65_536
-#: Bytes that a saved machine may have: a tree of `/sys` and `/dev` is small.
-_LARGEST = 50 * 2**20
-
 _BUS = "/sys/bus/pci/devices"
 #: PCI classes of what may be an accelerator of a vendor that we do not know: 3D controller, processing
 #: accelerator (pci.ids).
@@ -80,10 +71,6 @@ _WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
 _NVIDIA_SMI = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
 #: Seconds that `nvidia-smi` may take.
 _PATIENCE = 5.0
-
-
-class MachineFileError(AccelError, ValueError):
-    """The error for a file that does not describe a machine."""
 
 
 class Machine(NamedTuple):
@@ -169,98 +156,36 @@ def saved(path: str, python: str = "") -> Iterator[Machine]:
     """Return a context manager with a machine from saved files.
 
     `path` is a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`. Raises
-    `MachineFileError` for a file that is missing, of another kind, or larger than 50 MB.
+    `MachineFileError` for a file that is missing, damaged, of another kind or too large.
     """
-    with tempfile.TemporaryDirectory(prefix="accel-machine-") as folder:
-        about = _unpacked(Path(path), Path(folder))
-        root = path if Path(path).is_dir() else folder
+    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="accel-machine-") as folder:
+        root, about = unpacked(Path(path), Path(folder))
         yield Machine(
-            root,
-            str(about.get("system", "linux")),
-            str(about.get("architecture", "x86_64")),
-            python or str(about.get("python", "")) or "{}.{}".format(*sys.version_info),
+            str(root),
+            about["system"],
+            about["architecture"],
+            python or about["python"] or "{}.{}".format(*sys.version_info),
             path,
-            _facts(str(about.get("nvidia_smi", "")), _NVIDIA_SMI),
-            _facts(str(about.get("glibc", "")), rf"\A{_VERSION}\Z"),
+            _facts(about["nvidia_smi"], _NVIDIA_SMI),
+            _facts(about["glibc"], rf"\A{_VERSION}\Z"),
         )
 
 
-def _unpacked(path: Path, folder: Path) -> dict[str, Any]:
-    """Write the machine's files below `folder`, if they are packed; give what is known besides."""
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block with `SystemExit`, so that its folder is removed."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)} if is_main else ()
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
-        if path.is_dir():
-            found = path / FILE
-            return _document(found.read_text("utf-8"), path) if found.is_file() else _of_tree(path, path)
-        if path.stat().st_size > _LARGEST:
-            raise MachineFileError(f"{path} is larger than 50 MB: save /sys and /dev of the machine alone")
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                if FILE in archive.namelist():
-                    return _written(_document(archive.read(FILE).decode(), path), folder)
-                _extract_zip(archive, folder)
-            return _of_tree(folder, path)
-        if tarfile.is_tarfile(path):
-            with tarfile.open(path) as tar:
-                _extract_tar(tar, folder)
-            return _of_tree(folder, path)
-        return _written(_document(path.read_text("utf-8"), path), folder)
-    except OSError as error:
-        raise MachineFileError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise MachineFileError(f"{path} is {_EXPECTED}") from None
-
-
-_EXPECTED = (
-    "none of what is expected: a folder or an archive (zip, tar) with /sys and /dev of a machine, a bundle "
-    "of accel doctor --bundle, or a machine.json out of one"
-)
-
-
-def _document(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not isinstance(document.get("files"), dict):
-        raise MachineFileError(f"{path} is {_EXPECTED}")
-    return document
-
-
-def _written(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Write the document's files below `folder`; names that lead out of it are left out."""
-    for name, text in document["files"].items():
-        _write(folder, str(name), str(text).encode())
-    return document
-
-
-def _write(folder: Path, name: str, data: bytes) -> None:
-    parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
-    if parts and ".." not in parts:
-        target = folder.joinpath(*parts)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-
-
-def _extract_zip(archive: zipfile.ZipFile, folder: Path) -> None:
-    for info in archive.infolist():
-        if not info.is_dir() and info.file_size <= _MOST:
-            _write(folder, info.filename, archive.read(info))
-
-
-def _extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
-    for member in tar:  # device nodes and links become empty files: only their names are read
-        if not member.isdir():
-            small = member.isfile() and member.size <= _MOST
-            file = tar.extractfile(member) if small else None
-            _write(folder, member.name, (file or io.BytesIO()).read())
-
-
-def _of_tree(folder: Path, path: Path) -> dict[str, Any]:
-    """Check that a tree is a machine's; with Linux, and the architecture that its kernel names."""
-    if not any((folder / name).is_dir() for name in ("sys", "dev", "proc", "usr")):
-        raise MachineFileError(f"{path} is {_EXPECTED}")
-    version = host.read_text("/proc/version", str(folder))
-    return {"architecture": "aarch64" if re.search("aarch64|arm64|tegra", version) else "x86_64"}
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:

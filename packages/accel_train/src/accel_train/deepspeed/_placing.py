@@ -64,9 +64,11 @@ def set_up(accelerator: Accelerator) -> tuple[str, ...]:
     DeepSpeed can then run in one process without a launcher, even if its communication was imported before.
     The module that provides the communication backend is imported, because DeepSpeed only asks for its name.
     """
+    from accel_train.launch.communication import prepared  # here: who only imports DeepSpeed needs no more
+
     if (communication := sys.modules.get(_alone.COMM)) is not None:
         _alone.serve(communication)
-    accelerator._prepare_communication()
+    prepared(accelerator)
     accelerator._pins = _native_pins
     return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from accel_core.errors import LaunchError
@@ -12,7 +14,10 @@ from accel_train.staged import obstacle, register
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["communication_of"]
+__all__ = ["communication_of", "prepared"]
+
+#: oneCCL's bindings; importing them registers `ccl`.
+_CCL = "oneccl_bindings_for_pytorch"
 
 
 def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
@@ -28,10 +33,34 @@ def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
     name = (said or own).lower()
     if name == own:
         # accel run names the accelerator's own, which may turn out not to work; what is asked for stays.
-        prepared = accelerator._prepare_communication()
-        name = name if named else prepared
+        usable = prepared(accelerator)
+        name = name if named else usable
     problem = obstacle(name, accelerator.device_name())
     if problem:
         source = "" if said else f"{accelerator.name} declares the communication backend {name!r}, and "
         raise LaunchError(f"{source}{problem}")
     return name
+
+
+def prepared(accelerator: Accelerator) -> str:
+    """Return the accelerator's own backend, once what brings it is imported: for a process group to be made.
+
+    On the CPU oneCCL's bindings register `ccl`; gloo serves, with a warning, where they fail.
+    """
+    if accelerator.device_name() == "cpu" and accelerator.communication_backend_name() == "ccl":
+        import torch
+
+        try:
+            import_module(_CCL)
+            if not torch.distributed.is_backend_available("ccl"):
+                raise ImportError(f"{_CCL} registers no backend ccl with this torch")
+        except (Exception, SystemExit) as error:
+            accelerator._communication_backend_name = "gloo"
+            warnings.warn(
+                f"oneCCL's bindings do not work here, so the CPU communicates over gloo: "
+                f"{type(error).__name__}: {error}. Install the "
+                f"oneccl_bindings_for_pytorch built for torch {torch.__version__}, or uninstall it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return accelerator.communication_backend_name()

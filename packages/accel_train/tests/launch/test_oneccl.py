@@ -29,18 +29,19 @@ EACH = """
 import json, os, sys, warnings
 import torch.distributed
 import accel_core
+from accel_train.launch.communication import prepared
 
 def asked():
     acc = accel_core.get_accelerator()
     named = acc.communication_backend_name()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ways = [acc._prepare_communication() for _ in range(2)]
+        ways = [prepared(acc) for _ in range(2)]
     said = [str(w.message) for w in caught if "oneCCL" in str(w.message)]
     if said:
         import accel_train
         os.environ["ACCEL_COMMUNICATION_BACKEND"] = "ccl"  # as accel run, which imports nothing, sets it
-        acc._ccl_works = True
+        acc._communication_backend_name = ""  # as in a rank
         store = torch.distributed.HashStore()
         with accel_train.init_process_group(rank=0, world_size=1, store=store) as context:
             assert context.backend == "gloo"
