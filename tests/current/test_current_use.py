@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 import accel_core
@@ -77,3 +79,11 @@ def test_set_inside_use_counts_after_it(mlu):
         accel_core.set_accelerator("cpu")
         assert accel_core.get_accelerator() is inner
     assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypatch):
+    interrupted = type("Interrupted", (set,), {"add": lambda *_: signal.raise_signal(signal.SIGINT)})
+    monkeypatch.setattr(current, "_overrides", interrupted())
+    with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
+        pass
+    assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())

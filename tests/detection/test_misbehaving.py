@@ -129,10 +129,9 @@ ANSWERS = {
     "accel_probe": {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
-        "return 'yes'": "accel_probe() returned 'yes' (str)",
-        "return ProbeResult('yes')": "ProbeResult(usable='yes'",
         "return ProbeResult(True, devices='2')": "devices='2'",
         "return ProbeResult(True, devices=-1)": "devices=-1",
+        "return ProbeResult(True, devices=10**30)": "devices=1000000000000000000000000000000",
         "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x')",
     },
     "accel_create": {  # what a plugin says in our words is its answer
@@ -142,11 +141,10 @@ ANSWERS = {
         "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
     },
     "device_count": {  # USERS 34: types are exact
-        "return -1": "device_count() gave -1 (int), expected an int of 0 or more",
+        "return -1": "device_count() gave -1 (int), expected a number of devices",
+        "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",
-        "return None": "device_count() gave None (NoneType)",
-        "return 1.0": "device_count() gave 1.0 (float)",
     },
 }
 ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]
@@ -223,40 +221,12 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name,
     assert judge("mlu").usable
 
 
-def test_a_plugin_of_an_accel_core_that_was_imported_anew_is_not_at_fault(world):
-    world.backend("npu")
-    code = """
-import sys
-from accel_core.detection.select import discover
-discover()
-for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
-    del sys.modules[name]
-from accel_core.detection.select import discover
-[outcome] = [c.outcome for c in discover() if c.name == "npu"]
-print(outcome.reason, outcome.hint, sep="\\n")
-"""
-    reason, hint = world.child(code, torch="none").stdout.splitlines()
-    assert reason.startswith(
-        "the plugin holds on to an accel_core that was reloaded, or imported anew, since ("
-    )
-    assert hint == "start Python again, or import the plugin's modules anew as well"
-
-
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
-    def chain(suppress):
-        try:
-            try:
-                raise OSError("inner")
-            except OSError:
-                if suppress:
-                    raise RuntimeError("outer") from None
-                raise RuntimeError("outer")  # noqa: B904 - the point of the test
-        except RuntimeError as error:
-            return error
-
-    assert root_cause(chain(suppress=False)) == "OSError: inner"
-    assert root_cause(chain(suppress=True)) == "RuntimeError: outer"
-    circle, other = RuntimeError("a"), RuntimeError("b")
+    outer, circle, other = RuntimeError("outer"), RuntimeError("a"), RuntimeError("b")
+    outer.__context__ = OSError("inner")
+    assert root_cause(outer) == "OSError: inner"
+    outer.__suppress_context__ = True  # raise … from None
+    assert root_cause(outer) == "RuntimeError: outer"
     circle.__cause__, other.__cause__ = other, circle
     assert root_cause(circle) == "RuntimeError: b"
 

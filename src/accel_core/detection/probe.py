@@ -22,8 +22,6 @@ from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
     from accel_core.machine.placement import Placement
 
 
@@ -329,11 +327,13 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
+    # Here, as its patterns cost more than all the other steps.
+    from accel_core.machine.visible_devices import masks, there
 
-    mask = masks(backend, os.environ)
-    # What a runtime makes of a malformed value, it must tell.
-    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
+    # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
+    if masks(backend, os.environ).devices != ():
+        return None
+    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root)))
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
@@ -374,10 +374,10 @@ def _requirements(case: Case) -> Outcome | None:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
             name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and _lies_in(requirement.specifier, installed)
+            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
-            reason = f"its requirement {shown(text)} is malformed: {error}"
+            reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
@@ -386,15 +386,6 @@ def _requirements(case: Case) -> Outcome | None:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
-
-
-def _lies_in(versions: SpecifierSet, installed: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return versions.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not versions
 
 
 def _setup(backend: Backend) -> str:

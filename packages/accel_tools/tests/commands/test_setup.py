@@ -25,14 +25,14 @@ H100 = {
 
 
 @pytest.fixture
-def machine(tmp_path) -> str:
+def machine(tmp_path):
     """A saved machine with one H100."""
     file = tmp_path / "h100.json"
     file.write_text(json.dumps({"python": "3.12", "files": H100}))
     return str(file)
 
 
-def run(*words: str, path: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(*words, path=None, given=""):
     """Run it; without uv unless `path` names folders of programs."""
     environ = {**os.environ, "PATH": path or "/usr/bin:/bin", "COLUMNS": "300"}
     command = [sys.executable, "-m", "accel_core", "setup", *words]
@@ -147,7 +147,7 @@ sys.exit(int("torch==9.9.9" in sys.argv))
 
 
 @pytest.fixture
-def uv(tmp_path) -> str:
+def uv(tmp_path):
     """A PATH whose uv installs nothing, and says what it was given."""
     program = tmp_path / "bin/uv"
     program.parent.mkdir()
@@ -218,7 +218,7 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
         pytest.skip("root writes everywhere, and setpriv is missing")
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
 
-    def run_here() -> subprocess.CompletedProcess[str]:
+    def run_here():
         words = [python, "-m", "accel_core", "setup", "mps", "--format", "pip", "--run", "--yes"]
         command = [*without_rights, *words]
         return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
