@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -337,7 +337,14 @@ def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch):
 )
 def test_each_of_deepspeeds_operators_has_its_own_order(kind, numbers):
     own, weight, one = op(f"CPU{kind.capitalize()}Builder"), torch.ones(3), torch.ones(3)
-    checked = CheckedOperator(f"cpu_{kind}", own)
+    calls = []
+
+    def compiled(*given):
+        calls.append(given)
+        return getattr(own, f"{kind}_update")(*given)
+
+    create = {f"create_{kind}": getattr(own, f"create_{kind}")}
+    checked = CheckedOperator(f"cpu_{kind}", SimpleNamespace(**create, **{f"{kind}_update": compiled}))
     update, rest = getattr(checked, f"{kind}_update"), (weight, one, torch.zeros(3))
     with pytest.raises(
         OpInputError, match=rf"cpu_{kind}: optimizer 5 was not created. Call create_{kind}\(5, …"
@@ -353,7 +360,7 @@ def test_each_of_deepspeeds_operators_has_its_own_order(kind, numbers):
     ):
         with pytest.raises(OpInputError, match=said):
             update(5, 1, *wrong)
-    assert weight.tolist() == [1.0] * 3
+    assert calls == []
     update(5, 1, *numbers, *rest)
     assert (weight < 1).all()
     assert copy.deepcopy(checked) is checked
