@@ -184,17 +184,6 @@ def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     assert "within 3 s" in ended[0].stderr, ended[0].stderr
 
 
-def test_a_port_that_is_taken_is_named(ranks):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        (ended,) = ranks("init_process_group()", 1, MASTER_PORT=str(port))
-    assert ended.returncode == 1
-    message = f"LaunchError: rank 0 (host {HOST}) cannot listen at 127.0.0.1:{port}: the port is in use"
-    assert message in ended.stderr
-    assert "every rank another port, with MASTER_PORT" in ended.stderr
-    assert "RankLostError" not in ended.stderr
-
-
 # --- ranks that are lost --------------------------------------------------------------------------------
 
 WORK = """

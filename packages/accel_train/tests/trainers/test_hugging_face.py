@@ -132,6 +132,8 @@ def test_wrong_use_is_refused_in_one_message():
     assert "accel_train.deepspeed.activate()" in said(made, deepspeed={"train_batch_size": 1})
     partial_state()
     assert said(partial_state, "cpu").startswith("partial_state() was called for acme, and now for cpu")
+    assert partial_state("acme").device.type == "acme"
+    assert made("out", bf16=True).bf16
     assert str(made("out").device) == "acme:0"
     # A device of Transformers' ladder is there beside ours.
     torch.npu = types.SimpleNamespace(is_available=lambda: True)
