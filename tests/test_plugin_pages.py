@@ -24,14 +24,6 @@ def test_help_tells_every_field_of_a_declaration():
         assert getattr(accel_core, kind.__name__) is kind
 
 
-def test_the_signature_names_every_field_with_its_default():
-    parameters = inspect.signature(Backend).parameters
-    assert list(parameters) == [field.name for field in fields(Backend)]
-    required = [name for name, each in parameters.items() if each.default is each.empty]
-    assert required == ["name", "priority", "device_type"]
-    assert {each.kind for each in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-
-
 def test_the_page_of_members_has_each_once():
     rows = [line.split("|")[1] for line in MEMBERS.read_text("utf-8").splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]

@@ -9,7 +9,6 @@ import pytest
 
 from accel_core import Accelerator, OpProvider, UnsupportedError
 from accel_core.accelerators.operators import NotImplementedBuilder
-from accel_train.deepspeed import op_builders as deepspeed
 from accel_train.ops.provided import accel_op_builders as ours
 
 
@@ -77,47 +76,12 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare):
         bare.op_builders()["More"] = "x:Y"
 
 
-def test_the_portable_operators_are_there_for_any_device(bare):
-    bare._op_providers = ours
-    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
-    builder = bare.create_op_builder("CPULionBuilder")
-    assert builder.is_compatible() is True
-    assert callable(builder.load().lion_update)
-    assert bare.op_builders()["FusedLambBuilder"] == "accel_train.ops.portable:FusedLambBuilder"
-
-
 def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
     bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="http.client:HTTPResponse")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
     with pytest.raises(UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"):
         builder.load()
-
-
-def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(bare, tmp_path, monkeypatch):
-    builders = tmp_path / "deepspeed" / "ops" / "op_builder" / bare.device().type
-    builders.mkdir(parents=True)
-    for folder in (builders, *builders.parents[:3]):
-        (folder / "__init__.py").touch()
-    (builders / "odd.py").write_text("import no_such_vendor\nclass OddBuilder: pass\n")
-    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(tmp_path)
-    bare._op_providers = lambda backend: [deepspeed.accel_op_builders(backend)]
-    assert bare.op_builder_dir() == f"deepspeed.ops.op_builder.{builders.name}"
-    builder = bare.create_op_builder("OddBuilder")
-    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
-        del sys.modules[name]
-    assert isinstance(builder, NotImplementedBuilder)
-    with pytest.raises(
-        UnsupportedError, match=r"OddBuilder comes from deepspeed.*No module named 'no_such_vendor'"
-    ):
-        builder.load()
-    advice = bare.create_op_builder("NoSuchBuilder").compatibility()
-    assert "neither DeepSpeed nor accel-train has one for this device" in advice
-    monkeypatch.setitem(sys.modules, "deepspeed", None)
-    bare.operators()  # asks everybody anew
-    assert "pip install deepspeed" in bare.create_op_builder("NoSuchBuilder").compatibility()
 
 
 def test_everybody_is_asked_once_however_many_names_are_looked_up(bare):

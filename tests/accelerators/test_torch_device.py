@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from accel_tests.tools import words
 
 from accel_core import (
     BackendUnavailableError,
@@ -23,18 +24,9 @@ from accel_core.accelerators.streams import HostEvent, HostStream
 
 Build = Callable[..., TorchAccelerator]
 
-SAME = (
-    "current_device",
-    "device_count",
-    "empty_cache",
-    "initial_seed",
-    "is_current_stream_capturing",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "stream",
-    "Stream",
-    "Event",
+SAME = words(
+    "current_device device_count empty_cache initial_seed is_current_stream_capturing is_initialized "
+    "manual_seed manual_seed_all stream Stream Event"
 )
 
 
@@ -47,7 +39,7 @@ def test_what_means_the_same_is_the_vendors_function(simulated, vendor, name):
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
-@pytest.mark.parametrize("name", [n for n in SAME if n != "default_stream"])
+@pytest.mark.parametrize("name", SAME)
 def test_the_same_holds_for_torchs_own_modules(backend, kind, name):
     accelerator = TorchAccelerator(backend(name=kind, device_type=kind))
     assert getattr(accelerator, name) is getattr(getattr(torch, kind), name)
@@ -281,23 +273,6 @@ def test_torchs_own_modules_without_a_device_are_unavailable_quietly(backend, ki
 # Devices
 
 
-def test_devices_are_selected_and_checked(simulated, vendor):
-    simulated.set_device(1)
-    assert (simulated.current_device(), vendor.current) == (1, 1)
-    assert simulated.current_device_name() == "maia:1"
-    assert simulated.device(1) == torch.device("maia:1")
-    with pytest.raises(ValueError, match="2 devices visible"):
-        simulated.set_device(2)
-    with simulated.device_guard(0) as entered:
-        assert vendor.current == 0
-        assert entered is None
-    assert vendor.current == 1
-    with pytest.raises(ValueError, match="out of range"):
-        simulated.device_guard(-1)
-    with simulated.device_guard(None):
-        assert vendor.current == 1
-
-
 def test_a_guard_that_is_no_class_is_not_used(vendor, backend):
     vendor.device = lambda index: pytest.fail("called")
     accelerator = TorchAccelerator(backend())
@@ -379,17 +354,6 @@ def test_without_generators_there_is_a_refusal(without):
         without("default_generators", "init").default_generator(0)
 
 
-def test_random_states_go_round_by_device(simulated, vendor):
-    vendor.init()
-    simulated.manual_seed_all(3)
-    states = [simulated.get_rng_state(device_index=i) for i in range(2)]
-    first = torch.rand(4, generator=vendor.default_generators[1])
-    simulated.set_rng_state(states[1], device_index=1)
-    assert torch.equal(torch.rand(4, generator=vendor.default_generators[1]), first)
-    simulated.set_rng_state(states[0])
-    assert torch.equal(simulated.get_rng_state(), states[0])
-
-
 def test_random_calls_the_vendor_lacks_follow_from_generators(without, vendor):
     accelerator = without("manual_seed", "manual_seed_all", "initial_seed", "get_rng_state", "set_rng_state")
     vendor.init()
@@ -403,14 +367,6 @@ def test_random_calls_the_vendor_lacks_follow_from_generators(without, vendor):
 
 
 # Streams
-
-
-def test_streams_are_the_vendors(simulated, vendor):
-    stream = simulated.Stream()
-    with simulated.stream(stream):
-        assert simulated.current_stream(0) is stream
-        assert simulated.is_current_stream_capturing() is True
-    assert simulated.default_stream() is None
 
 
 def test_no_stream_changes_nothing_whatever_the_vendor_does_with_none(vendor, without):

@@ -64,18 +64,6 @@ def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):
     assert simulated.is_pinned(ordinary) is False
 
 
-def test_old_names_call_the_new_functions(simulated, vendor):
-    assert (simulated.memory_cached(1), simulated.max_memory_cached()) == (200, 400)
-    simulated.reset_max_memory_allocated(1)
-    simulated.reset_max_memory_cached()
-    assert [name for name, _ in vendor.asked] == [
-        "memory_reserved",
-        "max_memory_reserved",
-        "reset_peak_memory_stats",
-        "reset_peak_memory_stats",
-    ]
-
-
 def test_free_memory_is_what_the_device_says(simulated):
     assert simulated.available_memory(1) == 700
     assert simulated.mem_get_info() == (700, 1 << 30)

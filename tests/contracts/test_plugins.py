@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 from accel_tests.computers import Computer
+from accel_tests.tools import load
 
 from accel_core import Backend, Provenance, evidence
 from accel_core.detection import Candidate
@@ -24,13 +25,8 @@ PRIORITIES = {
     "tpu": {350}, "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
     "rbln": {175},
 }  # fmt: skip
-#: Of code; a declaration may have as many as it has to say.
-MOST_LINES = 110
-MOST_LINES_OF_CHECKS = 80
-#: What `accel try` asks.
-MOST_LINES_OF_A_TRIAL = 30
-#: What `accel setup` installs, a row for each release.
-MOST_LINES_OF_A_TABLE = 60
+MOST_LINES = {"checks.py": 80, "trial.py": 30, "recipes.py": 60}
+_SIZE = load("size")
 
 
 def test_priorities_are_deepspeeds(plugin):
@@ -169,37 +165,12 @@ def test_triton_where_it_is_installed(name, installed, monkeypatch):
         assert asked is (installed and available)
 
 
-def _lines_of_code(source):
-    """Lines that are neither blank nor of a docstring, a declaration or its table of hints."""
-    passed_over: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            and ast.get_docstring(node) is not None
-        ):
-            passed_over |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        if isinstance(node, ast.ImportFrom):
-            passed_over |= set(range(node.lineno + 1, (node.end_lineno or 0) + 1))
-        if isinstance(node, ast.Assign) and _is_data(node):
-            passed_over |= set(range(node.lineno, (node.end_lineno or 0) + 1))
-    lines = enumerate(source.splitlines(), 1)
-    return sum(bool(line.strip()) and number not in passed_over for number, line in lines)
-
-
-def _is_data(node):
-    """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS = (...)`."""
-    if isinstance(node.value, ast.Call):
-        return ast.unparse(node.value.func) in ("Backend", "replace")
-    return ast.unparse(node.targets[0]) == "_HINTS" and isinstance(node.value, ast.Tuple)
-
-
 def test_it_is_short(plugin):
-    """Of what is declared and what differs; what `accel doctor` asks, if anything, and tables are apart."""
-    lines = {path.name: _lines_of_code(path.read_text()) for path in (plugin / "src").rglob("*.py")}
-    assert lines.pop("checks.py", 0) <= MOST_LINES_OF_CHECKS
-    assert lines.pop("recipes.py", 0) <= MOST_LINES_OF_A_TABLE
-    assert lines.pop("trial.py", 0) <= MOST_LINES_OF_A_TRIAL
-    assert sum(lines.values()) <= MOST_LINES
+    """What it declares and where it differs; what `accel doctor` and `accel try` ask and tables are apart."""
+    lines = {path.name: _SIZE.code(path) for path in (plugin / "src").rglob("*.py")}
+    for name, most in MOST_LINES.items():
+        assert lines.pop(name, 0) <= most
+    assert sum(lines.values()) <= 200
 
 
 def test_it_imports_only_the_public_root_of_the_core(plugin):

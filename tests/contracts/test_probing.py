@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from accel_contracts.plugins import PLUGINS, declared
 from accel_tests.machines import Machine
@@ -18,64 +16,39 @@ NODES = {
 }
 
 
-class Vendors(NamedTuple):
-    """A plugin on a machine, its declaration, and a node of its device."""
-
-    machine: Machine
-    backend: object
-    node: str
-
-    def package(self, devices):
-        """Install the vendor's package, which counts so many devices."""
-        source = "import types, torch\n"
-        if self.backend.in_torch.private_use1:
-            source += f"torch._C.private_use1 = {self.backend.device_type!r}\n"
-        module = f"torch.{self.backend.device_type}"
-        source += f"{module} = types.ModuleType({module!r})\n{module}.device_count = lambda: {devices}\n"
-        self.machine.package(source)
-
-    def probe(self, *nodes, before="", **options):
-        # The simulated torch is a CPU build, which a device of torch.cuda's refuses.
-        build = "" if self.backend.in_torch.private_use1 else "torch.version.cuda = '12.9'\n"
-        return self.machine.probe(*nodes, before=build + before, **options)
-
-
-@pytest.fixture(params=sorted(NODES))
-def vendors(request, tmp_path):
-    (backend,) = (b for plugin in PLUGINS if plugin.name == request.param for b in declared(plugin))
-    (vendor,) = backend.vendor_imports
-    found = Vendors(Machine(tmp_path, request.param, vendor), backend, NODES[request.param])
+@pytest.mark.parametrize("name", NODES)
+def test_its_device_its_package_and_its_torch_make_it_usable(tmp_path, name):
+    (backend,) = (b for plugin in PLUGINS if plugin.name == name for b in declared(plugin))
+    (vendor,), kind, node = backend.vendor_imports, backend.device_type, NODES[name]
+    machine = Machine(tmp_path, name, vendor)
     for requirement in backend.requires:
         if not requirement.startswith("torch>"):
-            found.machine.distribution(requirement.partition(">")[0], "99")
-    return found
+            machine.distribution(requirement.partition(">")[0], "99")
+    private = backend.in_torch.private_use1
+    # The simulated torch is a CPU build, which a device of torch.cuda's refuses.
+    build = "" if private else "torch.version.cuda = '12.9'\n"
 
-
-def test_the_device_and_the_package_make_it_usable(vendors):
-    hardware = vendors.probe(vendors.node)
-    assert hardware["status"] == "not_installed"
-    assert (
-        hardware["reason"]
-        == f"{vendors.machine.vendor} is not installed, though the hardware is there: {vendors.node}"
+    lacking = machine.probe(node, before=build)
+    assert (lacking["status"], lacking["hint"]) == ("not_installed", backend.install_hint)
+    assert lacking["reason"] == f"{vendor} is not installed, though the hardware is there: {node}"
+    takes = f"torch._C.private_use1 = {kind!r}\n" if private else ""
+    machine.package(
+        f"import types, torch\n{takes}torch.{kind} = types.ModuleType('torch.{kind}')\n"
+        f"torch.{kind}.device_count = lambda: 8\n"
     )
-    assert hardware["hint"] == vendors.backend.install_hint
-    vendors.package(8)
-    both = vendors.probe(vendors.node)
+    both = machine.probe(node, before=build)
     assert (both["status"], both["devices"]) == ("usable", 8)
-
-
-def test_torch_is_too_old(vendors):
-    vendors.package(1)
-    vendors.machine.distribution("torch", "2.4.0")
-    verdict = vendors.probe(vendors.node)
-    assert (verdict["status"], verdict["vendor_imported"]) == ("incompatible", False)
-    assert "torch>=2.6" in verdict["reason"]
-
-
-def test_another_vendor_holds_privateuse1(vendors):
-    if not vendors.backend.in_torch.private_use1:
-        pytest.skip("it is behind torch's own device")
-    vendors.package(1)
-    verdict = vendors.probe(vendors.node, before="torch._C.private_use1 = 'npu'")
-    assert (verdict["status"], verdict["vendor_imported"]) == ("broken", False)
-    assert "held by npu" in verdict["reason"]
+    if private:
+        held = machine.probe(node, before="torch._C.private_use1 = 'npu'")
+        assert (held["status"], held["vendor_imported"], "held by npu" in held["reason"]) == (
+            "broken",
+            False,
+            True,
+        )
+    machine.distribution("torch", "2.4.0")
+    old = machine.probe(node, before=build)
+    assert (old["status"], old["vendor_imported"], "torch>=2.6" in old["reason"]) == (
+        "incompatible",
+        False,
+        True,
+    )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
+import threading
+import time
 
 import pytest
 
-fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-
-FORK = """
-import json, os, sys, threading, time, warnings
-warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
 import accel_core
+from accel_core import current
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # Python 3.12: beside threads
+]
+
 
 def forked(work):
-    "What `work()` gives in a forked child."
+    """What `work()` gives in a forked child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -28,49 +34,44 @@ def forked(work):
     assert os.waitpid(pid, 0)[1] == 0
     return json.loads(text)
 
+
 def mine():
     acc, record = accel_core.get_accelerator(), accel_core.selection()
     return [acc.name, record.chosen, record.pid == os.getpid(), id(acc)]
-"""
 
 
-@fork
+#: The same for a process of its own.
+FORK = (
+    "import accel_core, json, os, sys, threading, time, warnings\nwarnings.simplefilter('ignore')\n"
+    + "\n".join(map(inspect.getsource, (forked, mine)))
+)
+
+
 def test_fork_after_the_choice_inherits_it_and_fork_before_it_does_not(mlu):
-    code = FORK + (
-        "before = forked(mine)\n"  # the child chooses, the parent has not
-        "parent = mine()\n"
-        "after = forked(mine)\n"
-        "renewed = forked(lambda: (accel_core.set_accelerator('cpu'), mine())[1])\n"
-        "print(json.dumps([before, parent, after, renewed, mine() == parent]))"
-    )
-    before, parent, after, renewed, unchanged = mlu.child(code).answer
-    assert before[:3] == ["mlu", "mlu", True]
-    assert parent[:3] == ["mlu", "mlu", True]
-    assert after == ["mlu", "mlu", False, parent[3]]
+    before = forked(mine)  # the child chooses, the parent has not
+    parent = mine()
+    assert before[:3] == parent[:3] == ["mlu", "mlu", True]
+    assert forked(mine) == ["mlu", "mlu", False, parent[3]]
+    renewed = forked(lambda: (accel_core.set_accelerator("cpu"), mine())[1])
     assert renewed[:3] == ["cpu", "cpu", True]
-    assert unchanged
+    assert mine() == parent
 
 
-@fork
 def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     """The child has the parent's accelerator, whole, or chooses; it never hangs on a dead thread's lock."""
     mlu.module("slow_vendor", "import time; time.sleep(0.5)")
     mlu.backend("slow", 900, vendor_import="slow_vendor")
-    code = FORK + (
-        "thread = threading.Thread(target=accel_core.get_accelerator)\n"
-        "import accel_core.current as current\n"
-        "thread.start()\n"
-        "while not current._choosing: time.sleep(0.001)\n"
-        "child = forked(mine)\n"
-        "thread.join()\n"
-        "print(json.dumps([child, mine()]))"
-    )
-    child, parent = mlu.child(code, timeout=30).answer
+    thread = threading.Thread(target=accel_core.get_accelerator)
+    thread.start()
+    while not current._choosing:
+        time.sleep(0.001)
+    child = forked(mine)
+    thread.join()
+    parent = mine()
     assert child[:2] == parent[:2] == ["slow", "slow"]
     assert child[3] == parent[3]
 
 
-@fork
 def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
     mlu.module("hanging", "import os, time\nif os.environ['MAY_HANG'] == '1':\n    time.sleep(60)")
     mlu.backend("hang", 900, vendor_import="hanging")
@@ -88,67 +89,56 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
     assert mlu.child(code, timeout=30).answer[:3] == ["cpu", "cpu", True]
 
 
-@fork
 def test_fork_by_the_thread_that_chooses_leaves_both_sides_working(mlu):
     """A vendor package that forks while it is imported."""
     mlu.module("forking", "import os\npid = os.fork()\nif pid == 0:\n    os._exit(0)\nos.waitpid(pid, 0)")
     mlu.backend("fork", 900, vendor_import="forking")
-    code = FORK + "print(json.dumps([mine(), forked(mine)]))"
-    parent, child = mlu.child(code, timeout=30).answer
-    assert parent[:2] == child[:2] == ["fork", "fork"]
+    assert mine()[:2] == forked(mine)[:2] == ["fork", "fork"]
 
 
-@fork
 def test_many_forks_beside_many_choosers_all_end(mlu):
-    code = FORK + (
-        # First of all: a fork amid the import of the module itself is Python's own deadlock.
-        "accel_core.get_accelerator()\n"
-        "def churn():\n"
-        "    for _ in range(200):\n"
-        "        accel_core.set_accelerator(None)\n"
-        "        accel_core.get_accelerator()\n"
-        "threads = [threading.Thread(target=churn) for _ in range(2)]\n"
-        "[t.start() for t in threads]\n"
-        "children = [forked(mine)[0] for _ in range(15)]\n"
-        "[t.join() for t in threads]\n"
-        "print(json.dumps(sorted(set(children))))"
-    )
-    assert mlu.child(code, timeout=50).answer == ["mlu"]
+    def churn():
+        for _ in range(200):
+            accel_core.set_accelerator(None)
+            accel_core.get_accelerator()
+
+    # First of all: a fork amid the import of the module itself is Python's own deadlock.
+    accel_core.get_accelerator()
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    children = [forked(mine)[0] for _ in range(15)]
+    for thread in threads:
+        thread.join()
+    assert {*children} == {"mlu"}
 
 
-@fork
+SIM = """
+import os, torch, types
+module = torch.sim = types.ModuleType("torch.sim")
+owner = []
+def use():
+    owner.append(os.getpid())
+    if owner[0] != os.getpid():
+        raise RuntimeError("Cannot re-initialize in forked subprocess")
+module.device_count = lambda: 2  # counting is allowed before
+module.is_available = lambda: True
+module.is_initialized = lambda: bool(owner)
+module.current_device = lambda: use() or 0
+module.set_device = lambda index: use()
+module.synchronize = lambda device=None: use()
+"""
+
+
 def test_choosing_initialises_no_device(torch_world):
     """USERS 23, 25, 26: a fork uses the device afterwards, which forbids that once it is initialised."""
-    torch_world.module(
-        "torch_sim",
-        "import os, torch, types\n"
-        "module = torch.sim = types.ModuleType('torch.sim')\n"
-        "owner = []\n"
-        "def use():\n"
-        "    owner.append(os.getpid())\n"
-        "    if owner[0] != os.getpid():\n"
-        "        raise RuntimeError('Cannot re-initialize in forked subprocess')\n"
-        "module.device_count = lambda: 2\n"  # counting is allowed before
-        "module.is_available = lambda: True\n"
-        "module.is_initialized = lambda: bool(owner)\n"
-        "module.current_device = lambda: use() or 0\n"
-        "module.set_device = lambda index: use()\n"
-        "module.synchronize = lambda device=None: use()\n",
-    )
-    torch_world.backend(
-        "sim", vendor_import="torch_sim", accelerator="accel_core.accelerators.torch_device:TorchAccelerator"
-    )
-    code = FORK + (
-        "acc = accel_core.get_accelerator()\n"
-        "assert not acc.is_initialized()\n"
-        "def use():\n"
-        "    acc = accel_core.get_accelerator()\n"
-        "    return [acc.name, acc.current_device()]\n"
-        "first = forked(use)\n"
-        "here = use()\n"
-        "print(json.dumps([first, here, acc.is_initialized()]))"
-    )
-    assert torch_world.child(code).answer == [["sim", 0], ["sim", 0], True]
+    torch_world.module("torch_sim", SIM)
+    accelerator = "accel_core.accelerators.torch_device:TorchAccelerator"
+    torch_world.backend("sim", vendor_import="torch_sim", accelerator=accelerator)
+    acc = accel_core.get_accelerator()
+    assert (acc.name, acc.is_initialized()) == ("sim", False)
+    assert forked(acc.current_device) == acc.current_device() == 0
+    assert acc.is_initialized()
 
 
 def test_where_there_is_no_fork_nothing_is_registered(world):
@@ -162,7 +152,6 @@ def test_where_there_is_no_fork_nothing_is_registered(world):
 # ---------------------------------------------------------------------------- with the real torch
 
 
-@fork
 @pytest.mark.slow
 def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles(torch_world):
     torch_world.base = tuple(p for p in torch_world.base if "simulated" not in p)

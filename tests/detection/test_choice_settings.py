@@ -163,22 +163,11 @@ def test_what_is_refused(several, what):
         assert isinstance(found.__cause__, ImportError)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ACCEL_PROBE_TIMEOUT", "abc"),
-        ("ACCEL_STRICT", "perhaps"),
-        ("ACCEL_PROBE", "outside"),
-        ("DS_ACCELERATOR", "npu@"),
-        ("ACCEL_ALLOW", "@"),
-        ("ACCEL_BLOCK", "x@"),
-    ],
-)
-def test_a_malformed_setting_stops_the_choice_by_name(several, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(SettingError, match=f"{name}='{value}' is not valid"):
+def test_a_malformed_setting_stops_the_choice_by_name(several, monkeypatch):
+    monkeypatch.setenv("ACCEL_STRICT", "perhaps")
+    with pytest.raises(SettingError, match="ACCEL_STRICT='perhaps' is not valid"):
         accel_core.get_accelerator()
-    monkeypatch.delenv(name)
+    monkeypatch.delenv("ACCEL_STRICT")
     assert accel_core.get_accelerator().name == "mlu"
 
 
@@ -361,12 +350,3 @@ def test_a_choice_in_children_only_imports_nothing_here(several):
     for environ in ({}, pin("mlu")):
         assert select(read(environ), isolated=True).selection.chosen == "mlu"
     assert "torch" not in sys.modules
-
-
-def test_without_torch_there_is_an_error_that_says_so(world):
-    """USERS 29: everything but the accelerator itself works without torch."""
-    world.backend("npu", extra=NO_DEVICE)
-    found = select(read({}))
-    assert isinstance(found.error, UNAVAILABLE)
-    assert "cpu (accel-core" in str(found.error)
-    assert "accel setup cpu" in str(found.error)

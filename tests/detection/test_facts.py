@@ -12,41 +12,14 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from accel_tests.acme import ACME, acme
+from accel_tests.computers import Computer
 
-from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility
-from accel_core.detection import Candidate, Outcome, Status
+from accel_core.backend import Backend
+from accel_core.detection import Candidate, Status
 from accel_core.detection.probe import Case, examine
 from accel_core.machine.devices import evidence
 from accel_core.settings import Settings
-
-ACME = Backend(
-    name="acme",
-    priority=350,
-    device_type="acme",
-    vendor_import="json",
-    hardware=Hardware(
-        name="Acme XLA card",
-        nodes=("/dev/acme[0-9]*",),
-        shared_nodes=("/dev/accel/accel[0-9]*",),
-        pci_ids=("fade:0001",),
-        driver_file="/sys/module/acme",
-        driver_step="install Acme's driver",
-    ),
-    granted=Granted(docker="--device /dev/acme0"),
-    install_hint="pip install torch-acme",
-    visibility=Visibility(
-        variables=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"), filters=("ACME_FILTER",), grammar="cuda"
-    ),
-    provenance=Provenance("accel-acme", "1.0", "acme", "accel_acme"),
-)
-
-
-def acme(**changes):
-    """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
-    return replace(
-        ACME, **{k: getattr(ACME, k)._replace(**v) if isinstance(v, dict) else v for k, v in changes.items()}
-    )
-
 
 #: What comes with torch itself.
 TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
@@ -57,38 +30,25 @@ SLURM = acme(granted={"slurm": "gpu"})
 INDICES = acme(visibility={"grammar": "indices"})
 
 NODE, SHARED = "/dev/acme0", "/dev/accel/accel0"
-BUS, DRIVER = "/sys/bus/pci/devices/0000:00:04.0/modalias", "/sys/module/acme/refcnt"
+BUS, DRIVER = "fade:0001 120000", "/sys/module/acme/refcnt"
 DOCKER, PODMAN = "/.dockerenv", "/run/.containerenv"
-CARD = "PCI fade:0001 at 0000:00:04.0"
-#: What rules a backend out, and what speaks against its device alone.
-Ruling = tuple[Outcome | None, Outcome | None]
+CARD = "PCI fade:0001 at 0000:81:00.0"
 
 
-class Machine:
-    """A machine as a tree of files."""
-
-    def __init__(self, root, monkeypatch):
-        self.root, self._monkeypatch = root, monkeypatch
-
-    def files(self, *paths, text=""):
-        for path in paths:
-            file = self.root / path.lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(
-                "pci:v0000FADEd00000001sv0000FADEsd00000001bc12sc00i00\n" if path == BUS else text
-            )
+class Machine(Computer):
+    """A machine with a torch, which must not be imported."""
 
     def torch(self, version, **builds):
-        """An installed torch, which must not be imported."""
         kinds = "".join(f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu"))
-        self.files("/site/torch/__init__.py", text="raise SystemExit('torch was imported')")
-        self.files("/site/torch/version.py", text=f"__version__ = {version!r}\n{kinds}")
-        self._monkeypatch.syspath_prepend(str(self.root / "site"))
+        self.write("/site/torch/__init__.py", "raise SystemExit('torch was imported')")
+        self.write("/site/torch/version.py", f"__version__ = {version!r}\n{kinds}")
 
     def examine(self, backend=ACME, *, pinned=False):
-        root = str(self.root)
-        found = evidence(backend, root)
-        return examine(Case(Candidate(backend, ModuleType("p")), Settings(), found, pinned, root))
+        """What rules a backend out, and what speaks against its device alone."""
+        case = Case(
+            Candidate(backend, ModuleType("p")), Settings(), evidence(backend, self.path), pinned, self.path
+        )
+        return examine(case)
 
 
 @pytest.fixture
@@ -97,7 +57,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
-    return Machine(tmp_path, monkeypatch)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return Machine(tmp_path)
 
 
 class Row(NamedTuple):
@@ -263,7 +224,8 @@ ROWS = {
 @pytest.mark.parametrize("what", ROWS)
 def test_what_is_said(machine, monkeypatch, what):
     row = ROWS[what]
-    machine.files(*row.files)
+    for sign in row.files:
+        machine.sign(sign)
     for name, value in row.environ.items():
         monkeypatch.setenv(name, value)
     if row.torch:
@@ -299,15 +261,15 @@ def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
 
 def test_the_evidence_is_the_verdicts(machine):
     """Strict choice refuses the CPU over it: the device is here."""
-    machine.files(BUS)
-    assert str(evidence(ACME, str(machine.root))) == CARD
+    machine.sign(BUS)
+    assert str(evidence(ACME, machine.path)) == CARD
 
 
 class TestNamespace:
     @pytest.fixture(autouse=True)
     def torch(self, machine):
         machine.torch("2.13.0", xpu="1")
-        machine.files(NODE)
+        machine.sign(NODE)
 
     def taken(self, monkeypatch, module, **namespace):
         """`torch.acme`, of whose functions `is_available` comes from `module`."""

@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from accel_core.backend import Backend, Environment, InTorch
+from accel_core.backend import InTorch
 from accel_core.detection import Status
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
-from accel_core.errors import InvalidBackendError
 from accel_core.settings import Settings
 
 #: Such a package may end the process when it is imported beside another torch; nothing catches this either.
@@ -80,16 +79,3 @@ def test_without_torch_it_is_torch_that_is_missing(world):
     world.module("torch_npu", "")
     world.backend("npu", vendor_import="torch_npu", in_torch=InTorch(same_version=("torch-npu",)))
     assert "torch is not installed" in judge().reason
-
-
-@pytest.mark.parametrize("value", ["", "PT_HPU", "=1", "1A=2", "A B=1"])
-def test_a_variable_must_be_an_assignment(value):
-    with pytest.raises(InvalidBackendError, match=r"environment.set .* is malformed"):
-        Backend(name="hpu", priority=1, device_type="hpu", environment=Environment(set=(value,)))
-
-
-@pytest.mark.parametrize("value", ["PT_HPU_LAZY_ACC_PAR_MODE=0", "A=", "A=b=c d"])
-def test_any_value_will_do(value):
-    assert Backend(
-        name="hpu", priority=1, device_type="hpu", environment=Environment(set=(value,))
-    ).environment.set == (value,)

@@ -10,117 +10,82 @@ from pathlib import Path
 
 import pytest
 from accel_tests import children
+from accel_tests.acme import acme
+from accel_tests.computers import Computer
 
-from accel_core.backend import Backend, Granted, Hardware, Visibility
+from accel_core.backend import Hardware
 from accel_core.detection import Status
 from accel_core.detection.device import uncounted
 
-ACME = Backend(
-    name="acme",
-    priority=350,
-    device_type="acme",
+CARD = acme(
     hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
-    granted=Granted(docker="--device /dev/acme0", slurm="gpu", apptainer="--acme"),
-    visibility=Visibility(
-        variables=("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"), filters=("ACME_FILTER",), grammar="cuda"
-    ),
+    granted={"slurm": "gpu", "apptainer": "--acme"},
 )
-#: What each grammar makes of a value with a number too high for two devices.
-BEYOND = {"cuda": "7", "ascending": "7", "mlu": "7", "level-zero": "7.0,7", "indices": "7"}
-
-
-@pytest.fixture
-def nodes(tmp_path, monkeypatch):
-    """A machine with two cards, all of which may be opened."""
-    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
-    for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "dev").mkdir()
-    for number in range(2):
-        (tmp_path / f"dev/acme{number}").touch()
-    return tmp_path
-
-
-def said(root, backend=ACME):
-    outcome = uncounted(backend, str(root))
-    assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
-    return outcome.reason, outcome.hint
-
-
-def test_nothing_is_known(nodes):
-    assert said(nodes) == ("the vendor's runtime counts no device", "")
-
-
-@pytest.mark.parametrize("variable", ["ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"])
-def test_a_number_beyond_the_devices_that_are_there(nodes, monkeypatch, variable):
-    monkeypatch.setenv(variable, "99")
-    assert said(nodes) == (
-        f"{variable}='99' names device 99, counted from 0, and this machine has /dev/acme0, /dev/acme1",
-        f"this machine has 2: name 0 or 1, or unset {variable}",
-    )
-
-
-def test_several_numbers_and_one_of_them_there(nodes, monkeypatch):
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "2,1,7")
-    assert said(nodes)[0].startswith("ACME_VISIBLE_DEVICES='2,1,7' names devices 2, 7, counted from 0")
-
-
-def test_a_variable_that_another_overrules_is_not_blamed(nodes, monkeypatch):
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "1")
-    monkeypatch.setenv("CARD_VISIBLE_DEVICES", "99")
-    assert said(nodes)[0] == "the vendor's runtime counts no device with ACME_VISIBLE_DEVICES='1'"
-
-
-@pytest.mark.parametrize(("grammar", "value"), BEYOND.items(), ids=BEYOND)
-def test_in_every_grammar(nodes, monkeypatch, grammar, value):
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
-    reason, _ = said(nodes, replace(ACME, visibility=ACME.visibility._replace(grammar=grammar)))
-    assert reason.startswith(f"ACME_VISIBLE_DEVICES={value!r} names device 7, counted from 0")
-
-
-@pytest.mark.parametrize(
-    ("value", "changes"),
-    [
-        ("1", {}),
-        ("GPU-8932f937", {}),
-        # Modules are numbered by their places, and one door leads to all devices.
-        ("7", {"visibility": ACME.visibility._replace(grammar="modules")}),
-        ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}),
-        ("7", {"hardware": Hardware()}),
-    ],
-)
-def test_a_value_that_may_be_right_is_only_named(nodes, monkeypatch, value, changes):
-    (nodes / "dev/doors").mkdir()
-    (nodes / "dev/doors/acme").touch()
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
-    assert said(nodes, replace(ACME, **changes)) == (
-        f"the vendor's runtime counts no device with ACME_VISIBLE_DEVICES={value!r}",
-        "unset ACME_VISIBLE_DEVICES, or name in it devices that exist",
-    )
-
-
-def test_a_variable_that_hides_all_of_them_or_cannot_be_read(nodes, monkeypatch):
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "")
-    assert said(nodes) == (
-        "ACME_VISIBLE_DEVICES='' hides every device",
-        "unset ACME_VISIBLE_DEVICES, or name in it the devices to use",
-    )
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "all")
-    reason, hint = said(nodes, replace(ACME, visibility=ACME.visibility._replace(grammar="indices")))
-    assert reason.startswith("ACME_VISIBLE_DEVICES='all' is not valid: ")
-    assert hint == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
-
-
-def test_a_container_that_has_the_nodes_and_not_the_libraries(nodes, monkeypatch):
-    """Apptainer shows the host's /dev, and brings the driver's libraries in with a flag."""
-    monkeypatch.setenv("APPTAINER_CONTAINER", "/a.sif")
-    assert said(nodes) == (
-        (
-            "the vendor's runtime counts no device in this Apptainer container, "
-            "which shows /dev/acme0, /dev/acme1"
-        ),
+ONE, OTHER, FILTER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"
+NONE = "the vendor's runtime counts no device"
+NAME = f"unset {ONE}, or name in it devices that exist"
+UNSET = f"unset {ONE}, or name in it the devices to use"
+INDICES = {"visibility": {"grammar": "indices"}}
+#: Variables, fields of the declaration; what is said, which may end in an ellipsis, and the next step.
+SAID = {
+    "nothing is known": ({}, {}, NONE, ""),
+    **{
+        f"a number beyond the devices: {name}": (
+            {name: "99"}, {},
+            f"{name}='99' names device 99, counted from 0, and this machine has /dev/acme0, /dev/acme1",
+            f"this machine has 2: name 0 or 1, or unset {name}",
+        )
+        for name in (ONE, OTHER, FILTER)
+    },
+    "one of them is there": ({ONE: "2,1,7"}, {}, f"{ONE}='2,1,7' names devices 2, 7, counted from 0…", None),
+    "one that another overrules is not blamed": ({ONE: "1", OTHER: "99"}, {}, f"{NONE} with {ONE}='1'", NAME),
+    # What each grammar makes of a value with a number too high for two devices.
+    **{
+        f"in the grammar of {grammar}": (
+            {ONE: value}, {"visibility": {"grammar": grammar}},
+            f"{ONE}={value!r} names device 7, counted from 0…", None,
+        )
+        for grammar, value in (
+            ("cuda", "7"), ("ascending", "7"), ("mlu", "7"), ("level-zero", "7.0,7"), ("indices", "7"),
+        )
+    },
+    # A value that may be right is only named: modules are numbered by their places, one door leads to all.
+    **{
+        f"it may be right: {value}, {changes}": ({ONE: value}, changes, f"{NONE} with {ONE}={value!r}", NAME)
+        for value, changes in (
+            ("1", {}), ("GPU-8932f937", {}), ("7", {"visibility": {"grammar": "modules"}}),
+            ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}), ("7", {"hardware": Hardware()}),
+        )
+    },
+    "it hides all": ({ONE: ""}, {}, f"{ONE}='' hides every device", UNSET),
+    "it cannot be read": ({ONE: "all"}, INDICES, f"{ONE}='all' is not valid: …", UNSET),
+    # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.
+    "nodes, and no libraries": (
+        {"APPTAINER_CONTAINER": "/a.sif"}, {},
+        f"{NONE} in this Apptainer container, which shows /dev/acme0, /dev/acme1",
         "start it with the host's devices: apptainer exec --acme",
-    )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
+    """On a machine with two cards, all of which may be opened."""
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
+    environ, changes, reason, hint = SAID[what]
+    for name in (ONE, OTHER, FILTER):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    machine = Computer(tmp_path)
+    for node in ("acme0", "acme1", *(["doors/acme"] if "door" in str(changes) else [])):
+        machine.write(f"dev/{node}")
+    visible = changes.pop("visibility", {})
+    found = replace(CARD, visibility=CARD.visibility._replace(**visible), **changes)
+    outcome = uncounted(found, machine.path)
+    assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
+    assert outcome.reason == reason or ("…" in reason and outcome.reason.startswith(reason.strip("…")))
+    assert hint in (None, outcome.hint)
 
 
 ASK = """

@@ -149,16 +149,13 @@ def test_the_child_has_this_pythons_options(world):
         "import sys\n\ndef work(job, stage):\n"
         "    return {'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}\n",
     )
-    for options in (["-I", "-X", "utf8", "-OO"], ["-E", "-s", "-B", "-X", "dev", "-W", "error"]):
-        code = PARENT.format(path=sys.path) + (
-            "print({'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions})"
-        )
-        done = subprocess.run(
-            [sys.executable, *options, "-c", code], capture_output=True, text=True, check=True
-        )
-        ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
-        assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
-        assert "error" not in own["w"]
+    told = "{'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}"
+    command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
+    code = f"{PARENT.format(path=sys.path)}print({told})"
+    done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
+    ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
+    assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
+    assert "error" not in own["w"]
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():

@@ -159,15 +159,6 @@ def test_no_torch_is_no_build(world):
     assert torch_build() is None
 
 
-def test_a_finder_that_fails_is_no_build(world, monkeypatch):
-    class Failing:
-        def find_spec(self, name, path=None, target=None):
-            raise ImportError("a finder that fails")
-
-    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
-    assert torch_build() is None
-
-
 # ---------------------------------------------------------------------------- with the real torch
 
 

@@ -88,32 +88,7 @@ def test_entries_of_the_path_that_nobody_can_read(machine):
         right(choose(machine, path=[*entries, *machine.path], around=around))
 
 
-#: Everything is imported first, by a choice: another user may not be let into the folders of this one.
-BECOME = (
-    _CHOOSE
-    + """
-import os
-accel_core.set_accelerator(None)
-os.setgroups([]); os.setgid(USER); os.setuid(USER)
-"""
-)
 root = pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root")
-
-
-@root
-def test_a_user_who_may_start_no_process(machine):
-    """Root is not held to the limit. Who may start no child chooses all the same, and a listing says so."""
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
-    answer = choose(machine, limit + BECOME.replace("USER", "65534"))
-    assert answer["chosen"] == "mlu"
-    assert answer["listed"]["mlu"].startswith("crashed: no process could be started to ")
-    assert "Resource temporarily unavailable" in answer["listed"]["mlu"]
-
-
-@root
-def test_a_user_without_a_name(machine):
-    """As containers have them: no HOME, and no line in the list of users."""
-    assert choose(machine, BECOME.replace("USER", "54321"), HOME="unset")["chosen"] == "mlu"
 
 
 def _in_mounts(script):

@@ -1,50 +1,11 @@
-"""Many processes at once, and many choices in one: the same answer, and nothing is left over."""
+"""Many choices in one process: the same answer, and nothing is left over."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 
 import pytest
 from accel_tests import children
-
-_TOGETHER = """
-import json, os, sys, time
-import accel_core
-print("ready", flush=True)
-sys.stdin.readline()
-chosen = accel_core.get_accelerator()
-verdicts = [(v.name, v.status.value, v.reason) for v in accel_core.selection().verdicts]
-print(json.dumps([chosen.name, chosen.backend.distribution, verdicts]))
-"""
-
-
-def test_64_processes_at_once_choose_the_same_with_the_real_torch(machine, libraries):
-    began = time.monotonic()
-    path = [str(machine.site), *machine.base, str(libraries[1])]
-    environ = children.untraced(children.clean_environment(HOME=str(machine.home)))
-    program = children.program(_TOGETHER, path, strict=False)
-    processes = [children.start(program, environ, stdin=subprocess.PIPE) for _ in range(64)]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        ends = [children.finish(process, 300) for process in processes]
-    finally:
-        for process in processes:
-            children.kill(process)
-    assert not any(end.returncode for end in ends), [end.stderr for end in ends if end.returncode]
-    answers = [end.answer for end in ends]
-    name, distribution, verdicts = answers[0]
-    assert (name, distribution) == ("mlu", "accel-mlu")
-    assert [verdict[:2] for verdict in verdicts[:2]] == [["npu", "no_device"], ["mlu", "usable"]]
-    assert all(answer == answers[0] for answer in answers)
-    assert not machine.left()
-    print(f"64 processes with torch: {time.monotonic() - began:.1f} s")
-
 
 _AGAIN = """
 import gc, json, os, resource, sys, threading, time

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from accel_tests import surfaces
 
-from accel_core import Backend
 from accel_core.detection.discovery import declarations
 
 __all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
@@ -24,12 +21,12 @@ PLUGINS = sorted(
 )
 
 
-def declared(plugin: Path) -> Sequence[Backend]:
+def declared(plugin):
     """The plugin's declarations; its module is inert, so this process may import it."""
     return declarations(import_plugin(plugin))
 
 
-def import_plugin(plugin: Path) -> ModuleType:
+def import_plugin(plugin):
     """The plugin's module, from its folder where it is not installed."""
     source = str(plugin / "src")
     if source not in sys.path:
@@ -37,7 +34,7 @@ def import_plugin(plugin: Path) -> ModuleType:
     return importlib.import_module(plugin.name)
 
 
-def everything(plugin: Path) -> tuple[surfaces.Surface, str]:
+def everything(plugin):
     """What the plugin's backends drive, with the other vendors' beside it, and the device type."""
     backends = declared(plugin)
     own = [found for backend in backends if (found := surfaces.for_backend(backend)) is not None]

@@ -8,10 +8,9 @@ default, names it in the same function; an import where an `ImportError` is caug
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from accel_tests.surfaces import Entry, Surface
+from accel_tests.surfaces import Entry
 
 __all__ = ["Use", "uses", "violations"]
 
@@ -27,12 +26,12 @@ class Use(NamedTuple):
     call: ast.Call | None
 
 
-def violations(tree: ast.Module, surface: Surface, device: str) -> list[str]:
+def violations(tree, surface, device):
     """What is wrong with the names and calls in a module of a plugin for `torch.<device>`."""
     return [said for use in uses(tree, surface, device) if (said := _wrong(use, surface))]
 
 
-def _wrong(use: Use, surface: Surface) -> str:
+def _wrong(use, surface):
     entry, place = _entry(surface, use.path), f"line {use.node.lineno}: {use.path}"
     if use.tested:
         return ""
@@ -50,7 +49,7 @@ def _wrong(use: Use, surface: Surface) -> str:
     return f"{place} does not fit {misfit}" if misfit else ""
 
 
-def _entry(surface: Surface, path: str) -> Entry | None:
+def _entry(surface, path):
     if path in surface.modules or surface.leads_to(path):
         return Entry(path, "module")
     holder, _, name = path.rpartition(".")
@@ -60,7 +59,7 @@ def _entry(surface: Surface, path: str) -> Entry | None:
     return found.members.get(name) if found else None
 
 
-def uses(tree: ast.Module, surface: Surface, device: str) -> Iterator[Use]:
+def uses(tree, surface, device):
     """Every use of a name below a module of the surface."""
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     inner = {id(node) for function in functions for node in ast.walk(function) if node is not function}
@@ -74,7 +73,7 @@ def uses(tree: ast.Module, surface: Surface, device: str) -> Iterator[Use]:
             yield Use(path, node, path in looked_for or id(node) in scope.guarded, calls.get(id(node)))
 
 
-def _is_vendors(path: str, surface: Surface) -> bool:
+def _is_vendors(path, surface):
     top, _, rest = path.partition(".")
     holder = path.rpartition(".")[0]
     while holder not in surface.modules and holder:
@@ -85,7 +84,7 @@ def _is_vendors(path: str, surface: Surface) -> bool:
 class _Scope:
     """What the names of one function stand for."""
 
-    def __init__(self, nodes: list[ast.AST], device: str) -> None:
+    def __init__(self, nodes, device):
         self.own = {"self.device_module": f"torch.{device}", "self._torch": "torch", "torch": "torch"}
         self.guarded: set[int] = set()
         for node in nodes:
@@ -99,9 +98,9 @@ class _Scope:
                 self.own[target.id] = path
             catches = getattr(node, "items", []) + getattr(node, "handlers", [])
             if any("ImportError" in ast.unparse(each) or "NotFound" in ast.unparse(each) for each in catches):
-                self.guarded |= {id(inner) for line in node.body for inner in ast.walk(line)}  # type: ignore[attr-defined]
+                self.guarded |= {id(inner) for line in node.body for inner in ast.walk(line)}
 
-    def path(self, node: ast.AST | None) -> str:
+    def path(self, node):
         """From a top-level package to what the expression is; empty where no name leads there."""
         if node is None:
             return ""
@@ -115,9 +114,9 @@ class _Scope:
         if (text := ast.unparse(node)) in self.own:
             return self.own[text]
         base = self.path(node.value) if isinstance(node, ast.Attribute) else ""
-        return f"{base}.{node.attr}" if base else ""  # type: ignore[attr-defined]
+        return f"{base}.{node.attr}" if base else ""
 
-    def named(self, node: ast.AST) -> list[str]:
+    def named(self, node):
         """The paths of what a node spells itself."""
         if isinstance(node, ast.ImportFrom):
             return [f"{node.module}.{alias.name}" for alias in node.names]
@@ -128,7 +127,7 @@ class _Scope:
         return [self.path(node)] if isinstance(node, (ast.Attribute, ast.Call)) else []
 
     @staticmethod
-    def looks(node: Any) -> bool:
+    def looks(node):
         """Whether it is `hasattr`, or `getattr` with a default."""
         if not isinstance(node, ast.Call):
             return False

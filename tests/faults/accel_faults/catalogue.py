@@ -43,20 +43,20 @@ class Fault:
     changes: frozenset[str] = frozenset()
 
     @property
-    def works(self) -> bool:
+    def works(self):
         """Whether the backend is usable all the same, where no deadline ends it."""
         return self.kind in (Kind.DISTURBS, Kind.SLEEPS)
 
 
-def _raises(name: str, source: str, said: str) -> Fault:
+def _raises(name, source, said):
     return Fault(name, Kind.RAISES, source, said)
 
 
-def _dies(name: str, source: str, ending: str, returncode: int) -> Fault:
+def _dies(name, source, ending, returncode):
     return Fault(name, Kind.DIES, source, ending=ending, returncode=returncode)
 
 
-def _disturbs(name: str, source: str, *changes: str) -> Fault:
+def _disturbs(name, source, *changes):
     return Fault(name, Kind.DISTURBS, source, changes=frozenset(changes))
 
 
@@ -153,16 +153,16 @@ class Place(enum.Enum):
     CHECKS = "accel_checks"
 
     @property
-    def after_choice(self) -> bool:
+    def after_choice(self):
         """Whether nobody who merely chooses comes here."""
         return self in (Place.OP_BUILDERS, Place.KERNEL, Place.CHECKS)
 
     @property
-    def loads(self) -> bool:
+    def loads(self):
         """Whether it is met while plugins are discovered."""
         return self in (Place.IMPORT, Place.BACKENDS)
 
     @property
-    def of_vendor(self) -> bool:
+    def of_vendor(self):
         """Whether the vendor's package is in charge, or its accelerator: what it sets it may need."""
         return self in (Place.VENDOR, Place.CREATE, Place.CONSTRUCTION, Place.COUNT)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
-from accel_faults.catalogue import FAULTS, Fault, Place
+from accel_faults.catalogue import FAULTS, Place
 from accel_faults.modes import Mode
 
 #: These take seconds: torch's launcher is the real torch's, and a doctor looks at everything.
@@ -17,7 +16,7 @@ PLACES = [place for place in Place if place is not Place.CHECKS]
 _OF_EACH_KIND = ("raises RuntimeError", "os._exit(3)", "hangs")
 
 
-def _slow(*everywhere: Place) -> list[tuple[Fault, Place]]:
+def _slow(*everywhere):
     both = itertools.product(FAULTS, dict.fromkeys([*PLACES, *everywhere]))
     return [(f, p) for f, p in both if p in everywhere or f.name in _OF_EACH_KIND]
 
@@ -26,7 +25,7 @@ OF_LAUNCHER = _slow(Place.IMPORT, Place.VENDOR)
 OF_DOCTOR = _slow(Place.IMPORT, Place.VENDOR, Place.CHECKS)
 
 
-def _every() -> Iterator[tuple[Fault, Place, Mode]]:
+def _every():
     yield from itertools.product(FAULTS, PLACES, QUICK)
     yield from ((fault, place, Mode.DRY_RUN) for fault, place in OF_LAUNCHER)
     yield from ((fault, place, Mode.DOCTOR) for fault, place in OF_DOCTOR)

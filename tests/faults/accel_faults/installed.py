@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from accel_tests import layouts, plugins
 
-from accel_faults.catalogue import Fault, Place
+from accel_faults.catalogue import Place
 
 VERSION = "1.2"
 
@@ -32,7 +30,7 @@ class Faulty(Accelerator):
 _DO = "faulty_doing.now()"
 
 
-def install(site: Path, fault: Fault, place: Place) -> None:
+def install(site, fault, place):
     """Install both below `site`; the vendor's package of the faulty one is `torch_faulty`."""
     layouts.dist_info(
         site, "accel-good", "1.0",
@@ -59,7 +57,7 @@ def install(site: Path, fault: Fault, place: Place) -> None:
     )  # fmt: skip
 
 
-def _plugin(place: Place) -> str:
+def _plugin(place):
     declared = plugins.arguments(
         "faulty", 700, vendor_import="torch_faulty", accelerator="faulty_device:Faulty"
     )
@@ -77,9 +75,9 @@ def _plugin(place: Place) -> str:
     return source + (plugins.hook(name, parameters, f"{_DO}\nreturn None") if name else "")
 
 
-def _at(place: Place, here: Place) -> str:
+def _at(place, here):
     return _DO if place is here else "pass"
 
 
-def _indented(source: str) -> str:
+def _indented(source):
     return "\n".join(f"    {line}" for line in source.splitlines())

@@ -9,14 +9,12 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from accel_tests import children, processes
 
-from accel_faults.catalogue import DEADLINE, Fault, Kind, Place
+from accel_faults.catalogue import DEADLINE, Kind
 from accel_faults.installed import install
 
 
@@ -35,17 +33,17 @@ class Mode(enum.Enum):
     DOCTOR = "accel doctor"
 
     @property
-    def is_program(self) -> bool:
+    def is_program(self):
         """Whether it is a user's own process that calls `get_accelerator()`."""
         return self in (Mode.IN_PROCESS, Mode.ISOLATED)
 
     @property
-    def deadline(self) -> float:
+    def deadline(self):
         """Seconds that a probe has where a fault takes longer: the real torch takes one by itself."""
         return 10.0 if self is Mode.DRY_RUN else DEADLINE
 
     @property
-    def arguments(self) -> list[str]:
+    def arguments(self):
         """What follows `accel`."""
         return _COMMANDS[self]
 
@@ -136,9 +134,7 @@ class Seen:
     document: dict[str, Any] = field(default_factory=dict)
 
 
-def run(
-    fault: Fault, place: Place, modes: Sequence[Mode], root: Path, path: Sequence[str]
-) -> dict[Mode, Seen]:
+def run(fault, place, modes, root, path):
     """Install the two below `root` and run these modes there, each as a process of a user's own.
 
     `path` is a `sys.path` with the standard library, accel_core and torch.
@@ -151,7 +147,7 @@ def run(
     return seen
 
 
-def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
+def _once(fault, mode, home, path):
     folder = home / "work"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
@@ -188,14 +184,14 @@ def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
     return seen
 
 
-def _findings(document: dict[str, Any]) -> list[dict[str, Any]]:
+def _findings(document):
     """What the doctor says of whether each candidate can be used; the worst of each comes last."""
     found = [f for topic in document["topics"] if topic["name"] == "candidates" for f in topic["findings"]]
     known = [f for f in found if "distribution" in f["facts"]]
     return sorted(known, key=lambda finding: finding["level"] != "ok")
 
 
-def _diagnosis(finding: dict[str, Any]) -> dict[str, Any]:
+def _diagnosis(finding):
     """The same in the words of a verdict."""
     return {
         "status": finding["code"].partition(".")[2].replace("-", "_"),
@@ -206,14 +202,14 @@ def _diagnosis(finding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _patience(fault: Fault, mode: Mode) -> float:
+def _patience(fault, mode):
     """Seconds after which the user ends what does not end."""
     if fault.kind is Kind.HANGS and mode is Mode.IN_PROCESS:
         return DEADLINE + 1
     return 200  # `accel ops` gives operators two minutes
 
 
-def _ended(process: subprocess.Popen[str], limit: float) -> tuple[str, str, bool]:
+def _ended(process, limit):
     """What it printed, and whether it was still running after `limit` seconds."""
     try:
         return (*process.communicate(timeout=limit), False)
@@ -222,7 +218,7 @@ def _ended(process: subprocess.Popen[str], limit: float) -> tuple[str, str, bool
         return (*process.communicate(), True)
 
 
-def _read_program(seen: Seen, folder: Path) -> None:
+def _read_program(seen, folder):
     with contextlib.suppress(FileNotFoundError):
         choice = json.loads((folder / "choice.json").read_text())
         seen.chosen, seen.raised = choice.get("chosen"), choice.get("raised", "")
@@ -236,7 +232,7 @@ def _read_program(seen: Seen, folder: Path) -> None:
 _CHOSEN = {Mode.ENV: "DS_ACCELERATOR", Mode.INFO: "name", Mode.OPS: "backend"}
 
 
-def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
+def _read_command(seen, mode, stdout):
     if mode is Mode.DRY_RUN:
         found = re.search(r"\b(faulty|good)\b", stdout)
         seen.chosen = found.group() if found else None

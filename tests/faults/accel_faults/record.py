@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
-from accel_faults.catalogue import FAULTS, Fault, Kind, Place
-from accel_faults.modes import Mode, Seen
+from accel_faults.catalogue import FAULTS, Kind
 from accel_faults.rules import RESTORED, dies_here, wrong
 
 #: The variable that names a folder, in which each cell leaves a file.
 FOLDER = "ACCEL_FAULTS_RECORD"
 
 
-def outcome(fault: Fault, place: Place, mode: Mode, seen: Seen) -> dict[str, object]:
+def outcome(fault, place, mode, seen):
     """One cell: how it ended, what was not put back, what was not as promised; empty fields are left out."""
     ends = seen.chosen or "an error"
     if dies_here(fault, place, mode):
@@ -26,7 +24,7 @@ def outcome(fault: Fault, place: Place, mode: Mode, seen: Seen) -> dict[str, obj
     return {name: value for name, value in fields.items() if value}
 
 
-def keep(folder: str, fault: Fault, place: Place, seen: Mapping[Mode, Seen]) -> None:
+def keep(folder, fault, place, seen):
     """Write the cells of one fault in one place to a file of their own."""
     cells = {mode.value: outcome(fault, place, mode, one) for mode, one in seen.items()}
     name = f"{fault.name} {place.value} {' '.join(mode.name for mode in seen)}".replace("/", " ")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from accel_faults.catalogue import SLEEP, Fault, Kind, Place
-from accel_faults.modes import Mode, Seen
+from accel_faults.catalogue import SLEEP, Kind, Place
+from accel_faults.modes import Mode
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
 RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "warnings"})
@@ -13,7 +11,7 @@ RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "war
 _OF_THE_CHOSEN = frozenset({"environment", "sys.path", "torch.cuda"})
 
 
-def dies_here(fault: Fault, place: Place, mode: Mode) -> bool:
+def dies_here(fault, place, mode):
     """Whether the user's own process meets a fault that no code in the same process survives."""
     mortal = fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS)
     if not (mortal and mode.is_program):
@@ -21,7 +19,7 @@ def dies_here(fault: Fault, place: Place, mode: Mode) -> bool:
     return place.after_choice or mode is Mode.IN_PROCESS
 
 
-def meets(place: Place, mode: Mode) -> bool:
+def meets(place, mode):
     """Whether the mode comes to that place at all."""
     if place is Place.CHECKS:
         return mode is Mode.DOCTOR
@@ -30,7 +28,7 @@ def meets(place: Place, mode: Mode) -> bool:
     return mode.is_program or not place.after_choice or mode in (Mode.INFO, Mode.OPS)
 
 
-def chosen(fault: Fault, place: Place, mode: Mode) -> str:
+def chosen(fault, place, mode):
     """The backend that is right: the faulty one where it works, and then it is the highest in rank."""
     if place.after_choice:
         return "faulty"
@@ -40,12 +38,12 @@ def chosen(fault: Fault, place: Place, mode: Mode) -> str:
     return "good" if fault.kind is Kind.SLEEPS and limited else "faulty"
 
 
-def wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> list[str]:
+def wrong(fault, place, mode, seen):
     """What was seen and must not be, in words; empty where all is as promised."""
     return list(_wrong(fault, place, mode, seen))
 
 
-def _wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+def _wrong(fault, place, mode, seen):
     if dies_here(fault, place, mode):
         yield from _end(fault, place, seen)
         if not place.after_choice:
@@ -63,7 +61,7 @@ def _wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
         yield f"left behind: {', '.join(seen.left)}"
 
 
-def _end(fault: Fault, place: Place, seen: Seen) -> Iterator[str]:
+def _end(fault, place, seen):
     """The program's end that nobody in it can prevent."""
     if fault.kind is Kind.DIES and seen.returncode != fault.returncode:
         yield f"the program ended with {seen.returncode}, the fault with {fault.returncode}"
@@ -75,7 +73,7 @@ def _end(fault: Fault, place: Place, seen: Seen) -> Iterator[str]:
         yield "the fault was not met"
 
 
-def _choice(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+def _choice(fault, place, mode, seen):
     right = chosen(fault, place, mode)
     if not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
@@ -92,7 +90,7 @@ def _choice(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]
 _SHOWS_VERDICTS = (Mode.LIST, Mode.WHY, Mode.WHY_NAME, Mode.DOCTOR)
 
 
-def _verdict(fault: Fault, place: Place, mode: Mode, seen: Seen, *, usable: bool) -> Iterator[str]:
+def _verdict(fault, place, mode, seen, *, usable):
     verdict = seen.verdicts.get("faulty")
     if verdict is None:
         yield f"no verdict on the plugin among {sorted(seen.verdicts)}"
@@ -107,7 +105,7 @@ def _verdict(fault: Fault, place: Place, mode: Mode, seen: Seen, *, usable: bool
         yield f"the verdict says {whole!r}, expected {' or '.join(map(repr, said))}"
 
 
-def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[set[str], tuple[str, ...]]:
+def _promised(fault, place, mode, *, usable):
     """The statuses that a verdict may have, and of the texts the one or the other."""
     if usable:
         return {"usable"}, ("",)
@@ -123,7 +121,7 @@ def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[
     return {"broken", "crashed"} if mode is not Mode.IN_PROCESS else {"broken"}, (fault.said,)
 
 
-def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+def _late(fault, place, mode, seen):
     """A command that asks the chosen accelerator more than whether it is there."""
     if fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS):
         told = f"{seen.text} {seen.document}"
@@ -144,7 +142,7 @@ def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
         yield f"{seen.chosen} answered, expected faulty: {seen.text.strip()[-200:]}"
 
 
-def _kept(place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+def _kept(place, mode, seen):
     """The process's own state, which the plugin must not have changed."""
     if not mode.is_program:
         for what in sorted(seen.changed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 #: Leaves a rest beside whole vectors of 16 and of 8 floats, and the same rest.
@@ -21,13 +19,13 @@ CASES = (
 )
 
 
-def numbers(seed: int, count: int = COUNT) -> torch.Tensor:
+def numbers(seed, count=COUNT):
     """Numbers between -1 and 1 with many bits, by integer arithmetic and one exact scaling."""
     index = torch.arange(count, dtype=torch.int64) + seed * 1_000_003
     return ((index * 2_654_435_761 % 2**24) - 2**23).float() / 2**23
 
 
-def run(op: Any, case: tuple[Any, ...], count: int = COUNT) -> tuple[torch.Tensor, ...]:
+def run(op, case, count=COUNT):
     """Twelve steps on `op`, with a change of beta1 and a jump in the count; parameters and states after."""
     _, dtype, state_dtype, adamw, decay, correct = case
     p = numbers(0, count).to(dtype)
@@ -42,6 +40,6 @@ def run(op: Any, case: tuple[Any, ...], count: int = COUNT) -> tuple[torch.Tenso
     return p, m, v
 
 
-def bits(tensor: torch.Tensor) -> str:
+def bits(tensor):
     """The tensor's memory in hexadecimal."""
     return tensor.contiguous().view(torch.uint8).numpy().tobytes().hex()

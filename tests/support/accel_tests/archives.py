@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping
 
 __all__ = ["of_tar", "of_wheel", "of_zip"]
 
 
-def of_zip(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def of_zip(files, method=zipfile.ZIP_DEFLATED):
     """Return a zip."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", method) as archive:
@@ -19,9 +18,7 @@ def of_zip(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
     return target.getvalue()
 
 
-def of_tar(
-    files: Mapping[str, bytes], form: int = tarfile.GNU_FORMAT, kind: bytes = tarfile.REGTYPE
-) -> bytes:
+def of_tar(files, form=tarfile.GNU_FORMAT, kind=tarfile.REGTYPE):
     """Return a tar that is not compressed."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=form, errors="surrogatepass") as archive:
@@ -32,7 +29,7 @@ def of_tar(
     return target.getvalue()
 
 
-def of_wheel(name: str, version: str) -> bytes:
+def of_wheel(name, version):
     """Return a wheel for any Python, with nothing in it."""
     info = f"{name}-{version}.dist-info"
     files = {

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
 from unittest import mock
 
-from accel_core.detection import Candidate, Choice, Selection, Unloaded, Verdict
-from accel_core.detection.discovery import Load, find
+from accel_core.detection.discovery import find
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover, loader, select
-from accel_core.errors import AccelError
-from accel_core.settings import Pin, Settings, read
+from accel_core.settings import Settings, read
 from accel_tests import plugins
 
 
-def choose(environ: dict[str, str]) -> Choice:
+def choose(environ):
     with mock.patch.dict(os.environ, environ):
         return select(read())
 
 
-def chosen(**environ: str) -> Selection:
+def chosen(**environ):
     return choose(environ).selection
 
 
-def error(**environ: str) -> AccelError:
+def error(**environ):
     found = choose(environ)
     assert found.error is not None
     assert found.selection.chosen is None
@@ -33,40 +29,38 @@ def error(**environ: str) -> AccelError:
     return found.error
 
 
-def statuses(selection: Selection) -> dict[str, str]:
+def statuses(selection):
     return {v.name: v.status.value for v in selection.verdicts}
 
 
-def names(candidates: Iterable[Candidate | Unloaded]) -> list[str]:
+def names(candidates):
     return [c.name for c in candidates]
 
 
-def only(name: str) -> Candidate | Unloaded:
+def only(name):
     (found,) = [c for c in discover() if c.name == name]
     return found
 
 
-def judge(name: str = "npu", settings: Settings | None = None, **options: bool) -> Verdict:
+def judge(name="npu", settings=None, **options):
     candidates = discover()
     (found,) = [c for c in candidates if c.name == name and not c.builtin]
     return Prober(settings or Settings()).probe(found, candidates, **options)
 
 
-def look(
-    pin: Pin | None = None, settings: Settings | None = None, load: Load | None = None
-) -> tuple[Candidate | Unloaded, ...]:
+def look(pin=None, settings=None, load=None):
     """What `find` gives under these settings."""
     settings = settings or read()
     return find(pin, settings, load or loader(settings))
 
 
-def vendor(world: Any, source: str, **fields: object) -> None:
+def vendor(world, source, **fields):
     """A backend whose vendor import is the module `torch_npu` with this source."""
     world.module("torch_npu", source)
     world.backend("npu", vendor_import="torch_npu", **fields)
 
 
-def counting(world: Any, body: str, **fields: object) -> None:
+def counting(world, body, **fields):
     """A backend whose `device_count()` has this body."""
     world.module("npu_device", plugins.ACCELERATOR.format(count=body))
     world.backend("npu", accelerator="npu_device:Simulated", **fields)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
 
 from accel_testing import children as of_core
 from accel_testing.children import Ended, finish, kill
@@ -50,19 +48,19 @@ exec(compile(code, "<child>", "exec"), {"__name__": "__main__"})
 """
 
 
-def without(*steering: str) -> dict[str, str]:
+def without(*steering):
     """This process's environment without the variables that begin so."""
     return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
 
 
-def clean_environment(**variables: str) -> dict[str, str]:
+def clean_environment(**variables):
     """This process's environment without anything that steers a choice, and with `variables`."""
     kept = without("ACCEL_", "DS_")
     kept.pop("PYTHONPATH", None)
     return {**kept, **variables}
 
 
-def untraced(environ: Mapping[str, str]) -> dict[str, str]:
+def untraced(environ):
     """The variables without coverage's: for children that pass no line of ours that others do not pass.
 
     A child costs half as much again when it is traced.
@@ -70,25 +68,17 @@ def untraced(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("COVERAGE_")}
 
 
-def start(
-    arguments: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    cwd: Path | None = None,
-    stdin: IO[Any] | int = subprocess.DEVNULL,
-) -> subprocess.Popen[str]:
+def start(arguments, environ, *, cwd=None, stdin=subprocess.DEVNULL):
     """Start this Python with these arguments, in a process group of its own."""
     return of_core.start([sys.executable, *arguments], environ, cwd=cwd, stdin=stdin)
 
 
-def run_python(
-    arguments: Sequence[str], environ: Mapping[str, str], *, timeout: float = 240, cwd: Path | None = None
-) -> Ended:
+def run_python(arguments, environ, *, timeout=240, cwd=None):
     """Run this Python with these arguments to its end."""
     return finish(start(arguments, environ, cwd=cwd), timeout)
 
 
-def as_rank(rank: int, count: int, port: int) -> dict[str, str]:
+def as_rank(rank, count, port):
     """The variables that tell a rank its place on this host, and torchrun's number of threads."""
     return {
         "OMP_NUM_THREADS": "1",
@@ -101,23 +91,13 @@ def as_rank(rank: int, count: int, port: int) -> dict[str, str]:
     }
 
 
-def program(code: str, path: Sequence[str | Path], *, bare: bool = True, strict: bool = True) -> list[str]:
+def program(code, path, *, bare=True, strict=True):
     """Arguments by which Python runs `code` on that `sys.path`, as `run` does."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
     return ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
 
 
-def run(
-    code: str,
-    path: Sequence[str | Path],
-    variables: Mapping[str, str] | None = None,
-    *,
-    bare: bool = True,
-    strict: bool = True,
-    traced: bool = True,
-    timeout: float = 60,
-    cwd: Path | None = None,
-) -> Ended:
+def run(code, path, variables=None, *, bare=True, strict=True, traced=True, timeout=60, cwd=None):
     """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     arguments = program(code, path, bare=bare, strict=strict)
     environ = clean_environment(**(variables or {}))

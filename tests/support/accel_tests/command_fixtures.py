@@ -11,8 +11,6 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,7 +86,7 @@ _turn = threading.RLock()
 
 
 @contextlib.contextmanager
-def as_a_new_process(root: Path, path: Iterable[str], environ: Mapping[str, str]) -> Iterator[None]:
+def as_a_new_process(root, path, environ):
     """Within the block, have what a new process has: no torch, plugin or vendor imported, nothing chosen."""
     with pytest.MonkeyPatch.context() as patch:
         variables, aside = dict(os.environ), other_modules(root)
@@ -106,7 +104,7 @@ def as_a_new_process(root: Path, path: Iterable[str], environ: Mapping[str, str]
             sys.modules.update(aside)
 
 
-def _set_variables(wanted: Mapping[str, str]) -> None:
+def _set_variables(wanted):
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     os.environ.update(wanted)
@@ -119,18 +117,10 @@ class Accel:
     answers as JSON; `process`, and what only a process shows: in one of its own.
     """
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world):
         self.world = world
 
-    def __call__(
-        self,
-        *args: str,
-        torch: bool = True,
-        watched: frozenset[str] = frozenset(),
-        cwd: Path | None = None,
-        process: bool = False,
-        **env: str,
-    ) -> Ended:
+    def __call__(self, *args, torch=True, watched=frozenset(), cwd=None, process=False, **env):
         variables = {"COLUMNS": "", "NO_COLOR": "", **env}
         path = [
             *self.world.path,
@@ -151,20 +141,12 @@ class Accel:
                 )
         return Ended(done.exit_code, done.stdout, done.stderr, False)
 
-    def _ends_processes(self) -> bool:
+    def _ends_processes(self):
         """Whether something that is installed ends, stops or bypasses the process that it runs in."""
         sources = self.world.root.rglob("*.py")
         return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
 
-    def _answer(
-        self,
-        function: Callable[..., object],
-        arguments: dict[str, Any],
-        timeout: float | None,
-        *,
-        as_we_are: bool = False,
-        live: bool = False,
-    ) -> ChildReport:
+    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False):
         """Call the function here, as `child.run` calls it in a child."""
         stages = ["start"]
         autoload = {} if as_we_are else {torch_import.AUTOLOAD: "0"}
@@ -176,9 +158,7 @@ class Accel:
                 return ChildReport(None, 1, stages[-1], traceback.format_exc()[-2000:].strip())
         return ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
 
-    def json(
-        self, *args: str, status: int = 0, torch: bool = True, cwd: Path | None = None, **env: str
-    ) -> dict[str, Any]:
+    def json(self, *args, status=0, torch=True, cwd=None, **env):
         """The one document that the command prints, ending with this exit status."""
         done = self(*args, "--json", torch=torch, cwd=cwd, **env)
         assert done.returncode == status, done.stderr
@@ -186,9 +166,7 @@ class Accel:
         assert isinstance(document, dict)
         return document
 
-    def install(
-        self, name: str, answer: str = "ProbeResult(True, devices=2)", priority: int = 990, **more: Any
-    ) -> None:
+    def install(self, name, answer="ProbeResult(True, devices=2)", priority=990, **more):
         """Install a backend whose probe gives this answer."""
         version, distribution = more.pop("version", "1.5"), more.pop("distribution", "")
         source = declaring(arguments(name, priority, **more)) + hook(
@@ -196,19 +174,19 @@ class Accel:
         )
         self.world.plugin(name, source, distribution=distribution, version=version)
 
-    def install_card(self, more: str = "", extra: str = "") -> None:
+    def install_card(self, more="", extra=""):
         """Install a backend with a whole accelerator, `more` as a line of its class, `extra` hooks."""
         self.world.module("card_device", f"{CARD}    {more}\n")
         self.world.backend("card", 990, extra=extra, **FIELDS)
 
 
 @pytest.fixture
-def accel(world: Any) -> Accel:
+def accel(world):
     """The command."""
     return Accel(world)
 
 
-def backend(document: dict[str, Any], name: str, distribution: str = "") -> dict[str, Any]:
+def backend(document, name, distribution=""):
     """The one backend of that name in the document of `accel list`."""
     found = [b for b in document["backends"] if b["name"] == name and distribution in ("", b["distribution"])]
     assert len(found) == 1, found
@@ -217,5 +195,5 @@ def backend(document: dict[str, Any], name: str, distribution: str = "") -> dict
 
 
 @pytest.fixture(name="backend")
-def _backend() -> Any:
+def _backend():
     return backend

@@ -9,11 +9,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import distribution
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -33,7 +30,7 @@ _BESIDE = tuple(Path(package.__file__).parent for package in (accel_train, accel
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Without torch, count the tests that need it in one line: hundreds of skips would hide the others."""
     skipped = terminalreporter.stats.get("skipped", [])
     if importlib.util.find_spec("torch") or not skipped:
@@ -48,7 +45,7 @@ _NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(monkeypatch):
     """What the person who runs the tests has set must not decide what they see."""
     for name in variables.NAMES:
         monkeypatch.delenv(name, raising=False)
@@ -57,17 +54,17 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def _is_third_party(entry: str) -> bool:
+def _is_third_party(entry):
     return Path(entry).name in ("site-packages", "dist-packages")
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[], Any]], Any]:
+def once(tmp_path_factory, worker_id):
     """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
     own = tmp_path_factory.getbasetemp()
     shared = own if worker_id == "master" else own.parent
 
-    def computed(name: str, compute: Callable[[], Any]) -> Any:
+    def computed(name, compute):
         kept = shared / f"{name}.json"
         with FileLock(f"{kept}.lock"):
             if not kept.exists():
@@ -78,7 +75,7 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def libraries(tmp_path_factory):
     """Two folders of links: everything that is installed but torch and ours, and torch.
 
     Whoever runs the tests may have plugins installed; a test sees those it made.
@@ -106,7 +103,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
+def base_path(libraries):
     """`sys.path` with the standard library, ours and what they need: no torch and no plugin."""
     standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
     ours = [str(package.parent) for package in (_PACKAGE, *_BESIDE) if package.parent.name == "src"]
@@ -114,11 +111,11 @@ def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
+def only(monkeypatch):
     """Make these, and the standard library, the whole of `sys.path`."""
     from accel_tests.scanning import STANDARD
 
-    def set_path(entries: Iterable[Path | str]) -> None:
+    def set_path(entries):
         monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])
         importlib.invalidate_caches()
 
@@ -126,7 +123,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], No
 
 
 @pytest.fixture
-def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_hardware(monkeypatch):
     """A machine on which no accelerator is seen, whatever the real one has."""
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: ())
 
@@ -139,7 +136,7 @@ NOTHING_CHOSEN = {
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(monkeypatch):
     """A process in which nothing has been chosen."""
     for name, value in copy.deepcopy(NOTHING_CHOSEN).items():
         monkeypatch.setattr(current, name, value)
@@ -148,9 +145,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """What is installed, for this process and for its children."""
 
-    def __init__(
-        self, root: Path, base: tuple[str, ...], real_torch: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, root, base, real_torch, monkeypatch):
         self.real_torch = real_torch
         self.root = root
         self.site = root / "site-packages"
@@ -160,52 +155,41 @@ class World:
         layouts._write(self.site, {"accel_sim_device.py": plugins.ACCELERATOR.format(count="return 2")})
         self.set_path([self.site])
 
-    def set_path(self, entries: list[Path]) -> None:
+    def set_path(self, entries):
         self.path = [*map(str, entries), *self.base]
         self.monkeypatch.setattr(sys, "path", list(self.path))
         importlib.invalidate_caches()
 
-    def plugin(
-        self,
-        name: str,
-        source: str,
-        *,
-        distribution: str = "",
-        version: str = "1.0",
-        value: str = "",
-        layout: Callable[..., Path] = layouts.dist_info,
-    ) -> None:
+    def plugin(self, name, source, *, distribution="", version="1.0", value="", layout=layouts.dist_info):
         """Install a plugin whose entry point is `name`, in a distribution `accel-<name>`."""
         distribution = distribution or f"accel-{name}"
         module = distribution.replace("-", "_")
         layout(self.site, distribution, version, {layouts.GROUP: {name: value or module}}, {module: source})
         importlib.invalidate_caches()
 
-    def backend(self, name: str, priority: object = 500, *, extra: str = "", **fields: object) -> None:
+    def backend(self, name, priority=500, *, extra="", **fields):
         """Install a plugin that declares one backend, `extra` being more of its source."""
         distribution = str(fields.pop("distribution", ""))
         layout = fields.pop("layout", layouts.dist_info)
         source = plugins.declaring(plugins.arguments(name, priority, **fields)) + extra
-        self.plugin(name, source, distribution=distribution, layout=layout)  # type: ignore[arg-type]
+        self.plugin(name, source, distribution=distribution, layout=layout)
 
-    def module(self, name: str, source: str) -> None:
+    def module(self, name, source):
         """Install a plain module, such as a vendor's package."""
         layouts._write(self.site, {f"{name.replace('.', '/')}.py": source})
         importlib.invalidate_caches()
 
-    def distribution(
-        self, name: str, version: str, groups: Mapping[str, Mapping[str, str]] | None = None
-    ) -> None:
+    def distribution(self, name, version, groups=None):
         layouts.dist_info(self.site, name, version, groups)
 
-    def child(self, code: str, *, torch: str = "simulated", **options: object) -> children.Ended:
+    def child(self, code, *, torch="simulated", **options):
         """Run `code` in a process that has what is installed here; `torch`: "simulated", "real" or "none"."""
         if torch == "real":
             if not (self.real_torch / "torch").exists():
                 pytest.skip("torch is not installed")
             options.setdefault("strict", False)  # torch warns where there is no numpy
         more = {"simulated": [SIMULATED], "real": [self.real_torch], "none": []}[torch]
-        return children.run(code, [*self.path, *more], **options)  # type: ignore[arg-type]
+        return children.run(code, [*self.path, *more], **options)
 
 
 #: Of our own packages, those that are no plugins.
@@ -215,14 +199,14 @@ _STAY = (
 )
 
 
-def steps_aside(module: str) -> bool:
+def steps_aside(module):
     """Whether a module is torch's, a vendor's or a plugin's, and so may stand in the way of a test's own."""
     top = module.partition(".")[0]
     vendors = ("torch", "habana_frameworks", "intel_extension_for_")
     return top.startswith((*vendors, "accel_")) and top not in _STAY
 
 
-def other_modules(root: Path) -> dict[str, ModuleType]:
+def other_modules(root):
     """Take torch's modules, vendors' and plugins', and those below `root`, out of `sys.modules`."""
     found = {name: module for name, module in sys.modules.items() if steps_aside(name)}
     found |= {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(root))}
@@ -232,14 +216,7 @@ def other_modules(root: Path) -> dict[str, ModuleType]:
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path,
-    base_path: tuple[str, ...],
-    libraries: tuple[Path, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    no_hardware: None,
-    fresh: None,
-) -> Iterator[World]:
+def world(tmp_path, base_path, libraries, monkeypatch, no_hardware, fresh):
     """A machine without torch and without plugins, to install some; this process sees it."""
     # What a test's processes die of is noted in the user's cache, and is no other test's business.
     (tmp_path / "home").mkdir()
@@ -252,7 +229,7 @@ def world(
 
 
 @pytest.fixture
-def torch_world(world: World) -> World:
+def torch_world(world):
     """The same with the simulated torch installed."""
     world.base = (*world.base, str(SIMULATED))
     world.set_path([world.site])
@@ -260,13 +237,13 @@ def torch_world(world: World) -> World:
 
 
 @pytest.fixture
-def simulated_torch(torch_world: World) -> ModuleType:
+def simulated_torch(torch_world):
     """The simulated torch, imported."""
     return importlib.import_module("torch")
 
 
 @pytest.fixture
-def several(torch_world: World) -> World:
+def several(torch_world):
     """npu has no device; mlu and sdaa work."""
     torch_world.backend("npu", 700, extra=plugins.NO_DEVICE)
     torch_world.backend("mlu", 300)
@@ -275,7 +252,7 @@ def several(torch_world: World) -> World:
 
 
 @pytest.fixture
-def mlu(torch_world: World) -> World:
+def mlu(torch_world):
     """mlu works, and is all there is."""
     torch_world.backend("mlu", 300)
     return torch_world

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -78,19 +78,12 @@ except Exception as error:
 class Forks:
     """A process that has run `prelude` in an environment, and forks others."""
 
-    def __init__(self, prelude: str, environ: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, prelude, environ, folder):
         self.folder, self.count = folder, 0
         self.pids: list[int] = []
         self.process = start(["-c", _PARENT, prelude], environ, stdin=PIPE)
 
-    def __call__(
-        self,
-        code: str,
-        each: Sequence[Mapping[str, str]],
-        *,
-        folder: Path | None = None,
-        timeout: float = 240,
-    ) -> list[Ended]:
+    def __call__(self, code, each, *, folder=None, timeout=240):
         """Run `code` in a process for each environment, to its end; how they ended, in that order."""
         asked = []
         for environ in each:
@@ -108,7 +101,7 @@ class Forks:
             for status, (_, *paths) in zip(statuses, asked, strict=True)
         ]
 
-    def _line(self, timeout: float) -> list[int]:
+    def _line(self, timeout):
         """Read a line of numbers; processes that are too slow are killed, which their statuses show."""
         assert self.process.stdout is not None
         if not select([self.process.stdout], [], [], timeout)[0]:
@@ -116,7 +109,7 @@ class Forks:
         numbers: list[int] = json.loads(self.process.stdout.readline())
         return numbers
 
-    def kill(self) -> None:
+    def kill(self):
         """End the processes, and what they have started."""
         for pid in self.pids:
             with suppress(ProcessLookupError):
@@ -125,7 +118,7 @@ class Forks:
 
 
 @contextmanager
-def opened(prelude: str, environ: Mapping[str, str], folder: Path) -> Iterator[Forks]:
+def opened(prelude, environ, folder):
     """Give a process that forks, and end it."""
     if sys.platform == "win32":
         pytest.skip("processes are forked")
@@ -134,13 +127,13 @@ def opened(prelude: str, environ: Mapping[str, str], folder: Path) -> Iterator[F
     finish(forks.process, 60)
 
 
-def forked(device: str = "", **variables: str) -> Callable[[Test], Test]:
+def forked(device="", **variables):
     """Run the test in a fork that has the device; without one its argument `device` names it.
 
     The fixture `on_<device>` gives the environment, to which `variables` are added.
     """
 
-    def mark(function: Test) -> Test:
+    def mark(function):
         vars(function)["forked"] = device, variables
         return function
 
@@ -148,32 +141,32 @@ def forked(device: str = "", **variables: str) -> Callable[[Test], Test]:
 
 
 @pytest.fixture(scope="session")
-def imports() -> str:
+def imports():
     """What a process has imported before it forks; folders override this."""
     return "import pytest, torch"
 
 
 @pytest.fixture(scope="session")
-def parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Forks]]:
+def parents(tmp_path_factory):
     """`parents(imports, device, environ)`: the one process that forks for this device."""
     with ExitStack() as stack:
 
         @cache
-        def parent(imports: str, device: str, environ: frozenset[tuple[str, str]]) -> Forks:
+        def parent(imports, device, environ):
             return stack.enter_context(opened(imports, dict(environ), tmp_path_factory.mktemp(device)))
 
         yield lambda imports, device, environ: parent(imports, device, frozenset(environ.items()))
 
 
 @pytest.fixture(autouse=True)
-def _forked(request: pytest.FixtureRequest) -> None:
+def _forked(request):
     """Tests with `@forked` run in a fork; the environment may still be changed by their other fixtures."""
     if not hasattr(request.node, "obj") or not hasattr(request.function, "forked"):
         return
     test = request.function
     device, variables = test.forked
 
-    def call(**values: Any) -> None:
+    def call(**values):
         name = device or values["device"]
         environ = request.getfixturevalue(f"on_{name}")
         parent = request.getfixturevalue("parents")(request.getfixturevalue("imports"), name, environ)

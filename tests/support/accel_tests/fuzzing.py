@@ -10,11 +10,9 @@ import os
 import signal
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import wraps
-from types import FrameType
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -42,12 +40,12 @@ _effort = settings(
 )
 
 
-def fuzzed(**strategies: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def fuzzed(**strategies):
     """Like hypothesis' `given`, with the examples bounded, and as many as the session asks for."""
 
-    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+    def decorate(check):
         @wraps(check)
-        def one(*arguments: Any, **named: Any) -> None:
+        def one(*arguments, **named):
             with bounded():
                 check(*arguments, **named)
 
@@ -58,7 +56,7 @@ def fuzzed(**strategies: Any) -> Callable[[Callable[..., None]], Callable[..., N
 
 
 @contextmanager
-def bounded(seconds: float = _SECONDS, size: int = _BYTES) -> Iterator[None]:
+def bounded(seconds=_SECONDS, size=_BYTES):
     """Raise `TimeoutError` for what takes longer, and `AssertionError` for what holds more memory at once."""
     with _deadline(seconds):
         traced = tracemalloc.is_tracing()
@@ -76,13 +74,13 @@ def bounded(seconds: float = _SECONDS, size: int = _BYTES) -> Iterator[None]:
 
 
 @contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
+def _deadline(seconds):
     # Windows has no such timer; a signal is the main thread's.
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def expired(_number: int, _frame: FrameType | None) -> None:
+    def expired(_number, _frame):
         raise TimeoutError(f"more than {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, expired)

@@ -8,7 +8,6 @@ by module name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from accel_testing.distributions import entry_points_text, metadata_text
 from accel_testing.distributions import write_distribution as dist_info
@@ -19,21 +18,15 @@ GROUP = "accel.backends"
 Groups = Mapping[str, Mapping[str, str]]
 
 
-def _stem(name: str, version: str) -> str:
+def _stem(name, version):
     return f"{name.replace('-', '_')}-{version}"
 
 
-def _sources(modules: Mapping[str, str]) -> dict[str, str]:
+def _sources(modules):
     return {f"{name.replace('.', '/')}.py": source for name, source in modules.items()}
 
 
-def egg_info(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
+def egg_info(root, name, version, groups=None, modules=None):
     """What `python setup.py develop` leaves beside the sources: a folder without a version in its name."""
     info = f"{name.replace('-', '_')}.egg-info"
     files = {f"{info}/PKG-INFO": metadata_text(name, version), **_sources(modules or {})}
@@ -43,13 +36,7 @@ def egg_info(
     return root
 
 
-def editable(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
+def editable(root, name, version, groups=None, modules=None):
     """`pip install -e`: metadata in site-packages, a .pth file that names the folder with the sources."""
     sources = root.parent / f"{name}-checkout" / "src"
     _write(sources, _sources(modules or {}))

@@ -12,10 +12,10 @@ COMPILER = shutil.which("gcc")
 class Libraries:
     """Small libraries in a folder, each with a function of its name."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
 
-    def build(self, path: str, *needs: str, versions: str = "", flags: tuple[str, ...] = ()) -> str:
+    def build(self, path, *needs, versions="", flags=()):
         """Build `path`, which calls the functions of the libraries `needs`; gives the whole path."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)

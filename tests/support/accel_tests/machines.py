@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
 class Machine:
     """A machine with torch (simulated), the plugin, and what a test puts on it; probed in a child process."""
 
-    def __init__(self, root: Path, plugin: str, vendor: str) -> None:
+    def __init__(self, root, plugin, vendor):
         self.site = root / "site"
         self.site.mkdir()
         self.plugin, self.vendor, self.name = plugin, vendor, plugin.removeprefix("accel_")
@@ -40,19 +39,17 @@ class Machine:
         layouts.dist_info(self.site, plugin.replace("_", "-"), "0.1.0", groups)
         self.distribution("torch", "2.9.0")
 
-    def distribution(self, name: str, version: str) -> None:
+    def distribution(self, name, version):
         """Metadata of an installed distribution, in the place of what is there of that name."""
         for old in self.site.glob(f"{name.replace('-', '_')}-*.dist-info"):
             old.rename(self.site / f"{old.name}.old")
         layouts.dist_info(self.site, name, version)
 
-    def package(self, source: str) -> None:
+    def package(self, source):
         """The vendor's package, whose import runs `source`."""
         layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
 
-    def probe(
-        self, *nodes: str, before: str = "", pinned: bool = False, variables: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    def probe(self, *nodes, before="", pinned=False, variables=None):
         """The verdict on the plugin's backend, on a machine with these device nodes."""
         code = _PROBE.format(
             nodes=nodes, before=before, name=self.name, pinned=pinned, package=self.vendor,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_simulated import Vendor
 from accel_testing import write_distribution
 from accel_tests.layouts import GROUP
 
@@ -34,7 +33,7 @@ class SimulatedMPS(TorchAccelerator):
 """
 
 
-def install_plugin(folder: Path, vendor: Vendor) -> str:
+def install_plugin(folder, vendor):
     """A plugin that declares the vendor's device under a name of its own, so that no other plugin has it."""
     name, module = f"simulated_{vendor.name}", f"accel_simulated_{vendor.name}"
     source = PLUGIN.format(
@@ -53,7 +52,7 @@ def install_plugin(folder: Path, vendor: Vendor) -> str:
     return name
 
 
-def install_real_plugin(folder: Path, name: str) -> None:
+def install_real_plugin(folder, name):
     """The plugin `accel-<name>`: a link to its sources, and metadata with the entry points it declares."""
     home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
     (folder / module).symlink_to(home / "src" / module, target_is_directory=True)

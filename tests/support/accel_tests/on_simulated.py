@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accel_simulated import DEVICES, build
 from accel_tests.children import Ended, as_rank, finish, start, without
@@ -38,26 +36,17 @@ class Run:
     ended: tuple[Ended, ...]
 
     @property
-    def answer(self) -> Any:
+    def answer(self):
         """The answer of rank 0."""
         return self.ended[0].answer
 
     @property
-    def answers(self) -> list[Any]:
+    def answers(self):
         """The answers of all ranks."""
         return [ended.answer for ended in self.ended]
 
 
-def run_on(
-    vendor: str,
-    script: Path | str,
-    *arguments: Any,
-    processes: int = 1,
-    environ: Mapping[str, str] | None = None,
-    path: Sequence[Path | str] = (),
-    timeout: float = 120,
-    check: bool = True,
-) -> Run:
+def run_on(vendor, script, *arguments, processes=1, environ=None, path=(), timeout=120, check=True):
     """Run a script file, source text, or a function `"module:name"` in processes that simulate a vendor's
     device.
 
@@ -80,9 +69,7 @@ def run_on(
     return run
 
 
-def environment(
-    vendor: str, environ: Mapping[str, str] | None = None, *, path: Sequence[Path | str] = ()
-) -> dict[str, str]:
+def environment(vendor, environ=None, *, path=()):
     """The variables of a process that simulates the vendor: this one's, without any that steer a choice.
 
     For anything that starts Python by itself: `subprocess.run(["accel", "list"], env=environment("mlu"))`.
@@ -98,7 +85,7 @@ def environment(
     }
 
 
-def _command(script: Path | str, arguments: Sequence[Any]) -> list[str]:
+def _command(script, arguments):
     if isinstance(script, Path):
         return [str(script), *map(str, arguments)]
     if function := _FUNCTION.fullmatch(script):

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +35,7 @@ print(json.dumps([said, [name for name in watched if name in sys.modules]]))
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path):
     """A folder of `sys.path` to install into; a simulated torch lies there already."""
     (tmp_path / "torch").symlink_to(children.SIMULATED / "torch", target_is_directory=True)
     layouts.dist_info(tmp_path, "torch", "2.99.0")
@@ -46,16 +43,10 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def judge(site: Path) -> Callable[..., Any]:
+def judge(site):
     """`judge(name, pci=..., nodes=..., code=..., pinned=...)`: a child's verdicts, and what it imported."""
 
-    def run(
-        name: str,
-        pci: tuple[tuple[str, str, str, str], ...] = (),
-        code: str = "",
-        pinned: bool = False,
-        nodes: tuple[str, ...] = (),
-    ) -> tuple[list[dict[str, Any]], list[str]]:
+    def run(name, pci=(), code="", pinned=False, nodes=()):
         source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned, nodes=nodes)
         verdicts, imported = children.run(source, [site, *filter(None, sys.path)], traced=False).answer
         return verdicts, imported
@@ -64,10 +55,10 @@ def judge(site: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def child() -> Callable[..., str]:
+def child():
     """`child(code, env)`: what `code` printed; a variable that is None is taken out of the environment."""
 
-    def run(code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120) -> str:
+    def run(code, env=None, timeout=120):
         environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
         ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout)
         assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -20,13 +20,13 @@ class Simulated(Accelerator):
 """
 
 
-def declaring(*backends: str) -> str:
+def declaring(*backends):
     """A plugin that declares `backends`, each given as the arguments of `Backend(...)`."""
     listed = ", ".join(f"Backend({arguments})" for arguments in backends)
     return f"{HEAD}\n@hookimpl\ndef accel_backends():\n    return [{listed}]\n"
 
 
-def arguments(name: str, priority: object = 500, **more: object) -> str:
+def arguments(name, priority=500, **more):
     """Arguments of `Backend(...)`; the vendor import is a module that is always there."""
     given: dict[str, object] = {
         "name": name,
@@ -39,7 +39,7 @@ def arguments(name: str, priority: object = 500, **more: object) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in given.items())
 
 
-def hook(name: str, parameters: str, body: str) -> str:
+def hook(name, parameters, body):
     """One more hook for a plugin's source."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return f"\n@hookimpl\ndef {name}({parameters}):\n{lines}\n"

@@ -11,7 +11,7 @@ __all__ = ["free_port"]
 _OURS = range(20_000, 32_000)
 
 
-def free_port() -> int:
+def free_port():
     """A port of this host that is free, and that the system gives to nobody who does not name it.
 
     Rank 0 listens on it seconds later. Until then other tests' ranks listen too, on ports that the system

@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["left_of"]
 
 
-def left_of(variable: str, patience: float = 1.0) -> list[int]:
+def left_of(variable, patience=1.0):
     """The processes with `NAME=value` in their environment that outlive `patience` seconds; ended then."""
     end = time.monotonic() + patience
     while pids := _with(variable.encode()):
@@ -24,7 +24,7 @@ def left_of(variable: str, patience: float = 1.0) -> list[int]:
     return []
 
 
-def _with(variable: bytes) -> list[int]:
+def _with(variable):
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata as reference
-from pathlib import Path
 
 from accel_core._support.packages import entry_points
 from accel_tests.layouts import GROUP
@@ -15,7 +14,7 @@ STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages"
 ONE = {GROUP: {"npu": "accel_npu"}}
 
 
-def oracle() -> list[tuple[str, str, str, str]]:
+def oracle():
     found = []
     for entry in reference.entry_points(group=GROUP):
         assert entry.dist is not None
@@ -23,11 +22,11 @@ def oracle() -> list[tuple[str, str, str, str]]:
     return found
 
 
-def ours() -> list[tuple[str, str, str, str]]:
+def ours():
     return [(e.name, e.value, e.distribution, e.version) for e in entry_points(GROUP)]
 
 
-def site(tmp_path: Path, name: str = "site") -> Path:
+def site(tmp_path, name="site"):
     root = tmp_path / name
     root.mkdir(exist_ok=True)
     return root
@@ -36,13 +35,13 @@ def site(tmp_path: Path, name: str = "site") -> Path:
 class Finder:
     """A finder that brings a distribution of its own, as PyInstaller's or an import hook may."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
 
     def find_spec(self, name, path=None, target=None):
         return None
 
-    def invalidate_caches(self) -> None: ...
+    def invalidate_caches(self): ...
 
     def find_distributions(self, context=None):
         return [reference.Distribution.at(self.folder)]

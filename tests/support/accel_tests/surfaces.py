@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from accel_core import Backend
+from typing import Any
 
 __all__ = ["FOLDER", "Entry", "Surface", "files", "for_backend", "load", "users_names"]
 
@@ -41,7 +37,7 @@ class Entry:
     #: Where only its use is known: each call that was seen, as the number of arguments and the keywords.
     calls: tuple[tuple[int, frozenset[str]], ...] = ()
 
-    def misfit(self, positional: int, keywords: Iterable[str], more: bool = False) -> str:
+    def misfit(self, positional, keywords, more=False):
         """Why such a call does not fit, or nothing; `more`: there may be further arguments."""
         if self.signature is None or self.kind not in ("function", "class"):
             return ""
@@ -63,24 +59,24 @@ class Surface:
     #: Known from use alone: every name must be looked for before it is used.
     usage_only: bool = False
 
-    def __or__(self, other: Surface) -> Surface:
+    def __or__(self, other):
         modules = {path: dict(names) for path, names in self.modules.items()}
         for path, names in other.modules.items():
             modules[path] = {**names, **modules.get(path, {})}
         return Surface(modules, self.packages | other.packages, self.usage_only or other.usage_only)
 
-    def leads_to(self, path: str) -> bool:
+    def leads_to(self, path):
         """Whether modules of the surface lie below `path`."""
         return any(module.startswith(f"{path}.") for module in self.modules)
 
 
-def files() -> Iterator[str]:
+def files():
     """The names of the surface files."""
     return (path.stem for path in sorted(FOLDER.glob("*.json")))
 
 
 @lru_cache
-def load(name: str) -> Surface:
+def load(name):
     """The surface in `surfaces/<name>.json`."""
     full = _read(name)
     modules: dict[str, dict[str, Entry]] = {}
@@ -94,18 +90,18 @@ def load(name: str) -> Surface:
     return Surface(modules, frozenset(tops - {"torch"}), source["evidence"] == "usage")
 
 
-def users_names(name: str) -> dict[str, dict[str, Entry]]:
+def users_names(name):
     """The modules of `surfaces/<name>.json` by what users call them alone, such as `"torch.mlu"`."""
     modules = load(name).modules
     return {path: modules[path] for path in _read(name)["modules"]}
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read(name):
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
     return found
 
 
-def for_backend(backend: Backend) -> Surface | None:
+def for_backend(backend):
     """The surface that `backend` drives; `None` where there is none."""
     tops = {module.partition(".")[0] for module in backend.vendor_imports}
     names = [name for name, package in ADDITIONS.items() if package in tops]
@@ -116,7 +112,7 @@ def for_backend(backend: Backend) -> Surface | None:
     return surface
 
 
-def _entry(path: str, written: Any) -> Entry:
+def _entry(path, written):
     if isinstance(written, str):
         written = {"kind": written} if written in ("attribute", "module") else {"function": written}
     more: dict[str, Any] = {
@@ -136,7 +132,7 @@ def _entry(path: str, written: Any) -> Entry:
     return Entry(path, "class", signature, members, written.get("open", False), **more)
 
 
-def _signature(text: str) -> inspect.Signature | None:
+def _signature(text):
     if text == "?":
         return None
     namespace: dict[str, Any] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,7 +15,7 @@ words = str.split
 TREE = Path(__file__).resolve().parents[3]
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     """The module `tools/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
     folder = TREE / "tools"
     if not (folder / f"{name}.py").is_file():

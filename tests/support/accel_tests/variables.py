@@ -27,12 +27,12 @@ NAMES = frozenset(
 )
 
 
-def _below(path: Path) -> Path:
+def _below(path):
     """The path from the folder that Python finds the package in."""
     return path.relative_to(next(s.parent for s in _SOURCES if s in path.parents))
 
 
-def variables() -> list[Variable[object]]:
+def variables():
     """Return the variables with their parsers; imports the modules that read them."""
     modules = [".".join(_below(path).with_suffix("").parts) for path in _DECLARED]
     found = {

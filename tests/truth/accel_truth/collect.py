@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from accel_core import errors
@@ -58,7 +57,7 @@ MODULE = re.compile(r"\bpython3? (?:-\w+ )*-m ([A-Za-z_][\w.]*)")
 PLACEHOLDER = re.compile(r"^\[?<?[A-Z]+>?\]?$|…|\{\}|<")
 
 
-def names(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
+def names(text, programs):
     """Everything that a text names; `programs` are those whose options are on record."""
     body = text.body
     exact = [body] if text.code else SPAN.findall(body)
@@ -81,7 +80,7 @@ def names(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
         yield from (Name("link", target, text) for target in LINK.findall(body) if "://" not in target)
 
 
-def _commands(text: Text, exact: list[str]) -> Iterator[Name]:
+def _commands(text, exact):
     """Calls of `accel`: as they would be typed in code, its command and options in a sentence."""
     for code in exact:
         for words in _typed(code):
@@ -97,19 +96,19 @@ def _commands(text: Text, exact: list[str]) -> Iterator[Name]:
             yield Name(known, words[0], text)
 
 
-def _in_prose(text: Text, at: int) -> bool:
+def _in_prose(text, at):
     """Whether no backtick is open at that place."""
     return text.body[:at].count("`") % 2 == 0
 
 
-def _until_sentence(words: list[str]) -> list[str]:
+def _until_sentence(words):
     for number, word in enumerate(words):
         if END.search(word):
             return words[: number + 1]
     return words
 
 
-def _typed(code: str) -> Iterator[list[str]]:
+def _typed(code):
     """The commands of a shell's line, each as its words, without what is set before or redirected behind."""
     try:
         lexer = shlex.shlex(code, posix=True, punctuation_chars="();<>|&")
@@ -127,7 +126,7 @@ def _typed(code: str) -> Iterator[list[str]]:
             command.append(word)
 
 
-def _options(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
+def _options(text, programs):
     """Long options, with the program that stands last before them in the same command."""
     for found in OPTION.finditer(text.body):
         if f"var({found[0]})" in text.body:
@@ -138,13 +137,13 @@ def _options(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
         yield Name("option", found[0], text, within if _last(within, before) >= 0 else "")
 
 
-def _last(program: str, before: str) -> int:
+def _last(program, before):
     """Where a program's name ends last in a text, or -1."""
     found = list(re.finditer(rf"(?<![\w/.-]){re.escape(program)}(?= )", before))
     return found[-1].end() if found else -1
 
 
-def _variables(text: Text) -> Iterator[Name]:
+def _variables(text):
     body = URL.sub("", text.body)
     yield from (Name("variable", name, text) for name in VARIABLE.findall(body))
     yield from (Name("variable", name, text) for name in EXPANDED.findall(body))
@@ -155,7 +154,7 @@ def _variables(text: Text) -> Iterator[Name]:
             yield Name("value", f"{name}={value.rstrip('.:')}", text)
 
 
-def _distributions(text: Text) -> Iterator[Name]:
+def _distributions(text):
     body = LINK.sub("", text.body)
     for name in [*REQUIREMENT.findall(body), *OUR_DISTRIBUTION.findall(body)]:
         yield Name("distribution", name, text)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 
 import tomllib
 
-from accel_truth.collect import KINDS, OURS, Name
-from accel_truth.known import Known
+from accel_truth.collect import KINDS, OURS
 
 __all__ = ["Judge", "Outside"]
 
@@ -16,7 +14,7 @@ __all__ = ["Judge", "Outside"]
 class Outside:
     """The record of others' names: each source of facts with the names that were read there."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.sources = tomllib.loads(text)["source"]
         #: Of each kind, the names; of options, `program option`.
         self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
@@ -32,14 +30,14 @@ class Outside:
                     self.names[kind].add(name)
 
     @cached_property
-    def programs(self) -> tuple[str, ...]:
+    def programs(self):
         return tuple({source["program"] for source in self.sources if "option" in source})
 
-    def options_of(self, program: str) -> set[str]:
+    def options_of(self, program):
         split = (name.rpartition(" ") for name in self.names["option"])
         return {option for given_to, _, option in split if given_to == program}
 
-    def has(self, kind: str, name: str) -> bool:
+    def has(self, kind, name):
         """Whether a name is on record, which is then used."""
         for recorded in self.names[kind]:
             same = recorded == name or (kind == "variable" and recorded == f"{name}*")
@@ -50,7 +48,7 @@ class Outside:
                 return True
         return False
 
-    def unused(self) -> list[str]:
+    def unused(self):
         every = {(kind, name) for kind, names in self.names.items() for name in names}
         return [f"{kind} {name}: on record, and nobody names it" for kind, name in sorted(every - self.used)]
 
@@ -58,11 +56,11 @@ class Outside:
 class Judge:
     """What is wrong with the names that texts hold."""
 
-    def __init__(self, known: Known, outside: Outside) -> None:
+    def __init__(self, known, outside):
         self.known = known
         self.outside = outside
 
-    def faults(self, names: Iterable[Name]) -> list[str]:
+    def faults(self, names):
         """A line for each name that is nowhere, with the first place that has it."""
         said: dict[str, str] = {}
         for name in names:
@@ -74,7 +72,7 @@ class Judge:
                 said[key] = f"{place}: {wrong}" if wrong else ""
         return [line for line in said.values() if line]
 
-    def superfluous(self) -> list[str]:
+    def superfluous(self):
         """What is on record as others' although this tree has it."""
         own = {
             "variable": self.known.variables,
@@ -88,7 +86,7 @@ class Judge:
             for name in sorted(names & self.outside.names[kind])
         ]
 
-    def _wrong(self, name: Name) -> str:
+    def _wrong(self, name):
         kind, value = name.kind, name.value
         known, outside = self.known, self.outside
         match kind:
@@ -127,7 +125,7 @@ class Judge:
             return ""
         return f"{kind} {value} is neither in this tree nor on record in tests/truth/outside.toml"
 
-    def _option(self, option: str, program: str) -> str:
+    def _option(self, option, program):
         if option == "--help":  # every program's
             return ""
         if program == OURS:

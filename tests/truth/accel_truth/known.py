@@ -10,7 +10,6 @@ import io
 import re
 import shlex
 from functools import cached_property
-from pathlib import Path
 from types import ModuleType
 
 import click
@@ -34,19 +33,19 @@ READS = re.compile(r"\"((?:DEV_|ACCEL_SIMULATE|STANDIN_)[A-Z0-9_]*)\"")
 class Known:
     """The names of the tree at `root`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
 
     # ------------------------------------------------------------------ commands
 
     @cached_property
-    def commands(self) -> dict[str, click.Command]:
+    def commands(self):
         context = click.Context(accel)
         found = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
         return {name: command for name, command in found.items() if command is not None}
 
     @cached_property
-    def options(self) -> set[str]:
+    def options(self):
         """Of the command line, of what it starts, and of the tools that sessions start."""
         found = {
             option
@@ -69,10 +68,10 @@ class Known:
         return found
 
     @cached_property
-    def torchrun(self) -> set[str]:
+    def torchrun(self):
         return {option for action in command_line._torchruns()._actions for option in action.option_strings}
 
-    def line(self, words: str, launcher: set[str]) -> str:
+    def line(self, words, launcher):
         """What is wrong with the words behind `accel`; empty for nothing. `launcher`: DeepSpeed's options."""
         given = [word for word in shlex.split(words) if word not in ("…", "...")]
         given = [re.sub(r"[\[\]]", "", word) for word in given]
@@ -90,7 +89,7 @@ class Known:
             return f"DeepSpeed's launcher has no option {wrong[0]}" if wrong else ""
         return self._click(name, rest)
 
-    def _click(self, name: str, rest: list[str]) -> str:
+    def _click(self, name, rest):
         # An option that is only spoken of has no value; a place for a number holds a letter.
         # Below the group, as a command keeps the names of `--help` that it was first made with.
         group = click.Context(accel, **accel.context_settings)
@@ -112,7 +111,7 @@ class Known:
         return said
 
     @staticmethod
-    def _run(rest: list[str]) -> str:
+    def _run(rest):
         said = io.StringIO()
         given = [re.sub("^N$", "1", word) for word in rest]
         try:
@@ -127,7 +126,7 @@ class Known:
     # ------------------------------------------------------------------ variables
 
     @cached_property
-    def variables(self) -> set[str]:
+    def variables(self):
         """Those that accel_core reads, and those of the tools, the sessions and the tests' own devices."""
         found = set(variables.NAMES)
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
@@ -139,7 +138,7 @@ class Known:
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))
         return found
 
-    def value(self, assignment: str) -> str:
+    def value(self, assignment):
         """What is wrong with `NAME=value`, by the variable's own parser."""
         name, _, value = assignment.partition("=")
         try:
@@ -151,7 +150,7 @@ class Known:
         return ""
 
     @cached_property
-    def identifiers(self) -> set[str]:
+    def identifiers(self):
         """Names in capitals that the code defines, which look like variables of the environment."""
         found = set(dir(builtins))
         for module in ("os", "socket", "stat"):
@@ -164,7 +163,7 @@ class Known:
     # ------------------------------------------------------------------ distributions
 
     @cached_property
-    def projects(self) -> dict[str, dict[str, object]]:
+    def projects(self):
         found = {}
         for file in [self.root / "pyproject.toml", *self.root.glob("p*/*/pyproject.toml")]:
             project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
@@ -172,23 +171,23 @@ class Known:
         return found
 
     @cached_property
-    def groups(self) -> set[str]:
+    def groups(self):
         return {group for project in self.projects.values() for group in project.get("entry-points", {})}
 
-    def extra(self, asked: str) -> bool:
+    def extra(self, asked):
         name, _, extra = asked.removesuffix("]").partition("[")
         return extra in self.projects.get(name, {}).get("optional-dependencies", {})
 
     # ------------------------------------------------------------------ files
 
     @cached_property
-    def sessions(self) -> set[str]:
+    def sessions(self):
         noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
         rows = (self.root / "sessions.toml").read_text(encoding="utf-8")
         functions = re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE)
         return {*functions, *re.findall(r"^\[(\w+)\]$", rows, re.MULTILINE)}
 
-    def file(self, pattern: str, beside: Path) -> bool:
+    def file(self, pattern, beside):
         """Whether a path that is named is there: from the tree, from a package, beside the document."""
         pattern = re.sub(r"<[^>]*>", "*", pattern)
         suffixes = ("", ".md") if beside.suffix == ".md" else ("",)  # a table of contents leaves it out
@@ -196,7 +195,7 @@ class Known:
         places = (self.root, core.parent, core, self.root / "tests", beside.parent)
         return any(next(place.glob(f"{pattern}{suffix}"), None) for place in places for suffix in suffixes)
 
-    def link(self, target: str, beside: Path) -> str:
+    def link(self, target, beside):
         """What is wrong with a relative link; empty for nothing."""
         path, _, anchor = target.partition("#")
         file = beside.parent / path if path else beside
@@ -206,7 +205,7 @@ class Known:
             return f"{file.relative_to(self.root)} has no heading for #{anchor}"
         return ""
 
-    def module(self, dotted: str) -> bool:
+    def module(self, dotted):
         """Whether `python -m` finds it: in this tree, or where the tests run."""
         parts = dotted.split(".")
         if parts[0] in OURS:
@@ -217,7 +216,7 @@ class Known:
         return importlib.util.find_spec(parts[0]) is not None
 
     @staticmethod
-    def attribute(dotted: str) -> bool:
+    def attribute(dotted):
         """Whether `accel_core.…`, or another of ours, is a module, or a name that one holds."""
         module, found = importlib.import_module(dotted.partition(".")[0]), True
         for name in dotted.split(".")[1:]:
@@ -230,7 +229,7 @@ class Known:
         return found
 
 
-def anchors(markdown: str) -> set[str]:
+def anchors(markdown):
     """The anchors that GitHub and myst give to the headings of a document."""
     without = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)
     titles = re.findall(r"^#+ (.+?) *$", without, re.MULTILINE)

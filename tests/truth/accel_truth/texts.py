@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +25,12 @@ class Text(NamedTuple):
     code: bool = False
 
 
-def sources(root: Path) -> list[Path]:
+def sources(root):
     """The modules of every distribution here."""
     return sorted([*root.glob("src/**/*.py"), *root.glob("p*/*/src/**/*.py")])
 
 
-def documents(root: Path) -> list[Path]:
+def documents(root):
     """What people read; not the changelog and its fragments, which tell of their day."""
     places = ("docs", "tests", "examples", "benchmarks")
     found = [file for place in places for file in (root / place).rglob("*.md")]
@@ -39,7 +38,7 @@ def documents(root: Path) -> list[Path]:
     return sorted([*(root / name for name in names), *root.glob("p*/*/README.md"), *found])
 
 
-def of_source(file: Path, source: str) -> Iterator[Text]:
+def of_source(file, source):
     """The string literals of a module, docstrings and f-strings among them, each whole."""
     tree = ast.parse(source)
     parts: set[int] = set()
@@ -56,7 +55,7 @@ def of_source(file: Path, source: str) -> Iterator[Text]:
             yield Text(file, node.lineno, node.value)
 
 
-def of_document(file: Path, source: str) -> Iterator[Text]:
+def of_document(file, source):
     """A document's paragraphs, the blocks of commands in it line by line, and its other blocks."""
     lines = source.splitlines()
     at, start, paragraph = 0, 1, list[str]()
@@ -82,7 +81,7 @@ def of_document(file: Path, source: str) -> Iterator[Text]:
         yield Text(file, start, "\n".join(paragraph))
 
 
-def _block(file: Path, line: int, lines: list[str], language: str) -> Iterator[Text]:
+def _block(file, line, lines, language):
     """The lines of a block, those that go on behind a backslash as one."""
     if language not in COMMANDS:
         yield Text(file, line, "\n".join(lines))

@@ -26,7 +26,7 @@ _STATISTICS = [
 _FEW = 8
 
 
-def describe(value: Any) -> str:
+def describe(value):
     """An answer as text: what it is and what it says, without addresses."""
     import torch
 
@@ -49,13 +49,13 @@ def describe(value: Any) -> str:
     return f"object {type(value).__module__}.{type(value).__qualname__}"
 
 
-def _elements(tensor: Any) -> Any:
+def _elements(tensor):
     if tensor.numel() <= _FEW:
         return tensor.tolist()
     return f"{tuple(tensor.shape)} {hashlib.sha256(tensor.numpy().tobytes()).hexdigest()[:12]}"
 
 
-def answer(case: Case, accelerator: Any) -> str:
+def answer(case, accelerator):
     """What the case gives, or raises, with the kinds of warnings other than `UserWarning`.
 
     Of those torch gives many once in a process, whoever asks first.
@@ -71,7 +71,7 @@ def answer(case: Case, accelerator: Any) -> str:
     return text + (f" with {', '.join(kinds)}" if kinds else "")
 
 
-def compare(theirs: Any, ours: Any, cases: Mapping[str, Case]) -> dict[str, Any]:
+def compare(theirs, ours, cases):
     """By case both answers, and the members of DeepSpeed's class that no case asks for.
 
     The cases are asked in their order, DeepSpeed's object first.
@@ -84,7 +84,7 @@ def compare(theirs: Any, ours: Any, cases: Mapping[str, Case]) -> dict[str, Any]
     return {"answers": answers, "members": len(members), "not asked": sorted(members - asked)}
 
 
-def leave(report: Mapping[str, Any]) -> None:
+def leave(report):
     """Print the report as JSON and end the process, without waiting for a device's threads."""
     print(json.dumps(report))
     sys.stdout.flush()

@@ -5,13 +5,9 @@ The same for every vendor; a vendor's own questions are added by its suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-from accel_tests.deepspeed_classes.answers import Case
-from accel_tests.deepspeed_classes.device import Cases, Device, member, members
+from accel_tests.deepspeed_classes.device import member, members
 from accel_tests.deepspeed_classes.memory import memory, page_locked_memory, process_memory
 
 __all__ = ["cases"]
@@ -19,7 +15,7 @@ __all__ = ["cases"]
 TENSORS = [f"{kind}Tensor" for kind in ("BFloat16", "Byte", "Double", "Float", "Half", "Int", "Long")]
 
 
-def cases(device: Device) -> dict[str, Case]:
+def cases(device):
     """Every member of DeepSpeed's class; the part before the colon is its name."""
     return {
         **before_the_start(device),
@@ -36,10 +32,10 @@ def cases(device: Device) -> dict[str, Case]:
     }
 
 
-def before_the_start(device: Device) -> Cases:
+def before_the_start(device):
     """Asked of a device that nothing has used yet: the first that needs its runtime starts it."""
 
-    def deferred(acc: Any) -> Any:
+    def deferred(acc):
         called: list[int] = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
@@ -56,11 +52,11 @@ def before_the_start(device: Device) -> Cases:
     }
 
 
-def nature_and_devices(device: Device) -> Cases:
+def nature_and_devices(device):
     """The nature of the device, and devices by index."""
 
-    def selected(index: int) -> Case:
-        def select(acc: Any) -> Any:
+    def selected(index):
+        def select(acc):
             try:
                 acc.set_device(index)
                 return acc.current_device()
@@ -85,19 +81,19 @@ def nature_and_devices(device: Device) -> Cases:
     }  # fmt: skip
 
 
-def random_numbers(device: Device) -> Cases:
+def random_numbers(device):
     """Seeds, states, generators."""
     last = device.last_generator
 
-    def after(seed: str, index: int) -> Case:
-        def draw(acc: Any) -> Any:
+    def after(seed, index):
+        def draw(acc):
             getattr(acc, seed)(3)
             return device.draw(index)
 
         return draw
 
-    def restored(*index: int) -> Case:
-        def again(acc: Any) -> Any:
+    def restored(*index):
+        def again(acc):
             state = acc.get_rng_state(*index)
             first = device.draw(*index)
             acc.set_rng_state(state, *index)
@@ -105,18 +101,18 @@ def random_numbers(device: Device) -> Cases:
 
         return again
 
-    def state(*index: int) -> Case:
-        def get(acc: Any) -> Any:
+    def state(*index):
+        def get(acc):
             acc.manual_seed_all(6)
             return acc.get_rng_state(*index)
 
         return get
 
-    def seeded(acc: Any) -> Any:
+    def seeded(acc):
         acc.manual_seed(5)
         return acc.initial_seed()
 
-    def from_generator(acc: Any) -> Any:
+    def from_generator(acc):
         acc.default_generator(last).manual_seed(8)
         return device.draw(last)
 
@@ -138,25 +134,25 @@ def random_numbers(device: Device) -> Cases:
     }
 
 
-def streams(device: Device) -> Cases:
+def streams(device):
     """Streams and events."""
 
-    def inside(acc: Any) -> Any:
+    def inside(acc):
         stream = acc.Stream()
         with acc.stream(stream):
             return acc.current_stream() == stream
 
-    def nothing_selected(acc: Any) -> Any:
+    def nothing_selected(acc):
         with acc.stream(None):
             return "ran"
 
-    def waited(acc: Any) -> Any:
+    def waited(acc):
         stream = acc.Stream()
         stream.wait_stream(acc.current_stream())
         stream.synchronize()
         return stream.query()
 
-    def timed(acc: Any) -> Any:
+    def timed(acc):
         start, end = acc.Event(enable_timing=True), acc.Event(enable_timing=True)
         start.record()
         device.block().fill_(1)
@@ -179,11 +175,11 @@ def streams(device: Device) -> Cases:
     }
 
 
-def data_types(device: Device) -> Cases:
+def data_types(device):
     """What can be computed in, and tensors made on the device."""
     host = torch.arange(4.0)
 
-    def made(name: str) -> Case:
+    def made(name):
         return lambda acc: getattr(acc, name)([1, 2])
 
     return {
@@ -197,10 +193,10 @@ def data_types(device: Device) -> Cases:
     }
 
 
-def graphs(device: Device) -> Cases:
+def graphs(device):
     """Work captured once and replayed."""
 
-    def replayed(acc: Any) -> Any:
+    def replayed(acc):
         """Equal to 5 where the work was captured, and still 3 where it ran but once."""
         source, result = torch.full((2,), 3.0, device=device.type), torch.zeros(2, device=device.type)
         graph = acc.create_graph()
@@ -212,8 +208,8 @@ def graphs(device: Device) -> Cases:
         acc.synchronize()
         return result
 
-    def while_capturing(ask: Callable[[Any, Any], Any]) -> Case:
-        def capture(acc: Any) -> Any:
+    def while_capturing(ask):
+        def capture(acc):
             graph, stream = acc.create_graph(), acc.Stream()
             acc.synchronize()
             with acc.capture_to_graph(graph, stream=stream):
@@ -221,7 +217,7 @@ def graphs(device: Device) -> Cases:
 
         return capture
 
-    def without_a_graph(acc: Any) -> Any:
+    def without_a_graph(acc):
         with acc.capture_to_graph(None):
             return "ran"
 
@@ -237,15 +233,15 @@ def graphs(device: Device) -> Cases:
     }
 
 
-def compilation_and_profiling(device: Device) -> Cases:
+def compilation_and_profiling(device):
     """Compilers, Triton, the profiler's ranges, deferred calls."""
 
-    def deferred(acc: Any) -> Any:
+    def deferred(acc):
         called: list[int] = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
 
-    def compile_backend(acc: Any) -> Any:
+    def compile_backend(acc):
         before = acc.get_compile_backend()
         acc.set_compile_backend(device.compile_backend)
         try:
@@ -266,11 +262,11 @@ def compilation_and_profiling(device: Device) -> Cases:
     }
 
 
-def launching() -> Cases:
+def launching():
     """What a launcher asks."""
 
-    def visible(*ids: int | str) -> Case:
-        def write(acc: Any) -> Any:
+    def visible(*ids):
+        def write(acc):
             environ: dict[str, str] = {}
             acc.set_visible_devices_envs(environ, list(ids))
             return [f"{name}={value}" for name, value in environ.items()]
@@ -286,7 +282,7 @@ def launching() -> Cases:
     }
 
 
-def operators() -> Cases:
+def operators():
     """Operators that need a build."""
     return {
         **members("op_builder_dir", "build_extension"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -29,24 +28,24 @@ class Device:
     #: One of the `torch.compile` backends that are registered here.
     compile_backend: str = "eager"
 
-    def name(self, index: int) -> str:
+    def name(self, index):
         """The device's name in torch."""
         return f"{self.type}:{index}"
 
-    def draw(self, index: int = 0) -> torch.Tensor:
+    def draw(self, index=0):
         """Numbers that the device's generator gives next."""
         return torch.rand(3, device=self.name(index)).cpu()
 
-    def block(self, size: int = MEGABYTE) -> torch.Tensor:
+    def block(self, size=MEGABYTE):
         """That many bytes on the current device."""
         return torch.empty(size, dtype=torch.uint8, device=self.type)
 
 
-def member(name: str, *arguments: Any, **named: Any) -> Case:
+def member(name, *arguments, **named):
     """The case that calls the member of that name."""
     return lambda acc: getattr(acc, name)(*arguments, **named)
 
 
-def members(*names: str) -> dict[str, Case]:
+def members(*names):
     """Members called without arguments."""
     return {name: member(name) for name in names}

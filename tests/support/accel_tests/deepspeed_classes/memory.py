@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from accel_tests.deepspeed_classes.answers import Case
-from accel_tests.deepspeed_classes.device import MEGABYTE, Cases, Device, member, members
+from accel_tests.deepspeed_classes.device import MEGABYTE, member, members
 
 __all__ = ["memory", "page_locked_memory", "process_memory"]
 
@@ -20,12 +19,12 @@ AMOUNTS = (
 RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
 
 
-def memory(device: Device) -> Cases:
+def memory(device):
     """Device memory, a megabyte coming and going."""
     amounts = (*AMOUNTS, "memory_stats", "total_memory")
 
-    def while_held(name: str, *index: int) -> Case:
-        def ask(acc: Any) -> Any:
+    def while_held(name, *index):
+        def ask(acc):
             block = device.block()
             answer = getattr(acc, name)(*index)
             del block
@@ -33,24 +32,24 @@ def memory(device: Device) -> Cases:
 
         return ask
 
-    def after_reset(name: str) -> Case:
-        def peak(acc: Any) -> Any:
+    def after_reset(name):
+        def peak(acc):
             device.block()
             getattr(acc, name)()
             return acc.max_memory_allocated() - acc.memory_allocated()
 
         return peak
 
-    def peak(acc: Any) -> Any:
+    def peak(acc):
         device.block()
         return acc.max_memory_allocated() - acc.memory_allocated() >= MEGABYTE
 
-    def beside_another_user(acc: Any) -> Any:
+    def beside_another_user(acc):
         # What the allocator holds without a tensor in it is not free to another process.
         device.block(64 * MEGABYTE)
         return acc.available_memory() == _free(device)
 
-    def cache_emptied(acc: Any) -> Any:
+    def cache_emptied(acc):
         device.block(64 * MEGABYTE)
         acc.empty_cache()
         return acc.memory_reserved()
@@ -67,7 +66,7 @@ def memory(device: Device) -> Cases:
     }
 
 
-def _free(device: Device) -> int:
+def _free(device):
     """What the vendor says is free, by the module's own function or torch's."""
     module: Any = getattr(torch, device.type)
     if hasattr(module, "recommended_max_memory"):  # mps
@@ -76,31 +75,31 @@ def _free(device: Device) -> int:
     return int(ask()[0])
 
 
-def process_memory() -> Cases:
+def process_memory():
     """The same of the processor, whose amounts are this process's: no two answers are equal to the byte."""
     import psutil
 
     process, host = psutil.Process(), psutil.virtual_memory
     tolerance = 64 * MEGABYTE
 
-    def near_resident(name: str, *index: int) -> Case:
-        def ask(acc: Any) -> Any:
+    def near_resident(name, *index):
+        def ask(acc):
             amount = getattr(acc, name)(*index)
             return [type(amount), abs(amount - process.memory_info().rss) < tolerance]
 
         return ask
 
-    def keys(acc: Any) -> Any:
+    def keys(acc):
         return sorted(acc.memory_stats())
 
-    def peak(acc: Any) -> Any:
+    def peak(acc):
         # Came and went between two questions.
         acc.reset_peak_memory_stats()
         torch.ones(2 * tolerance, dtype=torch.uint8)
         return acc.max_memory_allocated() - acc.memory_allocated() > tolerance
 
-    def after_reset(name: str) -> Case:
-        def ask(acc: Any) -> Any:
+    def after_reset(name):
+        def ask(acc):
             acc.memory_allocated()
             getattr(acc, name)()
             return acc.max_memory_allocated() - acc.memory_allocated() < tolerance
@@ -120,28 +119,28 @@ def process_memory() -> Cases:
     }
 
 
-def page_locked_memory(device: Device) -> Cases:
+def page_locked_memory(device):
     """Page-locked host memory."""
     held = torch.arange(6.0).view(2, 3)
     elsewhere = "meta" if device.type == "cpu" else device.type
 
-    def pinned(acc: Any) -> Any:
+    def pinned(acc):
         made = acc.pin_memory(held)
         return [acc.is_pinned(made), torch.equal(made, held), made.device]
 
-    def template(acc: Any) -> Any:
+    def template(acc):
         made = acc.pin_memory(held, make_copy=False, match_shape=False)
         return [acc.is_pinned(made), tuple(made.shape)]
 
-    def empty(acc: Any) -> Any:
+    def empty(acc):
         made = acc.pin_empty(2, 3, dtype=torch.int32)
         return [acc.is_pinned(made), tuple(made.shape), made.dtype]
 
-    def empty_like(acc: Any) -> Any:
+    def empty_like(acc):
         made = acc.pin_empty_like(held)
         return [acc.is_pinned(made), tuple(made.shape), made.dtype]
 
-    def registered(acc: Any) -> Any:
+    def registered(acc):
         pages = mmap.mmap(-1, 4096)
         address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
         first = acc.register_host_memory(address, 4096)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["VENDORS", "Count", "Difference", "count", "differences", "problems"]
 
@@ -33,7 +32,7 @@ class Count(NamedTuple):
     open: int
 
 
-def differences(vendor: str) -> dict[str, Difference]:
+def differences(vendor):
     """The rows of a vendor by case, with its name and the member's put in."""
     found: dict[str, Difference] = {}
     for vendors, cases, *cells in _rows():
@@ -49,7 +48,7 @@ def differences(vendor: str) -> dict[str, Difference]:
     return found
 
 
-def _rows() -> Iterator[list[str]]:
+def _rows():
     """The cells of each row: vendors, cases, DeepSpeed's answer, ours, why."""
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line.startswith("|") and not line.startswith(("| vendors", "|---")):
@@ -60,7 +59,7 @@ def _rows() -> Iterator[list[str]]:
             yield cells
 
 
-def problems(report: Mapping[str, Any], expected: Mapping[str, Difference]) -> list[str]:
+def problems(report, expected):
     """What is wrong with the table, or with the cases: a line for each."""
     answers = report["answers"]
     wrong = [f"{name}: a member of DeepSpeed's class that no case asks for" for name in report["not asked"]]
@@ -80,12 +79,12 @@ def problems(report: Mapping[str, Any], expected: Mapping[str, Difference]) -> l
     return wrong
 
 
-def _begins(text: str, beginning: str) -> bool:
+def _begins(text, beginning):
     pattern = ".*".join(re.escape(part) for part in beginning.split("*"))
     return re.match(pattern, text) is not None
 
 
-def count(report: Mapping[str, Any], expected: Mapping[str, Difference]) -> Count:
+def count(report, expected):
     """The numbers of a report."""
     answers = report["answers"].values()
     equal = sum(both["theirs"] == both["ours"] for both in answers)

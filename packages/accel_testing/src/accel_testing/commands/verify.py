@@ -154,13 +154,16 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
         found = find_candidates(name, settings, load)
         if found:
             return found[0]
-        if str(name) != simulated.device()[0]:  # which no plugin declares: what is chosen drives it
+        if str(name) != simulated.device()[0]:
             usable = select(settings, isolated=True).selection.chosen
             raise BackendNotFoundError(
                 messages.not_found(f"accel verify {name}", name, lambda: [usable or "cpu"])
             )
-    chosen = select(settings, isolated=True).selection.chosen
-    pin = Pin(chosen or "cpu", "")
+        pin = Pin(
+            "generic", ""
+        )  # no plugin declares the simulated device, and DS_ACCELERATOR may name another
+    else:
+        pin = Pin(select(settings, isolated=True).selection.chosen or "cpu", "")
     return find_candidates(pin, settings, load)[0]
 
 

@@ -46,9 +46,9 @@ class Subject:
     def backend_name(cls, request: pytest.FixtureRequest) -> str:
         """Return the name of the backend under test."""
         given = cls.backend or (request.config.getoption("--accel", None) or "").partition(":")[0]
-        if not given or (given == simulated.device()[0] and given not in _names()):
-            return accel_core.get_accelerator().name  # also of a simulated device that no plugin declares
-        return given
+        if given == simulated.device()[0] and given and given not in _names():
+            return "generic"  # no plugin declares that device
+        return given or accel_core.get_accelerator().name
 
     @pytest.fixture(scope="class")
     @classmethod
