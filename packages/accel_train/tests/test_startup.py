@@ -31,9 +31,7 @@ def test_importing_it_imports_only_the_root(world):
         "import json, sys; before = set(sys.modules); import accel_train_startup as startup;"
         "print(json.dumps(sorted(n for n in set(sys.modules) - before if n.startswith('accel'))))"
     )
-    assert world.child(code, torch="none", bare=False).answer == [
-        "accel_train_startup",
-    ]
+    assert world.child(code, torch="none", bare=False).answer == ["accel_train_startup"]
 
 
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
@@ -53,20 +51,18 @@ print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
 
 
 def test_with_auto_a_framework_is_prepared_when_it_is_imported(world):
-    """Until then nothing of ours is imported, within the 2 ms that `import torch` may take longer."""
+    """Until then nothing of ours is imported."""
     world.module("accelerate", "import sys\nassert 'accel_train.accelerate' in sys.modules")
     code = """
-import json, sys, time
+import json, sys
 import accel_train_startup as startup
-began = time.perf_counter()
 startup.autoload()
-took = time.perf_counter() - began
 before = [name for name in sys.modules if name.startswith("accel_") and name != "accel_train_startup"]
 import accelerate
-print(json.dumps([before, took < 0.002, sum(isinstance(f, startup._Awaited) for f in sys.meta_path)]))
+print(json.dumps([before, sum(isinstance(f, startup._Awaited) for f in sys.meta_path)]))
 """
     variables = {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}
-    assert world.child(code, torch="none", variables=variables).answer == [[], True, 1]
+    assert world.child(code, torch="none", variables=variables).answer == [[], 1]
 
 
 def prepared(monkeypatch, names):

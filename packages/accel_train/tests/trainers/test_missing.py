@@ -48,22 +48,16 @@ def printed(code, *flags, **variables):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "who", "package"),
     [
-        (
-            "lightning.trainer_options('cpu')",
-            "Lightning is not installed in this environment: pip install lightning",
-        ),
-        ("lightning.register()", "Lightning is not installed in this environment: pip install lightning"),
-        (
-            "accelerate.partial_state()",
-            "Hugging Face Accelerate is not installed in this environment: pip install accelerate",
-        ),
+        ("lightning.trainer_options('cpu')", "Lightning", "lightning"),
+        ("lightning.register()", "Lightning", "lightning"),
+        ("accelerate.partial_state()", "Hugging Face Accelerate", "accelerate"),
     ],
 )
-def test_a_missing_framework_is_named_with_the_command(call, said):
-    code = ALONE.format(call=call, sources=SOURCES)
-    assert printed(code, "-S") == f"IntegrationMissingError {said}"
+def test_a_missing_framework_is_named_with_the_command(call, who, package):
+    said = f"{who} is not installed in this environment: pip install {package}"
+    assert printed(ALONE.format(call=call, sources=SOURCES), "-S") == f"IntegrationMissingError {said}"
 
 
 @pytest.mark.parametrize("call", ["trainer_options('cpu')", "fabric_options('cpu')", "register()"])

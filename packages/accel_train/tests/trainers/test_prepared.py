@@ -11,55 +11,45 @@ pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.slow
 
 ACCELERATE = """
-import sys, torch
-from accelerate import Accelerator
-accelerator = Accelerator(cpu="cpu" in sys.argv)
-model = accelerator.prepare(torch.nn.Linear(4, 4))
+import sys, torch, accelerate
+model = accelerate.Accelerator(cpu="cpu" in sys.argv).prepare(torch.nn.Linear(4, 4))
 print(type(model).__name__, next(model.parameters()).device)
 """
 TRAINER = """
-import sys
-from transformers import TrainingArguments
-arguments = TrainingArguments("out", use_cpu="cpu" in sys.argv)
-print(arguments.parallel_mode.name, arguments.device)
-import torch
-torch.ones(1, device=arguments.device)
+import sys, torch, transformers
+arguments = transformers.TrainingArguments("out", use_cpu="cpu" in sys.argv)
+print(arguments.parallel_mode.name, torch.ones(1, device=arguments.device).device)
 """
 ENCODER = """
-import sys, torch
-from sentence_transformers import SentenceTransformer
-class Layer(torch.nn.Linear):
-    pass
-print("SentenceTransformer", SentenceTransformer(modules=[Layer(2, 2)]).device)
+import torch, sentence_transformers as library
+print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
-PLAIN = """
+AFTER_A_MINUTE = """
+import os, time, accel_train_startup
+accel_train_startup._MINUTE = 0.1
 import torch
-print("Linear", torch.nn.Linear(2, 2).weight.device)
+layer = torch.nn.Linear(2, 2)
+layer(torch.ones(2)).sum().backward()
+optimizer = torch.optim.Adam(layer.parameters())
+optimizer.step()
+print("Linear cpu", flush=True)
+time.sleep(5)
+os._exit(0)
 """
+PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
 
 
 @pytest.mark.parametrize(
     ("program", "arguments", "ranks", "said", "heard"),
     [
-        (ACCELERATE, [], 1, "Linear acme:{rank}", ""),
+        (ACCELERATE, [], 1, "Linear acme:0", ""),
         (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
-        (
-            ACCELERATE,
-            ["cpu"],
-            1,
-            "Linear cpu",
-            "Accelerate took the CPU. Add: accel_train.accelerate.partial_state()",
-        ),
+        (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
         (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
         (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
         (TRAINER, ["cpu"], 1, "NOT_PARALLEL cpu", "Accelerate took the CPU"),
-        (
-            ENCODER,
-            [],
-            1,
-            "SentenceTransformer cpu",
-            "Add: SentenceTransformer(..., device=accel_core.get_accelerator()",
-        ),
+        (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
+        (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
         (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
     ],
 )
