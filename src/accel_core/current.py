@@ -19,6 +19,7 @@ from accel_core import errors
 from accel_core._support import LOGGER, fork_safe_lock, logged_by
 from accel_core._support.torch_import import failed_before, import_torch
 from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload
 from accel_core.detection.device import Group, create
@@ -168,7 +169,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            device = import_torch().accelerator.current_accelerator()
+            device = torchs_device(import_torch())
             if device is None or device.type != kind:
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "

@@ -22,7 +22,7 @@ _HOMES = {
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
     "current": ("exact", "exchange", "named", "overriding"),
-    "accelerators.devices": ("missing_defaults",),
+    "accelerators.devices": ("missing_defaults", "torchs_device"),
     "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.

@@ -13,6 +13,7 @@ from accel_tests.forks import forked
 from torch.utils import backend_registration
 
 from accel_core import BackendUnavailableError, TorchAccelerator, UnsupportedError
+from accel_core.accelerators.devices import torchs_device
 from accel_core.accelerators.streams import HostEvent
 from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.discovery import GENERIC
@@ -128,3 +129,21 @@ def test_without_an_accelerator_there_is_nothing_to_serve():
         pytest.skip("torch has an accelerator here")
     with pytest.raises(BackendUnavailableError, match="generic: torch reports no accelerator"):
         GenericAccelerator(GENERIC)
+
+
+def test_what_torch_was_built_for_is_no_device_before_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torch that most people have is a CUDA build, and 2.6 raises where it has no accelerator."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    for count, found in ((0, None), (2, torch.device("cuda"))):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert torchs_device(torch) == found
+    assert torchs_device(torch, counted=False) == torch.device("cuda")
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert torchs_device(torch) == torch.device("cuda")
+
+    def none(*_: object) -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
+    assert torchs_device(torch) is None

@@ -447,6 +447,25 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
     return any(p.name == name for p in parameters(function) or ())
 
 
+def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:
+    """The device of `torch.accelerator`; `counted=False` for one that is not here too.
+
+    torch names what it was built for, here or not, and its own `check_available` may start CUDA's driver.
+    What a package has registered is here, whether it counts before it starts or not. torch 2.6 raises for
+    none.
+    """
+    try:
+        device = torch.accelerator.current_accelerator()
+    except RuntimeError as error:
+        if "none is available" not in str(error):  # torch finds two that exclude each other
+            raise
+        return None
+    if device is None or not counted or device.type == torch._C._get_privateuse1_backend_name():
+        return device
+    module = getattr(torch, device.type, None)  # a vendor's torch may have none before its package comes
+    return device if module is None or module.device_count() else None
+
+
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
     """Those variables of `Backend.environment.set` that `environ` lacks, with the vendor's values."""
     wanted = (assignment.partition("=") for assignment in backend.environment.set)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import has_parameter, parameters
+from accel_core.accelerators.devices import has_parameter, parameters, torchs_device
 from accel_core.accelerators.dtypes import computes_in
 from accel_core.accelerators.graphs import TorchGraphs
 from accel_core.accelerators.memory import TorchMemory
@@ -121,7 +121,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def _torchs_own_type(self) -> str:
         try:
-            device = self._torch.accelerator.current_accelerator()
+            device = torchs_device(self._torch)
         except RuntimeError as error:  # torch finds two that exclude each other
             raise BackendUnavailableError(
                 f"{self.name}: torch cannot name its accelerator: {error}"
@@ -133,9 +133,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
         try:
-            return self._torchs_own_type() == self._device_type
-        except BackendUnavailableError:
+            device = torchs_device(self._torch, counted=False)
+        except RuntimeError:
             return False
+        return device is not None and device.type == self._device_type
 
     @cached_property
     def _is_private(self) -> bool:

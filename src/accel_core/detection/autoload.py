@@ -73,9 +73,7 @@ def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
-        torch = torch_import.import_torch()  # another thread may still be importing it
-        ask = getattr(getattr(torch, "accelerator", None), "current_accelerator", lambda: ...)
-        return ProbeResult(False, _NONE) if ask() is None else None
+        return ProbeResult(False, _NONE) if _torchs_device() is None else None
     build = torch_import.torch_build()
     kinds = {
         "cuda": build and (build.cuda or build.hip),
@@ -99,11 +97,9 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
     """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
     if backend.name == CPU.name:
         return None
-    torch = torch_import.import_torch()
-    if torch.accelerator.current_accelerator() is None:
+    if _torchs_device() is None:
         _load_unclaimed(others)
-    device = torch.accelerator.current_accelerator()
-    if device is None:
+    if (device := _torchs_device()) is None:
         raise errors.DeclinedError(_NONE)
     owner = next((other for other in others if other.device_type == device.type), None)
     if owner is not None:
@@ -122,8 +118,14 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
     """
     if backend.name != GENERIC.name or not unclaimed(others):
         return False
-    torch = sys.modules.get("torch")
-    return torch is None or torch.accelerator.current_accelerator() is None
+    return "torch" not in sys.modules or _torchs_device() is None
+
+
+def _torchs_device() -> Any:
+    """The device of `torch.accelerator`, if it is here."""
+    from accel_core.accelerators.devices import torchs_device  # here, as most children need no accelerator
+
+    return torchs_device(torch_import.import_torch())
 
 
 def _load_unclaimed(others: tuple[Backend, ...]) -> None:

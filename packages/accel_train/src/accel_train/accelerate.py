@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
+from accel_core.toolkit import torchs_device
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
@@ -236,7 +237,7 @@ def prepare() -> None:
 
 def _is_available(torch: Any, kind: str) -> bool:
     if kind == "tpu":  # asked so by Transformers too: its module cannot be
-        current = torch.accelerator.current_accelerator()
+        current = torchs_device(torch)
         return current is not None and current.type == kind and bool(torch.accelerator.is_available())
     module = getattr(torch, kind, None)
     return module is not None and bool(module.is_available())

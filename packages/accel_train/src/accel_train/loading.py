@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import accel_core
-from accel_core.toolkit import import_torch
+from accel_core.toolkit import import_torch, torchs_device
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -22,7 +22,7 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     """
     asked = accel_core.get_accelerator() if accelerator is None else accelerator
     torch = import_torch()
-    torchs = torch.accelerator.current_accelerator()
+    torchs = torchs_device(torch)
     if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
         return False
     return asked.is_pinned(asked.pin_memory(torch.empty(1)))
