@@ -196,8 +196,8 @@ def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
 def test_an_environment_that_may_not_be_written_is_left_alone(monkeypatch):
     monkeypatch.setattr("sysconfig.get_path", lambda _: "/nowhere")
     done = CliRunner().invoke(command, ["mps", "--format", "pip", "--run", "--yes"])
-    assert done.exit_code == 1
-    assert "Error: /nowhere may not be written: python3 -m venv .venv && . .venv/bin/activate" in done.stderr
+    assert (done.exit_code, "\nError: " in done.stderr) == (1, True)
+    assert "First: /nowhere may not be written: python3 -m venv .venv && . .venv/bin/activate" in done.stderr
 
 
 def test_a_plugin_without_a_table_is_quoted():
