@@ -10,6 +10,12 @@ when it is first used.
 
 from __future__ import annotations
 
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 #: The version of every distribution of this release; hatchling reads it from here.
 __version__ = "0.1.0"
 
@@ -18,51 +24,20 @@ _HOMES = {
     "accelerators": ("Accelerator",),
     "accelerators.operators": ("NotImplementedBuilder",),
     "accelerators.records": (
-        "Capabilities",
-        "DeviceCapability",
-        "DeviceProperties",
-        "GradScalerOptions",
-        "Graph",
-        "OpBuilderLike",
+        "Capabilities", "DeviceCapability", "DeviceProperties", "GradScalerOptions", "Graph", "OpBuilderLike",
     ),
     "accelerators.streams": ("HostEvent", "HostStream"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": (
-        "Backend",
-        "Environment",
-        "Granted",
-        "Hardware",
-        "InTorch",
-        "ProbeResult",
-        "Provenance",
-        "Visibility",
+        "Backend", "Environment", "Granted", "Hardware", "InTorch", "ProbeResult", "Provenance", "Visibility",
     ),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "errors": (
-        "AccelError",
-        "AcceleratorFallbackWarning",
-        "BackendConflictError",
-        "BackendNotFoundError",
-        "BackendUnavailableError",
-        "ChildError",
-        "CommunicationError",
-        "DeclinedError",
-        "IntegrationError",
-        "IntegrationMissingError",
-        "InvalidAcceleratorError",
-        "InvalidArgumentError",
-        "InvalidBackendError",
-        "InvalidDeviceError",
-        "LaunchError",
-        "OpBuildError",
-        "OpCacheError",
-        "OpInputError",
-        "RankLostError",
-        "RankMismatchError",
-        "RecursiveChoiceError",
-        "SettingError",
-        "SettingWarning",
-        "UnsupportedError",
+        "AccelError", "AcceleratorFallbackWarning", "BackendConflictError", "BackendNotFoundError",
+        "BackendUnavailableError", "ChildError", "CommunicationError", "DeclinedError", "IntegrationError",
+        "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
+        "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
+        "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
         "hint_for",
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
@@ -73,24 +48,33 @@ _HOMES = {
     "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
     "detection.select": ("discover",),
     "machine.visible_devices": ("hidden_by",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+}  # fmt: skip
 
+
+def _by_name(homes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, str]]:
+    """For each name its module, and what it is called there: `"read as read_settings"`."""
+    entries = ((module, *entry.partition(" as ")[::2]) for module, names in homes.items() for entry in names)
+    return {shown or name: (f"{__name__}.{module}".rstrip("."), name) for module, name, shown in entries}
+
+
+def _resolving(module: str, home: dict[str, tuple[str, str]]) -> Callable[[str], object]:
+    """The `__getattr__` of `module`: each name comes from its `home` when it is first used."""
+
+    def resolve(name: str) -> object:
+        if name not in home:
+            what = f"module {module!r} has no attribute {name!r}"
+            raise AttributeError(what, name=name, obj=sys.modules[module])
+        place, there = home[name]
+        value: object = getattr(__import__(place, fromlist=[there]), there)
+        setattr(sys.modules[module], name, value)  # the next use is a plain attribute
+        return value
+
+    return resolve
+
+
+_HOME = _by_name(_HOMES)
 __all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        import sys
-
-        what = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(what, name=name, obj=sys.modules[__name__])
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value  # the next use is a plain attribute
-    return value
+__getattr__ = _resolving(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

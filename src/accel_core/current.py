@@ -16,14 +16,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
-from accel_core._support import LOGGER, fork_safe_lock, logged_by
-from accel_core._support.torch_import import failed_before, import_torch
+from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, autoload
-from accel_core.detection.device import Group, create
-from accel_core.detection.guard import restoring
+from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
+from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
 from accel_core.settings import ACCEL_LOG, Pin, Settings, parse_pin, read
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
     from accel_core.ops import OpProvider
 
-
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
 _fast: Accelerator | None = None
 _chosen: Accelerator | None = None
@@ -40,11 +37,10 @@ _selection: Selection | None = None
 #: The one object of each backend, and of each name that was asked for.
 _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
-_overrides = 0
+#: The blocks of `use_accelerator` that have not ended, in any thread or task.
+_overrides: set[_Override] = set()
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = fork_safe_lock()
-#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
-_choosing = 0
 _warned = False
 
 
@@ -112,12 +108,12 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        _count_override(+1)
+        _count_override(_overrides.add, override)
         _override.set(override)
         yield override.accelerator
     finally:
         override.ended = True
-        _count_override(-1)
+        _count_override(_overrides.discard, override)
         if _override.get() is override:
             _override.set(override.around)
 
@@ -136,10 +132,10 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
     `InvalidAcceleratorError`, a `TypeError`, for anything else.
     """
-    device = what if isinstance(what, str) else getattr(what, "device", what)
-    kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
-    if isinstance(kind, str) and kind != device:
-        return _of_type(kind.strip().lower(), f"accelerator({str(device)!r})")
+    place = what if isinstance(what, str) else getattr(what, "device", what)
+    kind = place.partition(":")[0] if isinstance(place, str) else getattr(place, "type", None)
+    if isinstance(kind, str) and kind != place:
+        return _of_type(kind.strip().lower(), f"accelerator({str(place)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
@@ -169,11 +165,11 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            device = torchs_device(import_torch())
-            if device is None or device.type != kind:
+            of_torch = torchs_device(torch_import.import_torch())
+            if of_torch is None or of_torch.type != kind:
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
-                    f"accelerator is {device and device.type}. `accel list` shows the installed plugins."
+                    f"accelerator is {of_torch and of_torch.type}. `accel list` shows the installed plugins."
                 )
             names = ["generic"]
         wanted = [p.name for p in settings.pins]  # DS_ACCELERATOR decides among them, as it does for a choice
@@ -187,7 +183,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
 def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
-    with _alone():
+    with choosing():
         choice = select(settings._replace(pins=pins(settings), asked=asked))
         return _by_pin.setdefault(pin, _object_of(choice))
 
@@ -203,7 +199,7 @@ def _choose() -> Accelerator:
         if _chosen is not None:
             return _chosen
         shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
-        with _alone(), shown:
+        with choosing(), shown:
             choice = select(read())
             built, record = _object_of(choice), choice.selection
         _settle(built, record)
@@ -211,22 +207,6 @@ def _choose() -> Accelerator:
             warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
         _warn_of_fallback(record)
         return built
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
-    global _choosing
-    if _choosing == os.getpid():
-        raise errors.RecursiveChoiceError(
-            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
-            "vendor package it imports. A plugin must not call it at import or in a hook."
-        )
-    _choosing = os.getpid()
-    try:
-        yield
-    finally:
-        _choosing = 0
 
 
 def _object_of(choice: Choice) -> Accelerator:
@@ -239,10 +219,10 @@ def _object_of(choice: Choice) -> Accelerator:
         return _built[candidate.backend]
     try:
         with restoring(candidate.provenance) as kept:
-            built = create(candidate, Group(choice.considered).beside(candidate))
+            built = device.create(candidate, device.Group(choice.considered).beside(candidate))
             kept.stays = True
     except errors.AccelError as error:
-        if not failed_before():
+        if not torch_import.failed_before():
             raise
         why = "".join(f". {spoiler}" for spoiler in autoload.spoilers(None, read().probe_timeout))
         raise errors.BackendUnavailableError(f"{error}{why}") from error
@@ -282,10 +262,10 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         return before
 
 
-def _count_override(step: int) -> None:
-    global _fast, _overrides
+def _count_override(step: Callable[[_Override], None], override: _Override) -> None:
+    global _fast
     with _lock:
-        _overrides += step
+        step(override)
         _fast = None if _overrides else _chosen
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
@@ -21,13 +20,15 @@ OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
 # A plugin's metadata or a vendor's exception may hold anything. An escape character would let them move the
 # cursor, rename the window or overwrite what we print; a line end, write lines in our name.
 
+#: Characters of a text of others that anybody reads.
+_MOST = 4000
 #: Characters of a wrong value that an error repeats.
 _LONGEST = 200
 
 
 def clean(text: str) -> str:
-    """`text` on one line, with escapes in the place of what a terminal would obey."""
-    return printable(" ".join(text.split()))
+    """`text` on one line, a long one cut, with escapes in the place of what a terminal would obey."""
+    return printable(" ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else ""))
 
 
 def printable(text: str) -> str:
@@ -267,23 +268,16 @@ def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException
     """The exception in the chain of `error` that one of these signal handlers raised; `None` for none."""
     from traceback import walk_tb
 
-    codes = {_code(handler) for handler in handlers} - {None}
+    codes = {_code(getattr(each, "func", each)) for each in handlers if callable(each)} - {None}
     for each in _chain(error):
         if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
             return each
     return None
 
 
-def _code(handler: Any) -> object:
-    """The code of a function, a method, a `functools.partial` or an object that is called; else `None`."""
-    from functools import partial  # as in `raise_if_users`
-
-    while isinstance(handler, partial):
-        handler = handler.func
-    if not callable(handler):  # `SIG_DFL`: the type of an enum has a `__call__` too, which is no handler's
-        return None
-    found = getattr(handler, "__code__", None)
-    return found or getattr(type(handler).__call__, "__code__", None)
+def _code(handler: object) -> object:
+    """The code of a function, a method, or an object that is called."""
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def message(error: BaseException) -> str:

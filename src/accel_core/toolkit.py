@@ -9,13 +9,15 @@ Importing it imports neither torch nor the rest: each name is resolved when it i
 
 from __future__ import annotations
 
+from accel_core import _by_name, _resolving
+
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
 _HOMES = {
     # The question: candidates, what each comes to, what would be chosen.
     "detection": ("How", "autoload", "discovery", "guard", "messages"),
     "detection.autoload": ("Spoiler", "spoilers"),
     "detection.device": ("installed_imports",),
-    "detection.discovery": ("declarers", "find as find_candidates", "installed_names"),
+    "detection.discovery": ("declarers", "find_candidates", "installed_names"),
     "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
     "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),
@@ -34,19 +36,8 @@ _HOMES = {
     "machine.placement": ("placement",),
     # Settings and declarations.
     "settings": (
-        "ACCEL_ALLOW",
-        "ACCEL_PROBE",
-        "DS_ACCELERATOR",
-        "OURS",
-        "Pin",
-        "Settings",
-        "Variable",
-        "entry_points",
-        "flag",
-        "normalize_distribution",
-        "parse_pin",
-        "read as read_settings",
-        "whole_number",
+        "ACCEL_ALLOW", "ACCEL_PROBE", "DS_ACCELERATOR", "OURS", "Pin", "Settings", "Variable", "entry_points",
+        "flag", "normalize_distribution", "parse_pin", "read as read_settings", "whole_number",
     ),
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
@@ -55,29 +46,10 @@ _HOMES = {
     "cli": ("options", "page", "text"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),
-}
-_HOME = {
-    shown: (module, name)
-    for module, names in _HOMES.items()
-    for name, _, shown in ((*entry.partition(" as ")[:2], entry.rpartition(" as ")[2]) for entry in names)
-}
-
+}  # fmt: skip
+_HOME = _by_name(_HOMES)
 __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the names, not two
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module, attribute = _HOME[name]
-    home = import_module(f"accel_core.{module}".rstrip("."))
-    try:
-        value = getattr(home, attribute)
-    except AttributeError:  # a module of it
-        value = import_module(f"{home.__name__}.{attribute}")
-    globals()[name] = value  # the next use is a plain attribute
-    return value
+__getattr__ = _resolving(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

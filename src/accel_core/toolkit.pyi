@@ -39,7 +39,7 @@ from accel_core.detection.autoload import Spoiler as Spoiler
 from accel_core.detection.autoload import spoilers as spoilers
 from accel_core.detection.device import installed_imports as installed_imports
 from accel_core.detection.discovery import declarers as declarers
-from accel_core.detection.discovery import find as find_candidates
+from accel_core.detection.discovery import find_candidates as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
 from accel_core.detection.isolated import decode_candidate as decode_candidate

@@ -43,11 +43,10 @@ def test_a_third_partys_command_is_listed_and_runs(accel, rack):
     [
         ("raise OSError('libacme.so: cannot open')", COMMAND, "libacme.so: cannot open"),
         ("import sys; sys.exit(3)", COMMAND, "acme-commands 1.2 cannot be used: "),
-        ("SUMMARIES = {}", COMMAND, "acme_commands.SUMMARIES has no line for 'rack'"),
         (SUMMARY, "import no_such_module_of_acme", "No module named 'no_such_module_of_acme'"),
         (SUMMARY, "", "acme_commands.rack"),
     ],
-    ids=["package raises", "package exits", "no summary", "module raises", "no command"],
+    ids=["package raises", "package exits", "module raises", "no command"],
 )
 def test_one_that_fails_says_so_and_the_others_work(accel, rack, package, module, said):
     rack(package, module)
@@ -62,7 +61,24 @@ def test_one_that_fails_says_so_and_the_others_work(accel, rack, package, module
     )
 
 
-def test_none_takes_the_place_of_the_cores_own(accel, rack):
-    rack('SUMMARIES = {"list": "Mine."}', name="list")
+@pytest.mark.parametrize("name", ["list", "doctor"])
+def test_none_takes_the_place_of_one_of_ours(accel, rack, name):
+    rack(f'SUMMARIES = {{{name!r}: "Mine."}}', name=name)
     assert "Mine." not in accel("--help", torch=False).stdout
     assert accel("list", torch=False).returncode == 0
+
+
+def test_the_other_commands_import_none_of_it(accel, rack):
+    rack("import os; os._exit(3)")
+    for words in (("list",), ("why", "cpu"), ("help", "variables")):
+        done = accel(*words, torch=False)
+        assert (done.stdout != "", "rack" in done.stdout) == (True, False), (words, done)
+    assert accel("rack", torch=False).returncode == 3
+
+
+def test_what_its_package_prints_and_says_at_length_is_not_the_helps(accel, rack):
+    rack("print('hello'); SUMMARIES = {'rack': '\\x1b[31mred ' + 'x' * 3_000_000}")
+    told = accel("--help", torch=False)
+    assert (told.returncode, told.stderr, "hello" in told.stdout) == (0, "hello\n", False)
+    assert "\\x1b[31mred" in told.stdout
+    assert len(told.stdout) < 10_000

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import accel_core
-from accel_core import current
+from accel_core.detection import guard
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
@@ -63,7 +63,7 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     mlu.backend("slow", 900, vendor_import="slow_vendor")
     thread = threading.Thread(target=accel_core.get_accelerator)
     thread.start()
-    while not current._choosing:
+    while not guard._choosing:
         time.sleep(0.001)
     child = forked(mine)
     thread.join()
@@ -78,9 +78,10 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
     code = FORK + (
         "os.environ['MAY_HANG'] = '1'\n"
         "import accel_core.current as current\n"
+        "from accel_core.detection import guard\n"
         "current._FORK_WAIT = 0.2\n"
         "threading.Thread(target=accel_core.get_accelerator, daemon=True).start()\n"
-        "while not current._choosing or 'hanging' not in sys.modules: time.sleep(0.001)\n"
+        "while not guard._choosing or 'hanging' not in sys.modules: time.sleep(0.001)\n"
         "os.environ['DS_ACCELERATOR'] = 'cpu'\n"
         "child = forked(mine)\n"
         "print(json.dumps(child), flush=True)\n"

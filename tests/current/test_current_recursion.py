@@ -6,36 +6,24 @@ import pytest
 from accel_tests.plugins import hook
 
 import accel_core
-from accel_core import current
+from accel_core.detection import guard
+from accel_core.detection.select import select
 from accel_core.errors import BackendUnavailableError, RecursiveChoiceError
+from accel_core.settings import read
 
-ASKS = "import accel_core; accel_core.get_accelerator()"
 
-
-def test_a_plugin_that_asks_while_it_is_loaded_is_broken(mlu):
-    mlu.plugin("bad", ASKS)
+@pytest.mark.parametrize("asks", ["get_accelerator()", "accelerator('mlu')"])
+@pytest.mark.parametrize("where", ["import", "vendor", "accel_probe", "accel_create"])
+def test_a_command_says_what_the_program_gets(mlu, where, asks):
+    asked, vendor = f"accel_core.{asks}", where == "vendor"
+    mlu.module("torch_bad", f"import accel_core; {asked if vendor else ''}")
+    said = "" if vendor else asked if where == "import" else hook(where, "backend, others", asked)
+    mlu.backend("bad", 900, vendor_import="torch_bad", extra=f"import accel_core\n{said}")
     assert accel_core.get_accelerator().name == "mlu"
-    (bad,) = [v for v in accel_core.selection().verdicts if v.name == "bad"]
-    assert bad.cause.startswith(
-        "RecursiveChoiceError: get_accelerator() was called while the accelerator was being chosen"
-    )
-
-
-def test_a_vendor_that_asks_while_it_is_imported_is_broken(mlu):
-    mlu.module("torch_bad", ASKS)
-    mlu.backend("bad", 900, vendor_import="torch_bad")
-    assert accel_core.get_accelerator().name == "mlu"
-    assert "RecursiveChoiceError" in accel_core.selection().verdicts[0].reason
-
-
-@pytest.mark.parametrize("usable", ["True", "None"])
-def test_a_plugin_that_asks_while_it_builds_is_broken_and_the_next_is_chosen(mlu, usable):
-    answer = "return ProbeResult(True)" if usable == "True" else "return None"
-    extra = hook("accel_probe", "backend, others", answer) + hook(
-        "accel_create", "backend, others", "return accel_core.get_accelerator()"
-    )
-    mlu.backend("bad", 900, extra=extra)
-    assert accel_core.get_accelerator().name == "mlu"
+    for told in (accel_core.selection(), select(read(), isolated=True).selection):
+        (bad,) = [v for v in told.verdicts if v.name == "bad"]
+        assert bad.cause.startswith("RecursiveChoiceError: get_accelerator() was called while")
+        assert told.chosen == "mlu"
 
 
 def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
@@ -44,7 +32,7 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     with pytest.raises(BackendUnavailableError, match="RecursiveChoiceError") as caught:
         accel_core.get_accelerator()
     assert isinstance(caught.value.__cause__, RecursiveChoiceError)
-    assert not current._choosing
+    assert not guard._choosing
 
 
 def _flaky(world, second):
@@ -71,4 +59,4 @@ def test_a_build_that_asks_after_its_probe_is_told_so(mlu):
     _flaky(mlu, "accel_core.get_accelerator()")
     with pytest.raises(RecursiveChoiceError):
         accel_core.get_accelerator()
-    assert not current._choosing
+    assert not guard._choosing

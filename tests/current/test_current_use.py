@@ -77,3 +77,15 @@ def test_set_inside_use_counts_after_it(mlu):
         accel_core.set_accelerator("cpu")
         assert accel_core.get_accelerator() is inner
     assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypatch):
+    class Interrupted(set):
+        def add(self, override):
+            super().add(override)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(current, "_overrides", Interrupted())
+    with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
+        pass
+    assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())

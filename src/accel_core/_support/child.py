@@ -110,7 +110,7 @@ def run(
     begins, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
     status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
     once instead. The child has torch's autoload off, unless it is to be `as_we_are`, and ends when this
-    process does (not on Windows). Raises `OSError` when no child can be started, also after
+    process does (on Linux). Raises `OSError` when no child can be started, also after
     `end_all(for_good=True)`.
     """
     nonce = os.urandom(8).hex()
@@ -328,33 +328,17 @@ class _Relay(logging.Handler):
 def end_with_parent(parent: int, *, number: int | None = None) -> None:
     """In the child: be sent the signal `number`, by default SIGKILL, when the parent ends.
 
-    Linux tells by itself, even while native code hangs; elsewhere a thread looks, except on Windows, where
+    By Linux' own parent-death signal, prctl(2), which comes even while native code hangs; on another system
     nothing is done. `parent`: the process that started this one.
     """
-    if sys.platform == "win32":
+    if sys.platform != "linux":
         return
+    import ctypes  # here, as it takes longer to import than all of this
+
     chosen = signal.SIGKILL if number is None else number
     # A script between the two makes this another process, whose end means as much.
     above = os.getppid()
-
-    def look_out() -> None:
-        while os.getppid() == above:
-            time.sleep(0.5)
-        os.kill(os.getpid(), chosen)
-
-    if not _ask_kernel(chosen):
-        threading.Thread(target=look_out, daemon=True).start()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, ctypes.c_ulong(chosen))  # 1: PR_SET_PDEATHSIG
     if os.getppid() != above or (above == 1 and parent != 1):  # it ended before we had asked
         os.kill(os.getpid(), chosen)
-
-
-def _ask_kernel(number: int) -> bool:
-    """Ask Linux for the parent-death signal, prctl(2); whether it promises."""
-    if sys.platform != "linux":
-        return False
-    try:
-        import ctypes  # here, as it takes longer to import than all of this
-
-        return bool(ctypes.CDLL(None).prctl(1, ctypes.c_ulong(number)) == 0)  # 1: PR_SET_PDEATHSIG
-    except (ImportError, OSError, AttributeError):
-        return False

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -11,11 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
+from accel_core._support import LOGGER
 from accel_core.errors import raise_if_users
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class EntryPoint(NamedTuple):
@@ -96,7 +94,7 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
     except Exception as error:
         raise_if_users(error)
         who = getattr(whom, "_path", whom)
-        _log.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+        LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
         return otherwise
 
 

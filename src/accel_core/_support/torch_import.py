@@ -27,8 +27,8 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 IMPORTED = "ACCEL_IMPORT"
 #: Entry points of this group torch calls while it is imported.
 TORCH_GROUP = "torch.backends"
-#: The one of them that is ours, accel-train's: it follows what a parent process activated.
-OWN_ENTRY_POINT = "accel_train"
+#: The one of them that is ours, with its distribution: it follows what a parent process activated.
+OWN_ENTRY_POINT = ("accel_train", "accel-train")
 _lock = fork_safe_lock()
 _ours = False
 
@@ -69,7 +69,7 @@ def _follow_activations() -> None:
     if not os.environ.get("ACCEL_INTEGRATIONS"):
         return
     for entry_point in entry_points(TORCH_GROUP):
-        if entry_point.name == OWN_ENTRY_POINT:
+        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
             entry_point.load()()
 
 
@@ -102,7 +102,11 @@ def autoload_restored() -> Iterator[None]:
 
 
 def _import() -> ModuleType:
-    again = failed_before()
+    if failed_before():  # to import it again may crash
+        raise BackendUnavailableError(
+            "an earlier `import torch` of this process failed, and torch cannot be imported twice",
+            hint="if torch's autoload is to blame, `accel why` names the package",
+        )
     try:
         # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
         # not call, and has to see torch before torch's own imports do.
@@ -115,11 +119,6 @@ def _import() -> ModuleType:
         raise
     except Exception as error:
         raise_if_users(error)
-        if again:
-            raise BackendUnavailableError(
-                "an earlier `import torch` of this process failed, and torch cannot be imported twice",
-                hint="if torch's autoload is to blame, `accel why` names the package",
-            ) from error
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
             raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise BackendUnavailableError(

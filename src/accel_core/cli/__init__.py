@@ -2,8 +2,9 @@
 
 A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
 and whose value names a package: its `SUMMARIES` has a line for each of its commands, and its module of the
-command's name has the click command, `command`. Listing commands imports none of them. A function `remarks`
-of the package is given the verdicts of `accel list` and `accel why`, and gives lines to show beside them.
+command's name has the click command, `command`. The package is imported where the command is called, and by
+`accel --help`. A function `remarks` of a package of ours is given the verdicts of `accel list` and
+`accel why`, and gives lines to show beside them.
 """
 
 from __future__ import annotations
@@ -13,24 +14,27 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from accel_core import __version__
 from accel_core._support import logged_by
-from accel_core._support.packages import is_installed
+from accel_core._support.packages import EntryPoint, is_installed
 from accel_core._support.torch_import import IMPORTED
 from accel_core.cli.options import OneOf, did_you_mean
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.detection.guard import quiet, restoring
+from accel_core.errors import CAUGHT, clean, root_cause
 from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
 
 if TYPE_CHECKING:
     from accel_core.detection import Verdict
+
+T = TypeVar("T")
 
 #: Entry points that name a package of commands.
 GROUP = "accel.commands"
@@ -58,37 +62,47 @@ def main() -> None:
 # --- The commands --------------------------------------------------------------------------------------
 
 
-class Announced(NamedTuple):
-    """A command that can be asked for: one line for it, and the package that has it."""
+def announced() -> dict[str, EntryPoint | None]:
+    """Every command by name, sorted, with the entry point of one that is not the core's; imports none.
 
-    summary: str
-    #: Empty where the package fails to import, which `summary` says.
-    package: str
-
-
-def announced() -> dict[str, Announced]:
-    """Every command by name, sorted; of two others of one name the first that is found."""
-    found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
+    Of two of one name the first counts, and the name of a command of ours means no other's.
+    """
+    found: dict[str, EntryPoint | None] = dict.fromkeys(SUMMARIES)
     for entry_point in entry_points(GROUP):
-        name = entry_point.name
-        if name in found:
-            continue
-        try:
-            package = entry_point.load()
-            if name not in package.SUMMARIES:
-                raise LookupError(f"{package.__name__}.SUMMARIES has no line for {name!r}")
-            found[name] = Announced(str(package.SUMMARIES[name]), package.__name__)
-        except CAUGHT as error:
-            who = f"{entry_point.distribution} {entry_point.version}"
-            found[name] = Announced(f"{who} cannot be used: {root_cause(error)}", "")
+        if BESIDE.get(entry_point.name, entry_point.distribution) == entry_point.distribution:
+            found.setdefault(entry_point.name, entry_point)
     return dict(sorted(found.items()))
 
 
+def _used(entry_point: EntryPoint | None, use: Callable[[Any], T]) -> T:
+    """Call `use` with the package of a command; `ClickException` where the package cannot be used."""
+    if entry_point is None:
+        return use(sys.modules[__name__])
+    who = clean(f"{entry_point.distribution} {entry_point.version}")
+    try:
+        with quiet(), restoring(who):
+            return use(entry_point.load())
+    except CAUGHT as error:
+        raise click.ClickException(f"{who} cannot be used: {clean(root_cause(error))}") from error
+
+
+def _summary(name: str, entry_point: EntryPoint | None) -> str:
+    """The line of a command in `accel --help`."""
+    try:
+        return _used(entry_point, lambda package: clean(str(package.SUMMARIES[name])))
+    except click.ClickException as error:
+        return error.message
+
+
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """Collect the remarks on these verdicts from other commands' packages: their function `remarks`."""
-    packages = dict.fromkeys(command.package for command in announced().values() if command.package)
-    told = (getattr(sys.modules[package], "remarks", None) for package in packages if package != __name__)
-    return [line for function in told if function is not None for line in function(verdicts)]
+    """The remarks on these verdicts of commands' packages of ours: their function `remarks`."""
+    lines: list[str] = []
+    for entry_point in {e.module: e for name, e in announced().items() if e and name in BESIDE}.values():
+        try:
+            lines += _used(entry_point, lambda p: [*p.remarks(verdicts)] if hasattr(p, "remarks") else [])
+        except click.ClickException as error:
+            lines.append(error.message)
+    return lines
 
 
 class _Group(click.Group):
@@ -122,20 +136,18 @@ class _Group(click.Group):
             )
         if cmd_name not in known:
             raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
-        summary, package = known[cmd_name]
-        if not package:
-            raise click.ClickException(summary)
-        try:
-            command: click.Command = import_module(f"{package}.{cmd_name}").command
-        except CAUGHT as error:
-            raise click.ClickException(f"accel {cmd_name} cannot be used: {root_cause(error)}") from error
-        return command
+
+        def command(package: Any) -> click.Command:
+            found: click.Command = import_module(f"{package.__name__}.{cmd_name}").command
+            return found
+
+        return _used(known[cmd_name], command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, and where those are that are not installed."""
         known = announced()
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in known.items()])
+            formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
         missing: dict[str, list[str]] = {}
         for name, of in BESIDE.items():
             if name not in known:
@@ -145,9 +157,9 @@ class _Group(click.Group):
                 formatter.write_dl([(step, ", ".join(names)) for step, names in missing.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands and options that begin with `incomplete`."""
-        found = [(name, known.summary) for name, known in announced().items() if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=summary) for name, summary in found]
+        """The commands and options that begin with `incomplete`; imports nobody's package."""
+        names = [name for name in announced() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=SUMMARIES.get(name)) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 

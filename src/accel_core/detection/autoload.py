@@ -29,7 +29,8 @@ def announced() -> list[EntryPoint]:
     But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
     all the same, and we do not.
     """
-    return [e for e in entry_points(torch_import.TORCH_GROUP) if e.name != torch_import.OWN_ENTRY_POINT]
+    every = entry_points(torch_import.TORCH_GROUP)
+    return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
@@ -64,6 +65,7 @@ def taken_over_by(backend: Backend) -> str:
 # --- What is built in, in the place of a plugin's hooks ------------------------------------------------
 
 _NONE = "torch reports no accelerator"
+_UNANNOUNCED = " and no package announces one to torch"
 
 
 def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
@@ -75,22 +77,15 @@ def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     if sys.modules.get("torch") is not None:
         return ProbeResult(False, _NONE) if _torchs_device() is None else None
     build = torch_import.torch_build()
-    kinds = {
-        "cuda": build and (build.cuda or build.hip),
-        "xpu": build and build.xpu,
-        "mps": sys.platform == "darwin",
-    }
-    there = [kind for kind, present in kinds.items() if present]
-    claimed = {other.device_type for other in others}
-    if not there:
-        reason = f"{build or 'torch'} has no accelerator"
-        claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
-        if not claims:
-            return ProbeResult(False, f"{reason} and no package announces one to torch")
-        return ProbeResult(False, f"{reason}, and a plugin claims what announces one to torch ({claims})")
-    if all(kind in claimed for kind in there):
+    kinds = {"cuda": build and (build.cuda or build.hip), "xpu": build and build.xpu}
+    there = [*filter(kinds.get, kinds), *(["mps"] if sys.platform == "darwin" else [])]
+    if not {other.device_type for other in others}.issuperset(there):
+        return None
+    if there:
         return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
-    return None
+    claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
+    why = f", and a plugin claims what announces one to torch ({claims})" if claims else _UNANNOUNCED
+    return ProbeResult(False, f"{build or 'torch'} has no accelerator{why}")
 
 
 def create(backend: Backend, others: tuple[Backend, ...]) -> object:

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from accel_core import errors
 from accel_core._support import torch_import
@@ -195,8 +195,8 @@ def ask_device(
     except errors.CAUGHT as error:
         return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
-    if type(count) is not int or count < 0:
-        return _invalid(candidate, f"device_count() gave {count!r}", count, "an int of 0 or more")
+    if not _is_count(count):
+        return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, "a number of devices")
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
@@ -218,7 +218,7 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
-        said = f"accel_probe() returned {answer!r}"
+        said = f"accel_probe() returned {errors.shown(answer)}"
         return _invalid(candidate, said, answer, "accel_core.ProbeResult or None")
     aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
     status = Status.USABLE if answer.usable else aside
@@ -230,7 +230,12 @@ def _is_well_formed(answer: ProbeResult) -> bool:
     devices: object = answer.devices
     flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
     texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
-    return flags and texts and (devices is None or (type(devices) is int and devices >= 0))
+    return flags and texts and (devices is None or _is_count(devices))
+
+
+def _is_count(number: object) -> TypeGuard[int]:
+    """Whether it is a number of devices that can be: nobody has a million."""
+    return type(number) is int and 0 <= number < 10**6
 
 
 # --- A failure, and what helps -------------------------------------------------------------------------

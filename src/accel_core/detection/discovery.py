@@ -65,7 +65,7 @@ class Unimported:
 # --- Candidates ----------------------------------------------------------------------------------------
 
 
-def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
+def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
@@ -156,7 +156,7 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
 # --- Declarations --------------------------------------------------------------------------------------
 
 
-def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+def load_plugin(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
     """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
     try:
         with quiet(), restoring(provenance(entry_point)):
@@ -216,14 +216,9 @@ def declarations(plugin: object) -> list[Backend]:
 def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
     items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
-    for kind, item in ((type(item), item) for item in items if not isinstance(item, Backend)):
-        if (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
-            raise InvalidBackendError(
-                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
-                hint="start Python again, or import the plugin's modules anew as well",
-            )
+    if others := [item for item in items if not isinstance(item, Backend)]:
         raise InvalidBackendError(
-            f"accel_backends() returned {shown(item)} ({kind.__name__}), "
+            f"accel_backends() returned {shown(others[0])} ({type(others[0]).__name__}), "
             "expected accel_core.Backend or a sequence of them"
         )
     return items

@@ -1,8 +1,9 @@
 """A plugin's and a vendor's code runs guarded: announced, quiet, its changes put back.
 
-`announce` says what is about to run, `quiet` keeps its output away from the program's, `restoring` puts back
-the five parts of the process that vendors' packages are known to change: the working directory, `os.environ`,
-`sys.path`, `torch.cuda` and the filters of `warnings`. Everything else stays as they leave it.
+`announce` says what is about to run, `choosing` keeps it from asking what is chosen, `quiet` keeps its output
+away from the program's, `restoring` puts back the five parts of the process that vendors' packages are known
+to change: the working directory, `os.environ`, `sys.path`, `torch.cuda` and the filters of `warnings`.
+Everything else stays as they leave it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from accel_core._support import LOGGER, fork_safe_lock
-from accel_core.errors import raise_if_users
+from accel_core.errors import RecursiveChoiceError, raise_if_users
 
 # --- Announced -----------------------------------------------------------------------------------------
 
@@ -45,6 +46,28 @@ def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+# --- Alone ---------------------------------------------------------------------------------------------
+
+#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
+_choosing = 0
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
+    global _choosing
+    if _choosing == os.getpid():
+        raise RecursiveChoiceError(
+            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
+            "vendor package it imports. A plugin must not call it at import or in a hook."
+        )
+    _choosing = os.getpid()
+    try:
+        yield
+    finally:
+        _choosing = 0
 
 
 # --- Quiet ---------------------------------------------------------------------------------------------

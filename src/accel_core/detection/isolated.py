@@ -16,13 +16,12 @@ from accel_core.backend import Provenance, decode_backend, encode_backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import Unimported, unloaded
-from accel_core.detection.guard import announcing_to
+from accel_core.detection.guard import announcing_to, choosing
 from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
-
 
 #: What plugins declare, or why they cannot be loaded.
 Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
@@ -84,8 +83,8 @@ def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
-    with announcing_to(stage):
-        loaded = [discovery.load(EntryPoint(*fields)) for fields in job["entry_points"]]
+    with announcing_to(stage), choosing():
+        loaded = [discovery.load_plugin(EntryPoint(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
@@ -119,7 +118,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     candidate, *others = map(_decode, job["candidates"])
     assert isinstance(candidate, Candidate)
-    with announcing_to(stage):
+    with announcing_to(stage), choosing():
         group = Group((candidate, *others), importing=True)
         return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"]))
 

@@ -179,11 +179,12 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
 
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
+    if pin.name in names and not pin.distribution:
+        return f"{asked}: the plugin of entry point {pin.name} declares another name: `accel list` shows it."
     if pin.name in ("gpu", "gpus"):
         gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.label.endswith("GPU")}
-        ours = [name for name in usable() if name in gpus]
-        if ours:
-            return f"{message} For a GPU name one of {', '.join(ours)}."
+        if ours := ", ".join(name for name in usable() if name in gpus):
+            return f"{message} For a GPU name one of {ours}."
         instead = _instead(asked, usable())
         return f"{message} No backend for a GPU is usable here: `accel why` says why. {instead}"
     if pin.distribution:

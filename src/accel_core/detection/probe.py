@@ -22,8 +22,6 @@ from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
     from accel_core.machine.placement import Placement
 
 
@@ -374,10 +372,10 @@ def _requirements(case: Case) -> Outcome | None:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
             name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and _lies_in(requirement.specifier, installed)
+            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
-            reason = f"its requirement {shown(text)} is malformed: {error}"
+            reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
@@ -386,15 +384,6 @@ def _requirements(case: Case) -> Outcome | None:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
-
-
-def _lies_in(versions: SpecifierSet, installed: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return versions.contains(Version(installed), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not versions
 
 
 def _setup(backend: Backend) -> str:

@@ -17,9 +17,7 @@ from accel_core import machine
 from accel_core._support import LOGGER
 from accel_core.backend import Provenance
 from accel_core.detection import Candidate, Choice, Found, How, Outcome, Selection, Status, Unloaded, Verdict
-from accel_core.detection.discovery import Load
-from accel_core.detection.discovery import find as find_candidates
-from accel_core.detection.discovery import load as load_plugin
+from accel_core.detection.discovery import Load, find_candidates, load_plugin
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
@@ -48,7 +46,7 @@ def loader(settings: Settings, *, isolated: bool = False) -> Load:
         from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
 
         return IsolatedLoader(settings.probe_timeout)
-    return lambda plugins: [load_plugin(e) for e in plugins]
+    return lambda plugins: list(map(load_plugin, plugins))
 
 
 def select(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from unittest import mock
 
-from accel_core.detection.discovery import find
+from accel_core.detection.discovery import find_candidates
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover, loader, select
 from accel_core.settings import Settings, read
@@ -51,7 +51,7 @@ def judge(name="npu", settings=None, **options):
 def look(pin=None, settings=None, load=None):
     """What `find` gives under these settings."""
     settings = settings or read()
-    return find(pin, settings, load or loader(settings))
+    return find_candidates(pin, settings, load or loader(settings))
 
 
 def vendor(world, source, **fields):

@@ -130,8 +130,8 @@ def no_hardware(monkeypatch):
 
 #: The state of `accel_core.current` in a process in which nothing has been chosen.
 NOTHING_CHOSEN = {
-    "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
-    "_choosing": 0, "_warned": False,
+    "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": set(),
+    "_warned": False,
 }  # fmt: skip
 
 

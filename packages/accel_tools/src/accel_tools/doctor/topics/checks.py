@@ -171,7 +171,7 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
         plugin = Checked(f"{source} {entry_point.name}", str(source), "", "", "")
         if not begin(plugin):
             continue
-        for candidate in discovery.load(entry_point):
+        for candidate in discovery.load_plugin(entry_point):
             if isinstance(candidate, Candidate) and candidate.name in backends:
                 key = f"{source} {candidate.name} {candidate.priority}"
                 whole = Checked(key, str(source), candidate.name, "", "")
