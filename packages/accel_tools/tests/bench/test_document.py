@@ -49,7 +49,6 @@ def damaged(**changes):
         ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
         (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
         (damaged(value=None), "copy.on_device is measured, but its value is None"),
-        (damaged(outcome="guessed"), "'guessed' is not a valid Outcome"),
         (b"", "it is not the output of `accel bench --json`: Expecting value"),
         (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
         (b"[" * 100_000, "it is nested too deeply"),

@@ -13,15 +13,17 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
+import accel_core
 from accel_core.errors import AccelError, printable
 from accel_core.toolkit import Variable
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
 from accel_train_startup import VARIABLE
 
-__all__ = ["ACCEL_UNUSED", "tell", "trains"]
+__all__ = ["ACCEL_UNUSED", "tell"]
 
 
 def _ignore(text: str) -> bool:
@@ -38,23 +40,39 @@ _ANY_LINE = "device = accel_core.get_accelerator().device()"
 _told = False
 
 
-def trains() -> bool:
-    """Return whether an optimizer of this process has made a step: then it has a state."""
+def _trains() -> bool:
+    """Whether an optimizer of this process has made a step: then it has a state."""
     optim = getattr(sys.modules.get("torch"), "optim", None)
-    return optim is not None and any(isinstance(o, optim.Optimizer) and o.state for o in gc.get_objects())
+    if optim is None:
+        return False
+    # Not `isinstance`, which asks an object for its class: some of torch's warn then.
+    return any(issubclass(type(o), optim.Optimizer) and o.state for o in gc.get_objects())
 
 
-def tell() -> None:
-    """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it."""
+def tell(*, in_training: bool = False) -> None:
+    """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it.
+
+    `in_training`: only if this process has trained.
+    """
     global _told
     if _told or not _speaks() or hasattr(sys, "last_type"):  # what failed has other worries
         return
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    if in_training and not _trains():
+        return
+    # The filters of warnings are those of all threads: they are left alone while a program runs.
+    quietly = contextlib.nullcontext() if in_training else _ignoring()
+    with contextlib.suppress(Exception), quietly:
         accelerator = _chosen()
         if accelerator is not None and _is_unused(accelerator):
             _told = True
             sys.stderr.write(f"{printable(_line(accelerator))}\n")
+
+
+@contextlib.contextmanager
+def _ignoring() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _speaks() -> bool:
@@ -66,12 +84,13 @@ def _speaks() -> bool:
 
 def _chosen() -> Any:
     """The accelerator, unless it is the CPU, or nobody who would use it is here."""
-    from accel_core import current
-
     was_launched = bool(os.environ.get(VARIABLE))
-    if not was_launched and (current._chosen is None or not (_imported() or time.process_time() > _LONG)):
+    current = sys.modules.get("accel_core.current")
+    if not was_launched and (
+        getattr(current, "_chosen", None) is None or not (_imported() or time.process_time() > _LONG)
+    ):
         return None
-    accelerator = current.get_accelerator()
+    accelerator = accel_core.get_accelerator()
     return None if accelerator.device().type == "cpu" else accelerator
 
 

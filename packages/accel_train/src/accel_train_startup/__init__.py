@@ -12,13 +12,14 @@ entry point in group `accel.integrations` names the function to call for an inte
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
 import time
 import warnings
 
-__all__ = ["AT_START", "AUTO", "GROUP", "VARIABLE", "autoload", "names", "with_auto"]
+__all__ = ["AT_EXIT", "AT_START", "AUTO", "GROUP", "VARIABLE", "autoload", "names", "with_auto"]
 
 #: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
@@ -31,6 +32,8 @@ AUTO = "auto"
 _AWAITED = {"accelerate": "accelerate", "deepspeed": "deepspeed"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
+#: Entry points of what is called at the end of a process, and each minute of one that a launcher started.
+AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
 #: Seconds between two looks at a training, and how many there are.
 _MINUTE, _LOOKS = 60.0, 5
@@ -89,20 +92,22 @@ def _at_exit_of(pid: int) -> None:
 
 def _at_exit() -> None:
     if os.getpid() == _pid and (os.environ.get(VARIABLE) or "accel_core.current" in sys.modules):
-        from accel_train import unused
+        _tell()
 
-        unused.tell()
+
+def _tell(**how: bool) -> None:
+    with contextlib.suppress(*_ERRORS):
+        from accel_core.toolkit import entry_points
+
+        for entry_point in entry_points(AT_EXIT):
+            entry_point.load()(**how)
 
 
 def _watch() -> None:
     """Look each minute whether this process trains, and has put nothing on the accelerator."""
     for _ in range(_LOOKS):
         time.sleep(_MINUTE)
-        from accel_train import unused
-
-        if unused.trains():
-            unused.tell()
-            return
+        _tell(in_training=True)
 
 
 def _apply(wanted: list[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("accelerate")
 pytest.importorskip("sentence_transformers")
 
 pytestmark = pytest.mark.slow
@@ -47,7 +45,6 @@ PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
         (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
         (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
         (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
-        (TRAINER, ["cpu"], 1, "NOT_PARALLEL cpu", "Accelerate took the CPU"),
         (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
         (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
         (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
