@@ -24,14 +24,14 @@ print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Li
 """
 AFTER_A_MINUTE = """
 import os, time, accel_train_startup
-accel_train_startup._MINUTE = 0.1
+accel_train_startup._MINUTE = 1.0
 import torch
 layer = torch.nn.Linear(2, 2)
 layer(torch.ones(2)).sum().backward()
 optimizer = torch.optim.Adam(layer.parameters())
 optimizer.step()
 print("Linear cpu", flush=True)
-time.sleep(5)
+time.sleep(6)
 os._exit(0)
 """
 PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"

@@ -357,18 +357,21 @@ class Watch:
 
     def _judge(self, now: float) -> None:
         with self._changed:
+            matters = dict(self._matters)
             for rank in self._watched - self._strangers if self._was_full else self._watched:
-                matter = self._matters.get(rank)
                 silent = now - self._heard[rank] > self._silence
-                if silent and matter is None and rank not in self._gone:
-                    self._note(rank, _SILENT, self._silent)
-                elif not silent and matter is not None and matter.kind == _SILENT:
-                    self._report({r: m for r, m in self._matters.items() if r != rank})
+                if silent and rank not in matters and rank not in self._gone:
+                    matters[rank] = self._matter(rank, _SILENT, self._silent)
+                elif not silent and rank in matters and matters[rank].kind == _SILENT:
+                    del matters[rank]
+            self._report(matters)  # once, however many fell silent
             self._changed.notify_all()
 
     def _note(self, rank: int, kind: str, text: str) -> None:
-        who = f"rank {rank} (host {self._hosts[rank]})"
-        self._report({**self._matters, rank: _Matter(kind, f"{who} {text}")})
+        self._report({**self._matters, rank: self._matter(rank, kind, text)})
+
+    def _matter(self, rank: int, kind: str, text: str) -> _Matter:
+        return _Matter(kind, f"rank {rank} (host {self._hosts[rank]}) {text}")
 
     def _report(self, matters: dict[int, _Matter]) -> None:
         """Take over what is the matter; say what of it is new, to the log and, on rank 0, to the others."""
@@ -376,8 +379,9 @@ class Watch:
         if matters == before:
             return
         if self._rank == 0:
+            told = message("lost", matters)
             for line in self._lines.values():
-                line.say("lost", matters)
+                line.send(told)
         for rank, matter in matters.items():
             if matter != before.get(rank) and matter.kind != _LEFT:
                 _log.error("%s", matter.text)
