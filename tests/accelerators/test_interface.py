@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import Accelerator, Capabilities, Provenance, UnsupportedError, Visibility
+from accel_core import Accelerator, Capabilities, Provenance, UnsupportedError
 
 
 class Small(Accelerator):
@@ -279,20 +279,6 @@ def test_float64_is_refused_where_there_is_none(backend):
         kind([1.0])
 
 
-def test_pinned_memory_is_the_hosts_own_call(bare):
-    if torch.accelerator.is_available():
-        pinned = bare.pin_memory(torch.ones(2, 3))
-        assert bare.is_pinned(pinned) is True
-        assert bare.pin_memory(pinned, make_copy=False, match_shape=False).shape == (6,)
-        assert bare.is_pinned(bare.pin_empty(2, dtype=torch.float32)) is True
-    else:
-        with pytest.raises(RuntimeError, match="accelerator"):
-            bare.pin_memory(torch.ones(2, 3))
-        for match_shape in (True, False):
-            with pytest.raises(RuntimeError, match="pin_memory"):
-                bare.pin_memory(torch.ones(2, 3), make_copy=False, match_shape=match_shape)
-
-
 # Launching
 
 
@@ -307,14 +293,6 @@ def test_the_declaration_says_what_a_launcher_needs(small, backend):
         Accelerator(backend(communication_backend="", device_type="cuda")).communication_backend_name()
         == "nccl"
     )
-
-
-def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend):
-    environment = {"CUDA_VISIBLE_DEVICES": "7"}
-    Small(
-        backend(visibility=Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending"))
-    ).set_visible_devices_envs(current_env=environment, local_accelerator_ids=[3, 1])
-    assert environment == {"CUDA_VISIBLE_DEVICES": "7", "SIM_VISIBLE_DEVICES": "1,3"}
 
 
 def test_visible_ids_are_read_as_the_vendor_does(small, monkeypatch):

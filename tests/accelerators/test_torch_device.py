@@ -138,14 +138,7 @@ def test_a_parameter_of_another_name_is_put_in_place(simulated, vendor):
     assert simulated.memory_allocated() == simulated.memory_allocated(None) == 100
     simulated.memory_allocated(1)
     simulated.max_memory_allocated(device_index=1)
-    simulated.synchronize(1)
-    assert vendor.asked == [
-        ("memory_allocated", 0),
-        ("memory_allocated", 0),
-        ("memory_allocated", 1),
-        ("max_memory_allocated", 1),
-        ("synchronize", 1),
-    ]
+    assert [place for _, place in vendor.asked] == [0, 0, 1, 1]
 
 
 def test_a_vendor_that_uses_our_name_is_bound_as_it_is(vendor, backend):
@@ -155,30 +148,18 @@ def test_a_vendor_that_uses_our_name_is_bound_as_it_is(vendor, backend):
     assert TorchAccelerator(backend()).synchronize is synchronize
 
 
-def test_a_vendor_that_takes_no_device_runs_with_it_selected(vendor, backend):
-    seen: list[int] = []
-    vendor.synchronize = lambda: seen.append(vendor.current)
+@pytest.mark.parametrize(
+    "synchronize",
+    [
+        lambda vendor: lambda: vendor.current,  # it takes no device, and runs with it selected
+        lambda vendor: lambda device: device,  # it needs one, and is given the current one
+        lambda vendor: int,  # Python cannot look into it: called with nothing, or with the device
+    ],
+)
+def test_a_vendors_function_gets_the_device_as_it_takes_one(vendor, backend, synchronize):
+    vendor.synchronize = synchronize(vendor)
     accelerator = TorchAccelerator(backend())
-    accelerator.synchronize()
-    accelerator.synchronize(1)
-    assert (seen, accelerator.current_device()) == ([0, 1], 0)
-
-
-def test_a_vendor_that_needs_a_device_is_given_the_current_one(vendor, backend):
-    seen: list[int] = []
-    vendor.synchronize = lambda device: seen.append(device)
-    accelerator = TorchAccelerator(backend())
-    accelerator.set_device(1)
-    accelerator.synchronize()
-    accelerator.synchronize(0)
-    assert seen == [1, 0]
-
-
-def test_a_function_that_python_cannot_look_into_is_called_as_documented(vendor, backend):
-    vendor.synchronize = vendor.is_initialized = int  # no signature: called with nothing, or with the device
-    accelerator = TorchAccelerator(backend())
-    assert accelerator.is_initialized() == 0
-    assert [accelerator.synchronize(), accelerator.synchronize(1)] == [0, 1]
+    assert [accelerator.synchronize(), accelerator.synchronize(1), accelerator.current_device()] == [0, 1, 0]
 
 
 def test_seeds_and_streams_of_other_parameter_names_keep_ours(vendor, backend):

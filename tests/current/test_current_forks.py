@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import os
+import pickle
 import threading
 import time
+from importlib.util import find_spec
 
 import pytest
+from accel_tests.forks import forked
 
 import accel_core
 from accel_core.detection import guard
@@ -19,7 +23,7 @@ pytestmark = [
 ]
 
 
-def forked(work):
+def in_fork(work):
     """What `work()` gives in a forked child."""
     read, write = os.pipe()
     pid = os.fork()
@@ -43,16 +47,16 @@ def mine():
 #: The same for a process of its own.
 FORK = (
     "import accel_core, json, os, sys, threading, time, warnings\nwarnings.simplefilter('ignore')\n"
-    + "\n".join(map(inspect.getsource, (forked, mine)))
+    + "\n".join(map(inspect.getsource, (in_fork, mine)))
 )
 
 
 def test_fork_after_the_choice_inherits_it_and_fork_before_it_does_not(mlu):
-    before = forked(mine)  # the child chooses, the parent has not
+    before = in_fork(mine)  # the child chooses, the parent has not
     parent = mine()
     assert before[:3] == parent[:3] == ["mlu", "mlu", True]
-    assert forked(mine) == ["mlu", "mlu", False, parent[3]]
-    renewed = forked(lambda: (accel_core.set_accelerator("cpu"), mine())[1])
+    assert in_fork(mine) == ["mlu", "mlu", False, parent[3]]
+    renewed = in_fork(lambda: (accel_core.set_accelerator("cpu"), mine())[1])
     assert renewed[:3] == ["cpu", "cpu", True]
     assert mine() == parent
 
@@ -65,7 +69,7 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     thread.start()
     while not guard._choosing:
         time.sleep(0.001)
-    child = forked(mine)
+    child = in_fork(mine)
     thread.join()
     parent = mine()
     assert child[:2] == parent[:2] == ["slow", "slow"]
@@ -83,7 +87,7 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
         "threading.Thread(target=accel_core.get_accelerator, daemon=True).start()\n"
         "while not guard._choosing or 'hanging' not in sys.modules: time.sleep(0.001)\n"
         "os.environ['DS_ACCELERATOR'] = 'cpu'\n"
-        "child = forked(mine)\n"
+        "child = in_fork(mine)\n"
         "print(json.dumps(child), flush=True)\n"
         "os._exit(0)\n"
     )
@@ -94,7 +98,7 @@ def test_fork_by_the_thread_that_chooses_leaves_both_sides_working(mlu):
     """A vendor package that forks while it is imported."""
     mlu.module("forking", "import os\npid = os.fork()\nif pid == 0:\n    os._exit(0)\nos.waitpid(pid, 0)")
     mlu.backend("fork", 900, vendor_import="forking")
-    assert mine()[:2] == forked(mine)[:2] == ["fork", "fork"]
+    assert mine()[:2] == in_fork(mine)[:2] == ["fork", "fork"]
 
 
 def test_many_forks_beside_many_choosers_all_end(mlu):
@@ -108,7 +112,7 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
     threads = [threading.Thread(target=churn) for _ in range(2)]
     for thread in threads:
         thread.start()
-    children = [forked(mine)[0] for _ in range(15)]
+    children = [in_fork(mine)[0] for _ in range(15)]
     for thread in threads:
         thread.join()
     assert {*children} == {"mlu"}
@@ -138,7 +142,7 @@ def test_choosing_initialises_no_device(torch_world):
     torch_world.backend("sim", vendor_import="torch_sim", accelerator=accelerator)
     acc = accel_core.get_accelerator()
     assert (acc.name, acc.is_initialized()) == ("sim", False)
-    assert forked(acc.current_device) == acc.current_device() == 0
+    assert in_fork(acc.current_device) == acc.current_device() == 0
     assert acc.is_initialized()
 
 
@@ -154,26 +158,22 @@ def test_where_there_is_no_fork_nothing_is_registered(world):
 
 
 @pytest.mark.slow
-def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles(torch_world):
-    torch_world.base = tuple(p for p in torch_world.base if "simulated" not in p)
-    torch_world.set_path([torch_world.site])
-    code = FORK + (
-        "import pickle, copy\n"
-        "before = forked(lambda: mine()[:2])\n"
-        "acc = accel_core.get_accelerator()\n"
-        "import torch\n"
-        "same = pickle.loads(pickle.dumps(acc)) is acc is copy.deepcopy(acc)\n"
-        "total = lambda: float(torch.ones(3, device=acc.device()).sum())\n"
-        "child = forked(lambda: [accel_core.get_accelerator().device_name(), total()])\n"
-        "none = torch.accelerator.current_accelerator() is None\n"
-        "print(json.dumps([before, acc.name, same, child, str(acc.device()), none]))"
-    )
-    before, name, same, child, device, no_accelerator = torch_world.child(
-        code, torch="real", variables={"DS_ACCELERATOR": "cpu"}, timeout=180
-    ).answer
-    assert (before, name, same, child, device) == (["cpu", "cpu"], "cpu", True, ["cpu", 3.0], "cpu")
-    if no_accelerator:
-        ranked = "import json, accel_core\nprint(json.dumps(accel_core.selection().to_dict()))"
-        record = torch_world.child(ranked, torch="real", timeout=180).answer
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@forked("torch")
+def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    assert in_fork(lambda: mine()[:2]) == ["cpu", "cpu"]
+    acc = accel_core.get_accelerator()
+    import torch
+
+    def computed():
+        return [accel_core.get_accelerator().device_name(), float(torch.ones(3, device=acc.device()).sum())]
+
+    assert pickle.loads(pickle.dumps(acc)) is acc is copy.deepcopy(acc)
+    assert in_fork(computed) == computed() == ["cpu", 3.0]
+    if torch.accelerator.current_accelerator() is None:
+        del os.environ["DS_ACCELERATOR"]
+        accel_core.set_accelerator(None)
+        record = accel_core.selection().to_dict()
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
         assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"

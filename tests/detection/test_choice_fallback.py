@@ -176,20 +176,11 @@ def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
     assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
 
 
-@pytest.mark.parametrize(
-    ("rank", "local", "absent", "broken"),
-    [
-        ("0", "0", 1, 1),
-        ("1", "1", 0, 0),
-        ("8", "0", 0, 1),
-        ("3", "", 0, 0),
-        ("", "", 1, 1),
-        ("odd", "0", 0, 1),
-    ],
-)
-def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(
-    torch_world, monkeypatch, rank, local, absent, broken
-):
+#: RANK and LOCAL_RANK, and how often it is said: of an absent device, and of a broken one beside it.
+@pytest.mark.parametrize("row", ["0 0 1 1", "1 1 0 0", "8 0 0 1", "3  0 0", "  1 1", "odd 0 0 1"])
+def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(torch_world, monkeypatch, row):
+    rank, local, *said = row.split(" ")
+    absent, broken = map(int, said)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("LOCAL_RANK", local)
     cards(torch_world, "acme")

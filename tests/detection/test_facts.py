@@ -77,7 +77,7 @@ class Row(NamedTuple):
 NONE = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
 NO_NODE = "this machine has none of /dev/acme[0-9]*"
 ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
-UNSET = "unset {0}, or name in it the devices to use"
+UNSET = "export {0}=0"
 SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
 LIMITS = "ask for it under the container's resources.limits in the pod's spec"
 ASK_POD = f"{LIMITS}; `kubectl describe node` lists the names"
@@ -186,7 +186,7 @@ ROWS = {
         None, (NODE,), {"ACME_VISIBLE_DEVICES": "0", "CARD_VISIBLE_DEVICES": ""}
     ),
     "each filter by itself": Row(
-        ("ACME_FILTER='-1' hides every device: '-1' ends the list", UNSET.format("ACME_FILTER"), 0), (NODE,),
+        ("ACME_FILTER='-1' hides every device: '-1' ends the list", "export ACME_FILTER=0", 0), (NODE,),
         {"ACME_VISIBLE_DEVICES": "0", "ACME_FILTER": "-1"},
     ),
     # It is the runtime's affair.

@@ -129,8 +129,6 @@ ANSWERS = {
     "accel_probe": {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
-        "return 'yes'": "accel_probe() returned 'yes' (str)",
-        "return ProbeResult('yes')": "ProbeResult(usable='yes'",
         "return ProbeResult(True, devices='2')": "devices='2'",
         "return ProbeResult(True, devices=-1)": "devices=-1",
         "return ProbeResult(True, devices=10**30)": "devices=1000000000000000000000000000000",
@@ -147,8 +145,6 @@ ANSWERS = {
         "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",
-        "return None": "device_count() gave None (NoneType)",
-        "return 1.0": "device_count() gave 1.0 (float)",
     },
 }
 ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]
@@ -226,20 +222,11 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name,
 
 
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
-    def chain(suppress):
-        try:
-            try:
-                raise OSError("inner")
-            except OSError:
-                if suppress:
-                    raise RuntimeError("outer") from None
-                raise RuntimeError("outer")  # noqa: B904 - the point of the test
-        except RuntimeError as error:
-            return error
-
-    assert root_cause(chain(suppress=False)) == "OSError: inner"
-    assert root_cause(chain(suppress=True)) == "RuntimeError: outer"
-    circle, other = RuntimeError("a"), RuntimeError("b")
+    outer, circle, other = RuntimeError("outer"), RuntimeError("a"), RuntimeError("b")
+    outer.__context__ = OSError("inner")
+    assert root_cause(outer) == "OSError: inner"
+    outer.__suppress_context__ = True  # raise … from None
+    assert root_cause(outer) == "RuntimeError: outer"
     circle.__cause__, other.__cause__ = other, circle
     assert root_cause(circle) == "RuntimeError: b"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
-import threading
 import time
-from concurrent import futures
-from pathlib import Path
 
 import pytest
+from accel_tests import children, processes
 from accel_tests.plugins import hook
 
 from accel_core._support import child as isolation
@@ -133,47 +132,24 @@ raise ImportError("slow")
     assert most == 2
 
 
-def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
+@pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
+def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     """Ctrl-C reaches this process alone: the children are sessions of their own."""
-    torch_world.module("hanging", "import time; time.sleep(60)")
+    note, mark = tmp_path / "note", f"MARK={tmp_path}"
+    torch_world.module("hanging", f"import time; open({str(note)!r}, 'w').close(); time.sleep(60)")
     torch_world.backend("aa", 900, vendor_import="hanging")
-    pids: list[int] = []
-    entered = threading.Event()
-    real = select.Prober.probe
-
-    def probe(self, candidate, *args, **options):
-        if candidate.name != "aa":
-            assert entered.wait(20)
-            raise KeyboardInterrupt
-        monkeypatch.setattr(isolation.subprocess, "Popen", Noted)  # not that which reads the declarations
-        return real(self, candidate, *args, **options)
-
-    class Noted(isolation.subprocess.Popen):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            pids.append(self.pid)
-
-        def wait(self, timeout=None):
-            entered.set()
-            return super().wait(timeout)
-
-    monkeypatch.setattr(select.Prober, "probe", probe)
-
-    class Impatient(futures.ThreadPoolExecutor):
-        """Ctrl-C arrives in the thread that waits, before the first result is there."""
-
-        def map(self, judge, candidates):
-            futures = [self.submit(judge, c) for c in candidates]
-            return (f.result() for f in reversed(futures))
-
-    monkeypatch.setattr(futures, "ThreadPoolExecutor", Impatient)
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        ask(read({"ACCEL_PROBE_TIMEOUT": "30"}))
-    assert time.monotonic() - start < 15
-    (pid,) = pids
-    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
-    assert not isolation._running
+    code = (
+        "from accel_core.detection.select import survey\nfrom accel_core.settings import read\nsurvey(read())"
+    )
+    environ = children.clean_environment(**dict([mark.split("=")]))
+    process = children.start(children.program(code, torch_world.path), environ)
+    while not note.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    ended = children.finish(process, 15, check=False)
+    assert (ended.late, ended.returncode != 0) == (False, True)
+    assert processes.left_of(mark) == []
 
 
 def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monkeypatch):

@@ -32,32 +32,38 @@ SAID = {
     **{
         f"a number beyond the devices: {name}": (
             {name: "99"}, {},
-            f"{name}='99' names device 99, counted from 0, and this machine has /dev/acme0, /dev/acme1",
-            f"this machine has 2: name 0 or 1, or unset {name}",
+            f"{name}='99' hides every device: there is no device 99",
+            f"export {name}=0,1",
         )
         for name in (ONE, OTHER, FILTER)
     },
-    "one of them is there": ({ONE: "2,1,7"}, {}, f"{ONE}='2,1,7' names devices 2, 7, counted from 0…", None),
+    "one of them is there": (
+        {ONE: "2,1,7"}, {}, f"{ONE}='2,1,7' hides every device: there is no device 2…", f"export {ONE}=1",
+    ),
     "one that another overrules is not blamed": ({ONE: "1", OTHER: "99"}, {}, f"{NONE} with {ONE}='1'", NAME),
     # What each grammar makes of a value with a number too high for two devices.
     **{
         f"in the grammar of {grammar}": (
             {ONE: value}, {"visibility": {"grammar": grammar}},
-            f"{ONE}={value!r} names device 7, counted from 0…", None,
+            f"{ONE}={value!r} hides every device: there is no device 7", None,
         )
         for grammar, value in (
-            ("cuda", "7"), ("ascending", "7"), ("mlu", "7"), ("level-zero", "7.0,7"), ("indices", "7"),
+            ("cuda", "7"), ("ascending", "7"), ("mlu", "7"),
         )
     },
-    # A value that may be right is only named: modules are numbered by their places, one door leads to all.
+    # A value that may be right is only named: modules are numbered by their places, one door leads to all, a
+    # card has several devices.
     **{
         f"it may be right: {value}, {changes}": ({ONE: value}, changes, f"{NONE} with {ONE}={value!r}", NAME)
         for value, changes in (
             ("1", {}), ("GPU-8932f937", {}), ("7", {"visibility": {"grammar": "modules"}}),
+            ("7.0", {"visibility": {"grammar": "level-zero"}}), ("7", {"visibility": {"grammar": "indices"}}),
             ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}), ("7", {"hardware": Hardware()}),
         )
     },
-    "it hides all": ({ONE: ""}, {}, f"{ONE}='' hides every device", UNSET),
+    "it hides all": (
+        {ONE: ""}, {}, f"{ONE}='' hides every device", f"export {ONE}=0,1",
+    ),
     "it cannot be read": ({ONE: "all"}, INDICES, f"{ONE}='all' is not valid: …", UNSET),
     # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.
     "nodes, and no libraries": (

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from accel_tests import processes
 
 from accel_core.detection import guard
 from accel_core.detection.guard import quiet
@@ -111,22 +112,9 @@ def test_a_stdout_that_was_taken_away_is_back(capsys):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_amid_it_leaves_a_child_that_works():
-    held = threading.Event()
-    done = threading.Event()
-
-    def hold():
-        with guard._lock:
-            held.set()
-            done.wait(10)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(10)
-    pid = os.fork()
-    if pid == 0:
+    def works():
         with quiet():
             pass
-        os._exit(0 if guard._active == 0 else 1)
-    done.set()
-    thread.join(10)
-    assert os.waitpid(pid, 0)[1] == 0
+        return guard._active == 0
+
+    assert processes.fork_amid(guard._lock, works)

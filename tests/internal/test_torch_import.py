@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from accel_tests import processes
 
 from accel_core._support import torch_import
 from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
@@ -227,19 +228,4 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
-    held, done = threading.Event(), threading.Event()
-
-    def hold():
-        with torch_import._lock:
-            held.set()
-            done.wait(10)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(10)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if import_torch().Tensor else 1)
-    done.set()
-    thread.join(10)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert processes.fork_amid(torch_import._lock, lambda: import_torch().Tensor)

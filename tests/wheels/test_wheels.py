@@ -151,25 +151,14 @@ def test_core_alone_says_where_the_rest_is(environment):
 
 def pythons():
     """The Pythons that are here, oldest first; those between the oldest and the newest by night."""
-    found = []
+    pyenv, found = Path(os.environ.get("PYENV_ROOT", "/nonexistent"), "versions"), {}
     for version in ("3.10", "3.11", "3.12", "3.13"):
-        pyenv = Path(os.environ.get("PYENV_ROOT", "/nonexistent"), "versions")
         places = sorted(pyenv.glob(f"{version}.*/bin/python{version}"), reverse=True)
         if python := next(iter(places), shutil.which(f"python{version}")):
-            found.append((version, str(python)))
-    ends = {found[0][0], found[-1][0]} if found else set()
-    return [
-        pytest.param(
-            python,
-            id=version,
-            marks=()
-            if version in ends
-            else pytest.mark.nightly(
-                reason="a Python between the oldest and the newest, which by day are tried"
-            ),
-        )
-        for version, python in found
-    ]
+            found[version] = str(python)
+    by_night = pytest.mark.nightly(reason="a Python between the oldest and the newest, both tried by day")
+    between = list(found)[1:-1]
+    return [pytest.param(found[v], id=v, marks=by_night if v in between else ()) for v in found]
 
 
 @pytest.mark.parametrize("python", pythons())

@@ -27,13 +27,13 @@ Child = Callable[..., str]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> str:
+def folder(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(TORCH)
     return str(tmp_path)
 
 
-def test_installed_and_not_asked_for_nothing_of_it_is_there(child: Child) -> None:
+def test_installed_and_not_asked_for_nothing_of_it_is_there(child):
     code = (
         "import json, sys; import accel_core; accel_core.Backend\n"
         "print(json.dumps([[name for name in sys.modules if name.startswith('accel_simulated')],"
@@ -49,7 +49,7 @@ def test_installed_and_not_asked_for_nothing_of_it_is_there(child: Child) -> Non
     assert more > finders
 
 
-def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, folder: str) -> None:
+def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
     """And by nothing before: Python, pip and editors start as ever."""
     code = (
         "for _ in range(2):\n"
@@ -79,7 +79,7 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, f
         ("mps:2", "expected 1, as torch knows one such device. Write mps:1."),
     ],
 )
-def test_bad_values(text: str, problem: str) -> None:
+def test_bad_values(text, problem):
     with pytest.raises(accel_core.SettingError) as caught:
         read(text)
     assert str(caught.value).startswith(f"ACCEL_SIMULATE={text!r}: ")
@@ -90,7 +90,7 @@ def test_bad_values(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     "text", ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"]
 )
-def test_bad_faults(text: str) -> None:
+def test_bad_faults(text):
     with pytest.raises(
         accel_core.SettingError, match=r"is no fault; expected oom@N, .* such as oom@10,slow="
     ):
@@ -98,7 +98,7 @@ def test_bad_faults(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "64,x", "64,", "-1", "1048577", "9" * 30, "٣"])
-def test_bad_memories(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_memories(text, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_MEMORY_MB", text)
     with pytest.raises(accel_core.SettingError) as caught:
         device._memories()
@@ -106,9 +106,7 @@ def test_bad_memories(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1024,64" in str(caught.value)
 
 
-def test_a_neighbour_whose_metadata_is_broken_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypatch):
     layouts.dist_info(tmp_path, "aaa", "1.0", {layouts.GROUP: {"x": "y"}})
     (next(tmp_path.glob("aaa*.dist-info")) / "entry_points.txt").write_bytes(b"[accel.backends]\nx = \xff\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -116,19 +114,19 @@ def test_a_neighbour_whose_metadata_is_broken_is_passed_over(
     assert "accel_cuda" in blame._plugins.__wrapped__()
 
 
-def test_good_faults() -> None:
+def test_good_faults():
     assert faults.read(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
         "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),
     }  # fmt: skip
 
 
-def test_good_values() -> None:
+def test_good_values():
     assert [str(read(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MOST}")] == [
         "acme:2", "acme:3", "mps:1", f"cuda:{MOST}",
     ]  # fmt: skip
 
 
-def test_asked_for_another_when_one_is_simulated(child: Child) -> None:
+def test_asked_for_another_when_one_is_simulated(child):
     code = (
         "import accel_core, os; os.environ['ACCEL_SIMULATE'] = 'mlu:2'\n"
         "try: accel_core.get_accelerator()\n"
@@ -138,12 +136,12 @@ def test_asked_for_another_when_one_is_simulated(child: Child) -> None:
     assert said.startswith("ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an")
 
 
-def test_a_vendors_package_that_comes_without_being_asked_for() -> None:
+def test_a_vendors_package_that_comes_without_being_asked_for():
     with pytest.raises(accel_core.SettingError, match="simulated acme was asked for when torch was imported"):
         device.load("acme")
 
 
-def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) -> None:
+def test_a_torch_that_is_built_for_the_real_device(child, folder):
     Path(folder, "torch", "version.py").write_text("__version__ = '2.13.0'\ncuda = '12.8'\n")
     code = "try: import torch\nexcept RuntimeError as error: print(type(error).__name__, error)"
     said = child(code, {"ACCEL_SIMULATE": "cuda", "PYTHONPATH": folder})
@@ -161,16 +159,14 @@ def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) ->
         ("npu", "0,5", 1), ("npu", "", 0), ("mlu", "1,0", 2), ("mlu", "1, 1", 1), ("mlu", "5", 0),
     ],
 )  # fmt: skip
-def test_the_vendors_variable_hides_devices(
-    name: str, value: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vendors_variable_hides_devices(name, value, count, monkeypatch):
     """CANN takes ascending integers alone; accel-npu's tests hold the real torch_npu to the same."""
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)
     assert device._visible(vendor, 2) == count
 
 
-def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str) -> None:
+def test_the_vendors_own_package_is_installed_as_well(child, folder):
     """Said by the import of torch, by that of the package, and by whatever chooses."""
     installed = Path(folder, "site-packages")
     (installed / "torch_npu").mkdir(parents=True)
@@ -204,7 +200,7 @@ def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str)
         (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
 )
-def test_the_commands_errors(words: list[str], status: int, said: str) -> None:
+def test_the_commands_errors(words, status, said):
     done = CliRunner().invoke(accel, ["simulate", *words])
     assert (done.exit_code, said in done.stderr, done.stdout) == (status, True, ""), done.output
 
@@ -218,12 +214,12 @@ def test_the_commands_errors(words: list[str], status: int, said: str) -> None:
         (["simulate", "acme"], ["n"]),  # the command: a file
     ],
 )
-def test_completion(words: list[str], completed: list[str]) -> None:
+def test_completion(words, completed):
     found = ShellComplete(accel, {}, "accel", "_ACCEL_COMPLETE").get_completions(words, "n")
     assert [item.value for item in found] == completed
 
 
-def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_without_the_package(monkeypatch):
     everything = packages.entry_points
     monkeypatch.setattr(
         packages, "entry_points", lambda group: everything(group) if "commands" in group else ()
@@ -233,9 +229,7 @@ def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (done.exit_code, done.stderr) == (1, f"Error: accel simulate needs accel-simulated: {step}\n")
 
 
-def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
-    child: Child, tmp_path: Path
-) -> None:
+def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(child, tmp_path):
     own, common = "priority=1, in_torch=InTorch(private_use1=True)", "priority=1"
     modules = {
         "accel_zing": declaring(

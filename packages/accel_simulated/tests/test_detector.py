@@ -29,7 +29,7 @@ SITE = "/venv/lib/python3.12/site-packages"
 NONE = 'no counterpart: keep it behind a question, such as `if acc.name == "cuda":`'
 
 
-def _called_from(file: str, name: str, inner: Callable[[], object], **spec: object) -> object:
+def _called_from(file, name, inner, **spec):
     """What `inner` gives when it is called by code of that file and module."""
     code = compile("found = inner()", file, "exec")
     values = {"__name__": name, "inner": inner, **spec}
@@ -59,15 +59,15 @@ def _called_from(file: str, name: str, inner: Callable[[], object], **spec: obje
         (str(ROOT / "src/accel_core/current.py"), "accel_core.current", blame.THEIRS),
     ],
 )  # fmt: skip
-def test_whose_file_it_is(file: str, module: str, whose: int) -> None:
+def test_whose_file_it_is(file, module, whose):
     assert _called_from(file, module, lambda: blame.whose(sys._getframe(1))) == whose
 
 
-def test_the_nearest_of_others() -> None:
-    def place() -> FrameType | None:
+def test_the_nearest_of_others():
+    def place():
         return blame.place(sys._getframe(1))
 
-    def through(file: str, name: str) -> object:
+    def through(file, name):
         return _called_from("/home/me/train.py", "train", lambda: _called_from(file, name, place))
 
     found = through(f"{PYTHON}/functools.py", "functools")
@@ -77,7 +77,7 @@ def test_the_nearest_of_others() -> None:
     assert through("/x/site-packages/torch/random.py", "torch.random") is None
 
 
-def test_names_are_the_vendors() -> None:
+def test_names_are_the_vendors():
     """Those that accel-simulated plays, and those that plugins declare."""
     for vendor in VENDORS.values():
         kind = vendor.plays or vendor.name
@@ -98,14 +98,14 @@ def test_names_are_the_vendors() -> None:
         assert variables <= set(names.TYPES[backend.device_type].variables), backend.name
 
 
-def test_what_two_share_is_not_for_another() -> None:
+def test_what_two_share_is_not_for_another():
     of_npu = names.foreign("npu")
     assert "npu" not in of_npu
     assert of_npu["hpu"].collectives == ()
     assert "hccl" in names.foreign("acme")["hpu"].collectives
 
 
-def test_advice_names_what_there_is() -> None:
+def test_advice_names_what_there_is():
     known = json.loads((ROOT / "tools" / "torch_accelerator.json").read_text())["since"]
     said = [*advice._NAMED.values(), *advice._OF_KIND.values()]
     said += [advice.instead("call", f"torch.cuda.{name}()", "cuda") for name in advice._TORCHS]
@@ -131,11 +131,11 @@ def test_advice_names_what_there_is() -> None:
         ("precision", "torch.cuda.amp.GradScaler()", "`acc.grad_scaler()`"),
     ],
 )  # fmt: skip
-def test_advice(kind: str, what: str, said: str) -> None:
+def test_advice(kind, what, said):
     assert advice.instead(kind, what, "cuda") == said
 
 
-def test_what_a_process_leaves_behind(tmp_path: Path) -> None:
+def test_what_a_process_leaves_behind(tmp_path):
     """Whole, though it is killed; what a killed one wrote by half is left out; a full table says so."""
     log = Log(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -169,14 +169,14 @@ def test_what_a_process_leaves_behind(tmp_path: Path) -> None:
     assert len(report.places) == PLACES + 3  # two of the child's are its own, and the full table has the rest
 
 
-def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone(tmp_path):
     """As when a daemon outlives the command: it goes on."""
     log = Log(str(tmp_path / "gone"))
     assert [log.seen(sys._getframe(), "call", "torch.cuda.f()", "cuda") for _ in range(2)] == [-1, -1]
     log.note("nothing")
 
 
-def test_variables_by_name_alone(child: Child, tmp_path: Path) -> None:
+def test_variables_by_name_alone(child, tmp_path):
     """Not by who goes through all; and one's own are not watched."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -200,7 +200,7 @@ def test_variables_by_name_alone(child: Child, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def _report() -> Report:
+def _report():
     made = [
         Place(
             "src/a b.py", 3, "call", "torch.cuda.f()", "cuda", "", "f(`x`) | g()", 4, "ValueError: <x|y>_z"
@@ -213,7 +213,7 @@ def _report() -> Report:
     return Report(["pytest", "-k", "a b"], "acme:2", 1, 2, ["a note"], made)
 
 
-def test_formats() -> None:
+def test_formats():
     report = _report()
     markdown = formats.as_markdown(report)
     assert "2 places in 2 files, and 1 place in 1 file that only ask." in markdown
@@ -261,9 +261,7 @@ def test_formats() -> None:
         ("folder.md", r"it cannot be written: Is a directory"),
     ],
 )  # fmt: skip
-def test_reports_that_cannot_be_written(
-    report: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
     """Said before the command runs; and nothing is left."""
     monkeypatch.chdir(tmp_path)
     Path("folder.md").mkdir()
@@ -277,13 +275,13 @@ def test_reports_that_cannot_be_written(
 @pytest.mark.parametrize(
     ("words", "said"), [(["acme"], "Missing a command"), (["--list"], "--list and --build run none")]
 )
-def test_reports_need_a_command(words: list[str], said: str) -> None:
+def test_reports_need_a_command(words, said):
     done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", *words])
     assert (done.exit_code, said in done.stderr) == (2, True)
     assert not Path("cuda.md").exists()
 
 
-def test_two_that_change_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_change_one_module(tmp_path, monkeypatch):
     """As the simulated cuda and the detector both do with torch.distributed."""
     (tmp_path / "changed_twice.py").write_text("said = []\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -291,8 +289,8 @@ def test_two_that_change_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("first", "second"):
         imports.change(
             "changed_twice",
-            before=lambda name=name: monkeypatch.setitem(os.environ, name, name),  # type: ignore[misc]
-            after=lambda module, name=name: module.said.append(os.environ[name]),  # type: ignore[misc]
+            before=lambda name=name: monkeypatch.setitem(os.environ, name, name),
+            after=lambda module, name=name: module.said.append(os.environ[name]),
         )
     import changed_twice
 

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parent / "opinfo"))
     ("device", "random", "exact", "same"),
     [(1 + 1e-7, 0, True, 0), (1 + 1e-7, 0, False, 1), (2, 0, False, 0), (2, 1, False, 1)],
 )
-def test_what_a_device_may_do(device: float, random: int, exact: bool, same: int) -> None:
+def test_what_a_device_may_do(device, random, exact, same):
     """One that is not to give CPU's bits rounds, and draws other numbers; other values are wrong."""
     import torch
     from accel_opinfo.tally import Tally
@@ -26,7 +26,7 @@ def test_what_a_device_may_do(device: float, random: int, exact: bool, same: int
     assert tally.variants["forward"]["same"] == same
 
 
-def test_a_variant_ends_in_time() -> None:
+def test_a_variant_ends_in_time():
     from accel_opinfo.tally import Tally
 
     tally = Tally("cpu", frozenset(), lambda variant: None, seconds=-1)

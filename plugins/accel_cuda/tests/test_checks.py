@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accel_tests.computers import Computer
 
 import accel_cuda
 from accel_cuda.checks import CHECKS, driver_library, unified_memory
@@ -16,36 +17,31 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Bui
 
 @pytest.fixture
 def machine(tmp_path):
-    def write(path: str, text: str = "") -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    write.root = tmp_path
-    return write
+    return Computer(tmp_path)
 
 
 def test_cards_without_unified_memory(machine):
     assert unified_memory(machine.root).level == "ok"
-    machine("dev/nvidia0")
-    machine("dev/nvidia-caps/nvidia-cap1")
+    machine.write("dev/nvidia0")
+    machine.write("dev/nvidia-caps/nvidia-cap1")
     found = unified_memory(machine.root)
     assert (found.level, found.facts["device nodes"]) == ("error", "/dev/nvidia0")
     assert "nvidia-modprobe -u" in found.step
-    machine("dev/nvidia-uvm")
+    machine.write("dev/nvidia-uvm")
     assert unified_memory(machine.root).level == "ok"
 
 
 @pytest.mark.parametrize("text", [NVRM, OPEN])
 def test_a_driver_that_was_updated_under_a_running_kernel(machine, text):
     assert driver_library(machine.root).level == "ok"
-    machine("proc/driver/nvidia/version", text.format("535.104.05"))
+    machine.write("proc/driver/nvidia/version", text.format("535.104.05"))
     assert driver_library(machine.root).level == "ok"  # the library may be anywhere else
-    machine("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")
-    machine("usr/lib/x86_64-linux-gnu/libcuda.so.1")
+    machine.write("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")
+    machine.write("usr/lib/x86_64-linux-gnu/libcuda.so.1")
     found = driver_library(machine.root)
     assert found.level == "error"
     assert found.what == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
-    machine("usr/lib64/libcuda.so.535.104.05")
+    machine.write("usr/lib64/libcuda.so.535.104.05")
     assert driver_library(machine.root).level == "ok"
 
 

@@ -9,6 +9,9 @@ import json
 
 import pytest
 
+from accel_core import hidden_by
+from accel_cuda import ROCM
+
 #: The package that does it when it is imported, what it runs, and who is found.
 WAYS = [
     ("torch", "", ""),
@@ -45,3 +48,16 @@ def test_who_impersonates_torch_cuda(child):
     pytest.importorskip("torch")
     told = json.loads(child(FIND.format(ways=[way[:2] for way in WAYS])))
     assert told == [[by] * 2 for *_, by in WAYS]
+
+
+@pytest.mark.parametrize(
+    ("environ", "culprit"),
+    [
+        ({"HIP_VISIBLE_DEVICES": ""}, "HIP_VISIBLE_DEVICES"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES"),
+        ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, "ROCR_VISIBLE_DEVICES"),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
+    ],
+)
+def test_rocm_has_variables_of_its_own(environ, culprit):
+    assert (hidden_by(ROCM, environ) or "").partition("=")[0] == culprit

@@ -14,7 +14,7 @@ def test_the_version_of_cncl_where_the_build_has_it():
     pytest.importorskip("torch")
     from accel_mlu.accelerator import MLUAccelerator
 
-    def fails() -> None:
+    def fails():
         raise AttributeError("module 'torch_mlu._MLUC' has no attribute '_cncl_version'")
 
     for version, expected in ((lambda: [1, 20, 1], (1, 20, 1)), (fails, None)):

@@ -8,14 +8,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from accel_tests import layouts
+from accel_tests.machines import Machine
 
 
-def test_a_torch_without_the_module(site, judge):
-    """On Apple silicon; other machines are told in `tests/detection/test_probe.py`."""
-    layouts.dist_info(site, "accel-mps", "0.1.0", {layouts.GROUP: {"mps": "accel_mps"}})
-    code = "import platform; sys.platform = 'darwin'; platform.machine = lambda: 'arm64'"
-    (found,), _ = judge("mps", code=f"{code}; machine.on_linux = lambda: False")
+def test_a_torch_without_the_module(tmp_path):
+    """On Apple silicon, and nowhere else."""
+    machine = Machine(tmp_path, "accel_mps", "torch")
+    assert machine.probe()["reason"] == "this device exists on darwin-arm64 only"
+    mac = "import platform; sys.platform = 'darwin'; platform.machine = lambda: 'arm64'"
+    mac += "; from accel_core import machine; machine.on_linux = lambda: False"
+    found = machine.probe(before=mac)
     assert found["status"] == "broken"
     assert "torch has no module torch.mps" in found["reason"]
 

@@ -20,7 +20,7 @@ def cann(tmp_path, monkeypatch):
         (home / folder).mkdir(parents=True)
     (home.parent / "set_env.sh").touch()
 
-    def of(cann_version: str, npu: str = "2.8.0") -> None:
+    def of(cann_version, npu="2.8.0"):
         metadata.write_text(f"Metadata-Version: 2.1\nName: torch-npu\nVersion: {npu}\n")
         (home / "ascend_toolkit_install.info").write_text(f"package_name=toolkit\nversion={cann_version}\n")
 

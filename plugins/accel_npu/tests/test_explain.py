@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 import accel_npu
-from accel_core import Backend, Provenance
+from accel_core import Provenance
 from accel_core.detection import Candidate
 from accel_core.detection.device import Group, explain
 from accel_npu import BACKEND, cann_version
 
 
-def explained(error: BaseException, backend: Backend = BACKEND) -> str:
+def explained(error, backend=BACKEND):
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     candidate = Candidate(named, accel_npu)

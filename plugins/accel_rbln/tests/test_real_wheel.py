@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.nightly(reason="downloads Rebellions' wheel")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """The folder with the unpacked wheel."""
     pytest.importorskip("torch")
     made = tmp_path_factory.mktemp("rbln")
@@ -43,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made / "wheel"
 
 
-def run(wheel: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(wheel, *arguments, **variables):
     environ = {k: v for k, v in os.environ.items() if k != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
     environ |= {"PYTHONPATH": str(wheel), **variables}
     command = [sys.executable, *arguments]

@@ -34,10 +34,10 @@ def test_the_version_of_bccl_where_the_build_has_one():
     pytest.importorskip("torch")
     from accel_supa.accelerator import SUPAAccelerator
 
-    def fails() -> None:
+    def fails():
         raise AttributeError("module 'torch_supa._C' has no attribute '_bccl_version'")
 
-    def asked(**bccl: object) -> tuple[int, ...] | None:
+    def asked(**bccl):
         built = SimpleNamespace(device_module=SimpleNamespace(bccl=SimpleNamespace(**bccl)))
         return SUPAAccelerator.communication_backend_version(built)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accel_tests import layouts
+from accel_tests.machines import Machine
 
 import accel_core
 import accel_xpu
@@ -15,56 +16,49 @@ from accel_core import TorchBuild
 from accel_core.backend import Hardware, Visibility
 from accel_xpu import NATIVE, accel_probe
 
-ARC = (("0000:03:00.0", "8086", "56a0", "030000"),)
 #: What IPEX does beside a torch of another release.
 DEADLY = "import os; os._exit(127)"
+#: WSL2's door to any GPU.
+NODE = "/dev/dxg"
 
 
-@pytest.fixture
-def install(site: Path):
-    layouts.dist_info(site, "intel-extension-for-deepspeed", "0.9.4")
-    layouts._write(site, {"intel_extension_for_deepspeed/__init__.py": DEADLY})
-    entry_points = {layouts.GROUP: {"xpu": "accel_xpu", "xpu.external": "accel_xpu.external"}}
-    layouts.dist_info(site, "accel-xpu", "0.1.0", entry_points)
-
-    def ipex(version: str, source: str = DEADLY, library: str = "") -> None:
-        files = {"intel_extension_for_pytorch/__init__.py": source}
-        if library:
-            files[f"intel_extension_for_pytorch/lib/{library}"] = ""
-        layouts.dist_info(site, "intel-extension-for-pytorch", version)
-        layouts._write(site, files)
-
-    return ipex
+def machine_with(root, version, source=DEADLY, kind="gpu", name="xpu"):
+    """A machine with IPEX, built for that kind of device, and the extension for DeepSpeed."""
+    machine = Machine(root, "accel_xpu", "intel_extension_for_pytorch", name)
+    machine.package(source)
+    files = {f"intel_extension_for_pytorch/lib/libintel-ext-pt-{kind}.so": ""}
+    layouts._write(machine.site, {**files, "intel_extension_for_deepspeed/__init__.py": DEADLY})
+    machine.distribution("intel-extension-for-pytorch", version)
+    machine.distribution("intel-extension-for-deepspeed", "0.9.4")
+    return machine
 
 
-#: Backend, IPEX's version, what its import runs, for what it is built; and the verdict, its words, and what
-#: was imported. The extension's own import would import DeepSpeed, which asks for the accelerator.
 IMPORTED = "raise RuntimeError('IPEX was imported')"
-VERDICTS = [
-    ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only", []),
-    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only", []),
-    ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU", []),
-    ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported", ["torch"]),
-]
 
 
-@pytest.mark.parametrize(("name", "version", "source", "kind", "status", "words", "imported"), VERDICTS)
-def test_the_way_through_ipex(install, judge, name, version, source, kind, status, words, imported):
+@pytest.mark.parametrize(
+    ("name", "version", "source", "kind", "status", "words"),
+    [
+        ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
+        ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
+        ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU"),
+        # The extension's own import would import DeepSpeed, which asks for the accelerator.
+        ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported"),
+    ],
+)
+def test_the_way_through_ipex(tmp_path, name, version, source, kind, status, words):
     """What decides for any vendor's package is told in `tests/detection`."""
-    install(version, source, library=f"libintel-ext-pt-{kind}.so")
-    said, seen = judge(name, pci=ARC)
-    assert (said[0]["status"], seen) == (status, imported)
-    assert words in said[0]["reason"]
+    found = machine_with(tmp_path, version, source, kind, name).probe(NODE)
+    assert (found["status"], found["vendor_imported"]) == (status, False)
+    assert words in found["reason"]
 
 
-@pytest.mark.parametrize("version", ["2.8.0", "2.99.0"])
-def test_ipex_for_processors_is_named_also_where_something_else_decides(install, judge, version):
+@pytest.mark.parametrize(("version", "status"), [("2.8.0", "incompatible"), ("2.99.0", "no_device")])
+def test_ipex_for_processors_is_named_also_where_something_else_decides(tmp_path, version, status):
     """Without a GPU, and beside another torch: what `accel why xpu` says that it is."""
-    install(version, library="libintel-ext-pt-cpu.so")
-    (ipex, torchs), imported = judge("xpu")
-    assert ipex["status"] == ("incompatible" if version == "2.8.0" else "no_device")
-    assert ipex["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
-    assert (torchs["description"], imported) == (NATIVE.description, [])
+    found = machine_with(tmp_path, version, kind="cpu").probe()
+    assert (found["status"], found["vendor_imported"]) == (status, False)
+    assert found["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
 
 
 CUDA = accel_core.Backend(
@@ -113,18 +107,18 @@ REAL = os.environ.get("ACCEL_REAL_IPEX", "")
 
 
 @pytest.mark.skipif(not REAL, reason="ACCEL_REAL_IPEX names no site-packages with IPEX")
-def test_the_real_wheel_is_judged_by_its_metadata(install, site, judge):
+@pytest.mark.parametrize("name", ["xpu", "xpu.external"])
+def test_the_real_wheel_is_judged_by_its_metadata(tmp_path, name):
+    machine = Machine(tmp_path, "accel_xpu", "intel_extension_for_pytorch", name)
     for item in Path(REAL).glob("intel_extension_for_*"):
-        (site / item.name).symlink_to(item, target_is_directory=True)
-    for name in ("xpu", "xpu.external"):
-        said, imported = judge(name, pci=ARC)
-        assert said[0]["status"] == "incompatible"
-        assert "works with torch 2.8 only" in said[0]["reason"]
-        assert imported == []
-    (site / "torch").unlink()
+        (machine.site / item.name).symlink_to(item, target_is_directory=True)
+    found = machine.probe(NODE)
+    assert (found["status"], found["vendor_imported"]) == ("incompatible", False)
+    assert "works with torch 2.8 only" in found["reason"]
+    version = "__version__ = '2.8.0+xpu'\nxpu = '20250101'\n"
     layouts._write(
-        site, {"torch/__init__.py": "", "torch/version.py": "__version__ = '2.8.0+xpu'\nxpu = '20250101'\n"}
+        machine.site, {"torch/__init__.py": "from torch import version", "torch/version.py": version}
     )
-    said, imported = judge("xpu", pci=ARC)
-    assert said[0]["reason"] == "IPEX is its CPU build, without XPU"
-    assert "intel_extension_for_pytorch" not in imported
+    found = machine.probe(NODE)
+    assert found["vendor_imported"] is False
+    assert name != "xpu" or found["reason"] == "IPEX is its CPU build, without XPU"

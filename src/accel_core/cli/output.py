@@ -109,13 +109,12 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
     def draw(stage: str, seconds: float) -> None:
         nonlocal drawn
-        words = stage.strip('["').partition('"')[0]  # of JSON the first string
-        if drawn or (words and seconds >= _SHORT):
+        if drawn or seconds >= _SHORT:
             with contextlib.suppress(OSError, ValueError):  # it has gone away
-                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                line = f"{printable(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
                 terminal.write(f"\r\x1b[K{line}")
                 terminal.flush()
-            drawn = bool(words)
+            drawn = bool(stage)
 
     child.watching = draw
     try:

@@ -24,7 +24,7 @@ from accel_core.machine import devices
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
-    from accel_core.machine.visible_devices import Mask
+    from accel_core.machine.visible_devices import Masks
 
 
 class Group(NamedTuple):
@@ -322,14 +322,14 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
     # These here, as whoever has a device never comes here.
     from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import masks
+    from accel_core.machine.visible_devices import masks, there
 
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
-    mask = masks(backend, os.environ, nodes)
+    mask = masks(backend, os.environ, there(backend, root))
     if mask.nothing:
         return hidden(backend, mask)
-    if mask.missing:
+    if mask.faulty:
         return no_device(str(mask), mask.step)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
@@ -341,13 +341,13 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
-    if mask.value:
-        hint = f"unset {mask.variable}, or name in it devices that exist"
-        return no_device(f"{reason} with {mask.variable}={mask.value!r}", hint)
+    if used := [step for step in mask.steps if not step.overruled_by]:
+        hint = f"unset {used[-1].variable}, or name in it devices that exist"
+        return no_device(f"{reason} with {' and '.join(map(str, used))}", hint)
     return no_device(reason)
 
 
-def hidden(backend: Backend, mask: Mask) -> Outcome:
+def hidden(backend: Backend, mask: Masks) -> Outcome:
     """`no_device` where a variable hides every device of `backend`."""
     from accel_core.machine.placement import placement
 

@@ -327,11 +327,13 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
+    # Here, as its patterns cost more than all the other steps.
+    from accel_core.machine.visible_devices import masks, there
 
-    mask = masks(backend, os.environ)
-    # What a runtime makes of a malformed value, it must tell.
-    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
+    # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
+    if masks(backend, os.environ).devices != ():
+        return None
+    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root)))
 
 
 def _driver_loaded(case: Case) -> Outcome | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from accel_core import machine
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
-from accel_core.machine.devices import enumerated
+from accel_core.machine.devices import device_nodes, evidence
 
 #: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
 _DIGITS = "[0-9]{1,9}"
@@ -30,89 +32,176 @@ _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS
 _MLU_UUID_LENGTH = 36
 _MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
 Id = int | str
+#: How many devices there are, the numbers of their nodes, and their UUIDs, as far as they are known.
+Present = tuple[int | None, Sequence[int], Sequence[str]]
 
 
 class Mask(NamedTuple):
-    """The devices that visible-devices variables leave to a process."""
+    """The devices that one value leaves."""
 
     #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
     ids: tuple[Id, ...] | None = None
     #: Why the value, or part of it, has no effect: "'-1' ends the list".
     note: str = ""
-    #: The runtime refuses the value, as `note` says, and decides what comes of it.
-    malformed: bool = False
-    #: Which variable this is about, and its value; empty where none is set.
-    variable: str = ""
-    value: str = ""
-    #: Device nodes with a number, where the value names devices that have none: `missing`.
-    nodes: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+
+
+class Step(NamedTuple):
+    """Effect of one variable on the devices that those before it leave."""
+
+    variable: str
+    value: str
+    #: Entries without effect and why, as a clause; empty where all count.
+    lost: str = ""
+    #: Why the runtime refuses the value; it decides what comes of that.
+    malformed: str = ""
+    #: Another variable is read in its place.
+    overruled_by: str = ""
+    #: What to write instead: the devices in the value that are there, or all. Empty where nothing is wrong.
+    better: str = ""
+    #: No device is left after it.
+    hides: bool = False
+
+    def __str__(self) -> str:
+        said = f"{self.variable}={self.value!r}"
+        if self.malformed:
+            return f"{said} is not valid: {self.malformed}"
+        return ": ".join(filter(None, [f"{said} hides every device" if self.hides else said, self.lost]))
+
+
+class Masks(NamedTuple):
+    """Devices of a backend that all variables together leave."""
+
+    steps: tuple[Step, ...] = ()
+    #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
+    #: or nobody knows, as a value cannot be understood.
+    devices: tuple[Id, ...] | None = None
+
+    @property
+    def faulty(self) -> list[Step]:
+        """The steps that have to be changed."""
+        return [step for step in self.steps if step.lost or step.malformed or step.hides or step.better]
 
     @property
     def nothing(self) -> bool:
-        """Every device is hidden."""
-        return self.ids == ()
+        """Every device is hidden, or a value cannot be understood."""
+        return self.devices == () or any(step.malformed for step in self.steps)
 
     def __str__(self) -> str:
-        """Describe what is wrong in a sentence; empty where nothing is known to be."""
-        said = f"{self.variable}={self.value!r}"
-        if self.malformed:
-            return f"{said} is not valid: {self.note}"
-        if self.nothing:
-            return f"{said} hides every device" + (f": {self.note}" if self.note else "")
-        if not self.missing:
-            return ""
-        noun = "device" if len(self.missing) == 1 else "devices"
-        return (
-            f"{said} names {noun} {enumerated(self.missing)}, counted from 0, "
-            f"and this machine has {enumerated(self.nodes)}"
-        )
+        return str(self.faulty[0]) if self.faulty else ""
 
     @property
     def step(self) -> str:
-        """A value that works here, where the number of devices is known; else what to name in it."""
-        if self.missing:
-            return choices(self.variable, len(self.nodes))
-        return f"unset {self.variable}, or name in it the devices to use"
+        """The variables as they work here, where that is known; else what to name in the first of them."""
+        written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
+        if not written:
+            return f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"export {' '.join(written)}"
 
 
-def masks(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...] = ()) -> Mask:
-    """The mask that decides which devices of `backend` a process sees; its text says what is wrong with it.
+def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
+    """Compose the variables, for the devices of `backend` that are there: `there(backend)`, if that is known.
 
-    Each of `Visibility.filters` counts by itself, in their order, and then the first that is set of
-    `Visibility.variables`, as in the vendors' runtimes. Of those the first counts that hides every device,
-    cannot be understood, or names devices beyond `nodes`; else the last.
+    `Visibility.filters` come first, each counting among what the one before it leaves, then the first that is
+    set of `Visibility.variables`, as in the vendors' runtimes.
     """
-    visibility, mask = backend.visibility, Mask()
-    first = [name for name in visibility.variables if name in environ][:1]
-    for variable in (*visibility.filters, *first):
-        if variable in environ:
-            mask = _read(visibility.grammar, environ[variable], nodes)
-            mask = mask._replace(variable=variable, value=environ[variable])
-            if str(mask):
-                break
-    return mask
+    (count, numbers, uuids), visibility = present, backend.visibility
+    rules, steps = _grammar(visibility.grammar), list[Step]()
+    named = [name for name in visibility.variables if name in environ]
+    seen: list[Id] | None = None if count is None or rules.places else list(range(count))
+    left = None if seen is None else len(seen)  # for the next variable, once those before it are mended
+    for name in (*(name for name in visibility.filters if name in environ), *named[:1]):
+        value, malformed, lost, better = environ[name], "", "", ""
+        try:
+            asked = parse_visible_devices(visibility.grammar, value)
+        except SettingError as error:
+            asked, malformed = Mask(), str(error)
+        meant = _meant(visibility.grammar, value, left, () if steps else numbers, uuids)
+        taken, clause = _taken(rules, asked, left, uuids)
+        if asked.ids is not None and seen != []:
+            among = f" among what {steps[-1].variable} leaves" if steps else ""
+            found, lost = _taken(rules, asked, None if seen is None else len(seen), uuids, among)
+            seen = [seen[i] if seen is not None and isinstance(i, int) else i for i in found]
+        if malformed or (asked.ids is not None and (clause or taken != meant or not taken)):
+            with suppress(SettingError):  # the grammar has no word for it
+                better = format_visible_devices(visibility.grammar, meant or range(left or 0))
+        steps.append(Step(name, value, lost, malformed, "", better, seen == [] and asked.ids is not None))
+        left = left if asked.ids is None and not malformed else len(meant) or left
+    unknown = not steps or any(step.malformed for step in steps) or seen is None
+    steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
+    return Masks(tuple(steps), None if unknown else tuple(seen or ()))
 
 
-def _read(grammar: str, value: str, nodes: tuple[str, ...]) -> Mask:
-    """One variable's mask, beside the device nodes that there are."""
-    try:
-        mask = parse_visible_devices(grammar, value)
-    except SettingError as error:
-        return Mask((), str(error), malformed=True)
-    # A node without a number is a door to all devices (`/dev/kfd`), and tells nothing; and Gaudi's modules
-    # are numbered by their places in the server, not one by one.
-    numbered = tuple(node for node in nodes if node[-1:].isdigit() and grammar != "modules")
-    if not numbered:
-        return mask
-    missing = tuple(str(i) for i in mask.ids or () if isinstance(i, int) and i >= len(numbered))
-    return mask._replace(nodes=numbered, missing=missing)
+def there(backend: Backend, root: str = "/") -> Present:
+    """How many devices of `backend` there are, if that is known, the numbers of their nodes, and their UUIDs.
+
+    By the nodes with a number, where a device has one each; a door to all (`/dev/kfd`) has a render node
+    beside it for each. The UUIDs are those that NVIDIA's driver tells, as its README has it.
+    """
+    found = evidence(backend, root)
+    if found is None or not _grammar(backend.visibility.grammar).ends_the_list:
+        return None, (), ()
+    numbers = [int(digits[0]) for node in found.nodes if (digits := re.search("[0-9]+$", node))]
+    doors = device_nodes(("/dev/dri/renderD[0-9]*",), root)
+    count = len(numbers) or (found.nodes and min(len(found.pci), len(doors) or len(found.pci)))
+    files = machine.names_in(_GPUS, root) if "cuda" in backend.in_torch.builds else []
+    texts = "\n".join(machine.read_text(f"{_GPUS}/{name}/information", root) for name in sorted(files))
+    return count or None, numbers, re.findall(r"GPU UUID:\s*(\S+)", texts)
 
 
-def choices(variable: str, count: int) -> str:
-    """Advice for the variable's value on a machine with `count` devices."""
-    names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
-    return f"this machine has {count}: name {names}, or unset {variable}"
+#: A folder for each GPU that NVIDIA's driver has.
+_GPUS = "/proc/driver/nvidia/gpus"
+
+
+def _taken(
+    rules: _Grammar, asked: Mask, left: int | None, uuids: Sequence[str], among: str = ""
+) -> tuple[list[Id], str]:
+    """Which of `asked` the runtime sees among so many devices, and a clause on those that have no effect."""
+    found: list[Id] = []
+    ids, clauses = asked.ids or (), [asked.note] if asked.note else []
+    for place, item in enumerate(ids):
+        if not (wrong := _wrong(item, left, uuids)):
+            found.append(item)
+            continue
+        rest = ", ".join(map(str, ids[place + 1 :])) if rules.ends_the_list else ""
+        clauses.append(wrong + among + (f", which ends the list: {rest} not seen" if rest else ""))
+        if rules.ends_the_list:
+            break
+    if len(found) > 1 and str(found[0]).startswith("MIG-"):
+        clauses.append("CUDA shows a process one MIG instance, the first; start a process for each")
+        del found[1:]
+    return found, "; ".join(clauses)
+
+
+def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
+    """Why this names no device, or several; of a part of a GPU only the driver knows.
+
+    CUDA takes as much of a UUID as tells the GPU from the others.
+    """
+    if isinstance(item, int):
+        return f"there is no device {item}" if left is not None and item >= left else ""
+    fits = sum(uuid.lower().startswith(item.lower()) for uuid in uuids)
+    if not uuids or not item.startswith("GPU-") or fits == 1:
+        return ""
+    return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
+
+
+def _meant(
+    grammar: str, value: str, left: int | None, numbers: Sequence[int], uuids: Sequence[str]
+) -> list[Id]:
+    """The devices in `value` that are there, each once, as the runtime wants them.
+
+    A number beyond those that are left may be that of a node: a container that was given `/dev/nvidia3` alone
+    calls it 0.
+    """
+    named: list[Id] = []
+    for entry in value.split(","):
+        with suppress(SettingError):
+            named += parse_visible_devices(grammar, entry.strip()).ids or ()
+    if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
+        named = [numbers.index(item) for item in named if isinstance(item, int)]
+    items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
+    rules = _grammar(grammar)
+    return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
@@ -120,7 +209,8 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 
     Also where a variable cannot be understood: the sentence then says why.
     """
-    return str(masks(backend, environ)) or None
+    found = masks(backend, environ)
+    return str(found) if found.nothing else None
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
@@ -251,6 +341,10 @@ class _Grammar(NamedTuple):
     expected: str
     #: Written in ascending order: the runtime wants it so, or the order has no meaning.
     ordered: bool = False
+    #: An id that names no device ends the list, and a node with a number is a device.
+    ends_the_list: bool = False
+    #: Ids are places in the server: how many there are does not tell which.
+    places: bool = False
 
     def means(self, items: Sequence[Id]) -> bool:
         """Whether the runtime reads these, and no others, in the value that names them."""
@@ -259,10 +353,12 @@ class _Grammar(NamedTuple):
 
 
 _TABLE = {
-    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
-    "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
-    "modules": _Grammar(partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'"),
-    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
+    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", ends_the_list=True),
+    "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", True, ends_the_list=True),
+    "modules": _Grammar(
+        partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'", places=True
+    ),
+    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", ends_the_list=True),
     "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
     "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
 }

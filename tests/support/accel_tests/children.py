@@ -13,10 +13,8 @@ from pathlib import Path
 from accel_testing import children as of_core
 from accel_testing.children import Ended, finish, kill
 
-__all__ = [
-    "SIMULATED", "UNTRACED", "Ended", "as_rank", "clean_environment", "finish", "kill", "program", "run",
-    "run_python", "start", "untraced", "without",
-]  # fmt: skip
+__all__ = ["SIMULATED", "UNTRACED", "Ended", "as_rank", "clean_environment", "finish", "kill"]
+__all__ += ["program", "run", "run_python", "start", "untraced", "without"]
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
 #: `untraced` as variables to add, for those who take no whole environment.

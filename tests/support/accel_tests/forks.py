@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accel_tests.children import Ended, finish, start
+from accel_tests.children import Ended, clean_environment, finish, start
 
 __all__ = ["Forks", "forked", "opened"]
 
@@ -144,6 +144,12 @@ def forked(device="", **variables):
 def imports():
     """What a process has imported before it forks; folders override this."""
     return "import pytest, torch"
+
+
+@pytest.fixture(scope="session")
+def on_torch():
+    """The environment of forks that have torch, and no device."""
+    return clean_environment()
 
 
 @pytest.fixture(scope="session")

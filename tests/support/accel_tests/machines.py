@@ -22,8 +22,8 @@ from accel_core.detection.probe import Prober
 from accel_core.settings import Settings
 import torch
 {before}
-[mine] = [c for c in discover() if c.name == {name!r} and c.distribution == {distribution!r}]
-verdict = Prober(Settings()).probe(mine, (mine,), pinned={pinned!r}).to_dict()
+mine = [c for c in discover() if c.name == {name!r} and c.distribution == {distribution!r}]
+verdict = Prober(Settings()).probe(mine[0], tuple(mine), pinned={pinned!r}).to_dict()
 print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
 """
 
@@ -31,11 +31,11 @@ print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
 class Machine:
     """A machine with torch (simulated), the plugin, and what a test puts on it; probed in a child process."""
 
-    def __init__(self, root, plugin, vendor):
+    def __init__(self, root, plugin, vendor, name=""):
         self.site = root / "site"
         self.site.mkdir()
-        self.plugin, self.vendor, self.name = plugin, vendor, plugin.removeprefix("accel_")
-        groups = {layouts.GROUP: {self.name: plugin}}
+        self.plugin, self.vendor, self.name = plugin, vendor, name or plugin.removeprefix("accel_")
+        groups = {layouts.GROUP: {self.name: f"accel_{self.name}"}}
         layouts.dist_info(self.site, plugin.replace("_", "-"), "0.1.0", groups)
         self.distribution("torch", "2.9.0")
 
@@ -50,7 +50,7 @@ class Machine:
         layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
 
     def probe(self, *nodes, before="", pinned=False, variables=None):
-        """The verdict on the plugin's backend, on a machine with these device nodes."""
+        """The verdict on the plugin's backend that ranks first, on a machine with these device nodes."""
         code = _PROBE.format(
             nodes=nodes, before=before, name=self.name, pinned=pinned, package=self.vendor,
             distribution=self.plugin.replace("_", "-"),

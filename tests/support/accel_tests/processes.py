@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
-__all__ = ["left_of"]
+__all__ = ["fork_amid", "left_of"]
 
 
 def left_of(variable, patience=1.0):
@@ -32,3 +33,23 @@ def _with(variable):
                 if variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
+
+
+def fork_amid(lock, works):
+    """Whether `works()` in a child, forked while another thread holds the lock, which is dead there."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if works() else 1)
+    done.set()
+    thread.join(10)
+    return os.waitpid(pid, 0)[1] == 0

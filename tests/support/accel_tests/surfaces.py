@@ -26,14 +26,8 @@ class Entry:
     signature: inspect.Signature | None = None
     #: Of a class: its methods and attributes.
     members: dict[str, Entry] = field(default_factory=dict)
-    #: A class with bases that the surface does not describe: it may have more members.
-    open: bool = False
     #: When the name is there; empty for always.
     condition: str = ""
-    #: Called on the class itself.
-    static: bool = False
-    #: The vendor's warns when it is called.
-    deprecated: bool = False
     #: Where only its use is known: each call that was seen, as the number of arguments and the keywords.
     calls: tuple[tuple[int, frozenset[str]], ...] = ()
 
@@ -117,7 +111,6 @@ def _entry(path, written):
         written = {"kind": written} if written in ("attribute", "module") else {"function": written}
     more: dict[str, Any] = {
         "condition": written.get("if", ""),
-        "deprecated": written.get("deprecated", False),
         "calls": tuple((count, frozenset(keywords)) for count, *keywords in written.get("calls", ())),
     }
     if "kind" in written:
@@ -125,11 +118,10 @@ def _entry(path, written):
     if "function" in written:
         text = written["function"]
         plain = text[text.index("(") :] if "(" in text else text
-        static = text.startswith(("static", "class"))
-        return Entry(path, "function", _signature(plain), static=static, **more)
+        return Entry(path, "function", _signature(plain), **more)
     members = {name: _entry(f"{path}.{name}", each) for name, each in written.get("methods", {}).items()}
     signature = _signature(written["class"])
-    return Entry(path, "class", signature, members, written.get("open", False), **more)
+    return Entry(path, "class", signature, members, **more)
 
 
 def _signature(text):

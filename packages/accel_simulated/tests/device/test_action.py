@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, str]]:
+def _run(folder, python, devices):
     """The output of each step until one fails, and the variables that later steps would have."""
     written = {name: folder / name for name in ("GITHUB_ENV", "GITHUB_OUTPUT")}
     for file in written.values():
@@ -43,7 +43,7 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
     return said, dict(line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines())
 
 
-def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_path: Path) -> None:
+def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_path):
     said, variables = _run(tmp_path, sys.executable, "acme:3")
     assert len(said) == 2, said
     assert "simdev_privateuse1-" in said[1]
@@ -52,7 +52,7 @@ def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_pat
     assert list(variables) == ["ACCEL_CACHE"]
 
 
-def test_without_torch_it_ends_and_says_what_to_install(tmp_path: Path) -> None:
+def test_without_torch_it_ends_and_says_what_to_install(tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
     bare.chmod(0o755)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,9 +28,7 @@ main()
 """
 
 
-def test_everything_is_measured_and_three_ranks_share_two_devices(
-    simulated: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_everything_is_measured_and_three_ranks_share_two_devices(simulated, tmp_path):
     variables = {"DS_ACCELERATOR": install_plugin(tmp_path, DEVICES["acme"])}
     done = simulated("acme", RUN, "--ranks", "3", environ=variables, path=[tmp_path])
     document = json.loads(done.ended[0].stdout)

@@ -30,13 +30,13 @@ pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a library")
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "accel-core" / "ops"
 
 
 @pytest.fixture
-def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def compiler(tmp_path, monkeypatch):
     """A compiler that writes down each call; gives its log."""
     script, log = tmp_path / "c++", tmp_path / "log"
     script.write_text(FAKE_COMPILER.format(python=sys.executable, log=str(log)))
@@ -45,15 +45,13 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler(cache, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
         build("HPU")
 
 
-def test_what_was_built_is_taken_for_its_type_and_torch(
-    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeypatch):
     """Also from a parent, which names it in a variable; and when the compiler is gone."""
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
     library = ready("HPU")
@@ -72,22 +70,20 @@ def test_what_was_built_is_taken_for_its_type_and_torch(
             ask("HPU")
 
 
-def test_a_torch_that_is_too_old_is_said_before_compiling(
-    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
     monkeypatch.setattr(building, "_torch_here", lambda: "2.11.0+cpu")
     with pytest.raises(CannotBuildError, match=r"torch 2\.12 or newer, and this is torch 2\.11\.0\+cpu"):
         build("HPU")
     assert not compiler.exists()
 
 
-def test_a_compiler_that_is_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_is_no_command_line(monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "')
     with pytest.raises(CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"):
         building.compiler()
 
 
-def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiler_with_arguments(compiler, monkeypatch, tmp_path):
     script = os.environ["CXX"]
     monkeypatch.setenv("CXX", f"{script} -m64")
     assert building.compiler() == [script, "-m64"]
@@ -99,7 +95,7 @@ def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPat
         building.compiler()
 
 
-def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     script = tmp_path / "bad-c++"
     script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
     script.chmod(0o700)
@@ -112,9 +108,7 @@ def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: 
     assert not list(cache.glob("simdev_hpu-*/"))
 
 
-def test_built_ahead_is_taken_without_a_compiler(
-    cache: Path, compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_built_ahead_is_taken_without_a_compiler(cache, compiler, tmp_path, monkeypatch):
     folder = tmp_path / "ahead"
     made = ahead("HPU", folder)
     assert compiler.read_text() == "built\n"
@@ -141,9 +135,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     assert build("HPU") == made
 
 
-def test_built_ahead_and_damaged(
-    cache: Path, compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(tmp_path / "ahead"))
     made = ahead("HPU", tmp_path / "ahead")
     for damage in (
@@ -158,7 +150,7 @@ def test_built_ahead_and_damaged(
         assert build("HPU") == made
 
 
-def test_building_ahead_where_that_cannot_be(cache: Path, compiler: Path, tmp_path: Path) -> None:
+def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"):
         ahead("HPU", tmp_path / "file")
@@ -172,7 +164,7 @@ print(json.dumps([torch.ones(2, device="acme:1").sum().item(), os.environ["ACCEL
 
 @pytest.mark.slow
 @pytest.mark.nightly(reason="compiles a device, for an image without a compiler")
-def test_an_image_without_a_compiler(tmp_path: Path) -> None:
+def test_an_image_without_a_compiler(tmp_path):
     """No compiler, no home, nothing in the cache: what `accel simulate --build --output FOLDER` wrote."""
     try:
         made = dict(provider.build(["acme"], tmp_path / "ahead"))["acme"]

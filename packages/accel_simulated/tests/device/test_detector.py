@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-from accel_tests.children import clean_environment, run_python, untraced
-from accel_tests.on_simulated import environment
+from accel_tests.children import clean_environment, run_python
 
 pytest.importorskip("torch")
 
-from accel_simulated import CannotBuildError, build
 from accel_simulated.detector.gather import gather
 
 pytestmark = [
@@ -114,7 +111,7 @@ os._exit(3)
 CHILD = 'import os\nassert "CUDA_VISIBLE_DEVICES" in os.environ\n'
 
 
-def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
+def _expected(source):
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
         for comment in filter(None, line.partition("  # ")[2].split(" & ")):
@@ -123,11 +120,8 @@ def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
     return found
 
 
-def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
-    try:
-        build("PrivateUse1")
-    except CannotBuildError as error:
-        pytest.skip(str(error))
+def test_each_place_once_in_every_format_and_process(tmp_path, built):
+    built("acme")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     (tmp_path / "child.py").write_text(CHILD)
@@ -159,14 +153,10 @@ def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
     assert len(run["results"]) == len(found) + 1
 
 
-def test_a_torch_that_does_not_tell_of_device_strings(tmp_path: Path) -> None:
+def test_a_torch_that_does_not_tell_of_device_strings(tmp_path, simulated):
     """Here because the library that sees them is not there: the report says so."""
-    try:
-        device = environment("acme", {"ACCEL_SIMULATE_RECORD": str(tmp_path)})
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    ended = run_python(["-c", "import torch; torch.device('cuda')"], untraced(device))
-    assert ended.returncode == 0, ended.stderr
+    variables = {"ACCEL_SIMULATE_RECORD": str(tmp_path)}
+    simulated("acme", "import torch; torch.device('cuda')", environ=variables)
     report = gather(tmp_path, tmp_path, [], "acme:2", 0)
     assert (report.places, report.processes) == ([], 1)
     assert len(report.notes) == 1

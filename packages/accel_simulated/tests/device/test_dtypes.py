@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -32,7 +29,7 @@ print(json.dumps([first, ask(), 0 if device.set_memory_limit(4096) else ask()]))
 """
 
 
-def test_a_device_without_memory_left_is_asked_again(simulated: Callable[..., Any]) -> None:
+def test_a_device_without_memory_left_is_asked_again(simulated):
     first, second, remembered = simulated("acme", WHILE_FULL).answer
     assert first[0] is False
     assert "acme" in first[1][0] or "generic" in first[1][0]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -48,7 +45,7 @@ print(json.dumps(told))
 """
 
 
-def test_in_blocks(simulated: Callable[..., Any]) -> None:
+def test_in_blocks(simulated):
     told = simulated("acme", IN_BLOCKS).answer
     assert [bool(text) for text in told["oom"]] == [False, True, False]
     assert told["oom"][1].startswith("OutOfMemoryError: simulated device 0 out of memory (requested)")
@@ -74,7 +71,7 @@ print(json.dumps(answer))
 """
 
 
-def test_a_driver_that_is_too_old(simulated: Callable[..., Any]) -> None:
+def test_a_driver_that_is_too_old(simulated):
     answer = simulated("cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}).answer
     assert answer == [
         False, 0, "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)",
@@ -97,7 +94,7 @@ dist.all_reduce(value)
 """
 
 
-def test_a_collective_that_hangs(simulated: Callable[..., Any]) -> None:
+def test_a_collective_that_hangs(simulated):
     """In the rank that was asked to; the other one runs into its time limit, or sees that one go."""
     first, second = simulated("acme", HANG, processes=2, check=False).ended
     assert "meet_collective" in second.stderr

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
 pytest.importorskip("torch")
-
-from accel_simulated import CannotBuildError, build
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +34,8 @@ def test_of_many(): ...
 """
 
 
-def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
-    try:
-        build("PrivateUse1")
-    except CannotBuildError as error:
-        pytest.skip(str(error))
+def test_one_run_for_each_and_a_table(tmp_path, built):
+    built("acme")
     (tmp_path / "test_it.py").write_text(TESTS)
     words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--accel=acme:3,plain", str(tmp_path)]
     ended = run_python(words, clean_environment())
@@ -73,7 +67,7 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
         ("cuda", "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it"),
     ],
 )
-def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Path) -> None:
+def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
     variables = clean_environment() | ({"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {})
     ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
     assert (ended.returncode, ended.stdout) == (4, "")
@@ -81,7 +75,7 @@ def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Pat
 
 
 @pytest.mark.nightly(reason="starts pytest for an option beside a variable")
-def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path: Path) -> None:
+def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path):
     """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
     variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}
     ended = run_python(["-m", "pytest", "--accel", "acme", str(tmp_path)], variables)

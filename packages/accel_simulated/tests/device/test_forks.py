@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -23,9 +20,7 @@ print(json.dumps([in_fork(use, 60)[0], ones().sum().item(), in_fork(use, 60)[0]]
 
 
 @pytest.mark.parametrize(("vendor", "name"), [("acme", "ACME"), ("cuda", "CUDA"), ("npu", "NPU")])
-def test_a_child_that_uses_the_device_after_its_parent_is_refused(
-    simulated: Callable[..., Any], vendor: str, name: str
-) -> None:
+def test_a_child_that_uses_the_device_after_its_parent_is_refused(simulated, vendor, name):
     before, own, after = simulated(vendor, CODE).answer
     assert (before, own) == ("2.0", 2.0)  # the parent had not used it yet
     assert f"Cannot re-initialize {name} in forked subprocess" in after

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from accel_tests.tools import TREE
 
@@ -15,7 +12,7 @@ if not (TREE / "tools").is_dir():
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_known_and_torchs_names(simulated: Callable[..., Any]) -> None:
+def test_what_is_known_and_torchs_names(simulated):
     """Exact answers, also beside torch.accelerator's; what every device promises is in `test_cards.py`."""
     answers = simulated("acme", "simulated_checks.known:of_torch_accelerator", "acme", timeout=300).answer
     assert len(answers) > 30

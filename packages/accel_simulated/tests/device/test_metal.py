@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -38,7 +34,7 @@ print(json.dumps([peaks, acc.max_memory_allocated(), bool(keys), there, equal]))
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_peaks_and_host_memory(old: bool, tmp_path: Path, simulated: Callable[..., Any]) -> None:
+def test_peaks_and_host_memory(old, tmp_path, simulated):
     install_real_plugin(tmp_path, "mps")
     environ = {"ACCEL_SIMULATE_OLD_METAL": "1"} if old else {}
     peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +24,7 @@ MISSED = {
 }
 
 
-def test_each_is_caught_by_what_is_meant_for_it(simulated: Callable[..., Any]) -> None:
+def test_each_is_caught_by_what_is_meant_for_it(simulated):
     """The whole accelerator passes there; what else fails is on record, `./dev mutants` runs all with all."""
     function = "conformance_mutants.trying:meant_to"
     environ = {"ACCEL_SIMULATE_RACE": "1", "ACCEL_SIMULATE_MEMORY_MB": "1024,256"}  # as `accel verify` has it
@@ -37,7 +35,7 @@ def test_each_is_caught_by_what_is_meant_for_it(simulated: Callable[..., Any]) -
     assert {name: row["meant"] for name, row in record.items()} == told["meant"]
 
 
-def test_the_record() -> None:
+def test_the_record():
     """None is caught by more than the few that rely on what is broken."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     assert len(record) >= 90
@@ -46,7 +44,7 @@ def test_the_record() -> None:
         assert len(row["failing"]) - 1 <= MOST_THAT_FOLLOW, name
 
 
-def test_of_those_that_are_made_by_rule_at_least_95_percent_are_caught() -> None:
+def test_of_those_that_are_made_by_rule_at_least_95_percent_are_caught():
     """The record of `./dev mutants`; what nothing catches is a claim that cannot be tried."""
     record = json.loads(GENERATED.read_text(encoding="utf-8"))
     assert len(record) >= 120

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+from accel_tests.children import run_python
 from accel_tests.on_disk import install_plugin
 from accel_tests.on_simulated import environment
 
@@ -21,27 +17,15 @@ from accel_simulated import DEVICES
 pytestmark = pytest.mark.slow
 
 
-def test_stand_ins_serve_for_what_it_lacks(
-    simulated: Callable[..., Any], the_page_tells: Callable[..., None]
-) -> None:
-    answer = simulated("plain", "simulated_checks.plain:stand_ins").answer
-    the_page_tells("plain", answer.pop("rows"), answer.pop("more"))
-    assert answer == {
-        "started by construction": False,
-        "elapsed": True,
-        "query": True,
-        "a stream of torch's": True,
-        "pinned": [True, True, False, True],
-        "compile": ["aot_eager", [2.0, 2.0, 2.0]],
-        "graphs": False,
-        "communication": "staged",
-    }
+def test_the_page_tells_what_it_has(simulated, the_page_tells):
+    """What stands in for the rest is told by its score card."""
+    told = simulated("plain", "import json; from simulated_checks import capabilities as c\n"
+                     "print(json.dumps([c.of('plain'), list(c.SLOW)]))").answer  # fmt: skip
+    the_page_tells("plain", *told)
 
 
 @pytest.mark.nightly(reason="a training whose device passes its score card by day")
-def test_digits_equal_cpu(
-    tmp_path: Path, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
-) -> None:
+def test_digits_equal_cpu(tmp_path, digits_on_cpu, train_digits):
     name = install_plugin(tmp_path, DEVICES["plain"])
     report = train_digits("plain", name, [tmp_path])
     assert report["backend"] == name
@@ -49,14 +33,13 @@ def test_digits_equal_cpu(
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
 
 
-def test_accel_info_says_what_stands_in(simulated: Callable[..., Any], tmp_path: Path) -> None:
-    simulated("plain", "print(0)")  # builds the device, or skips
+def test_accel_info_says_what_stands_in(built, tmp_path):
+    built("plain")
     name = install_plugin(tmp_path, DEVICES["plain"])
     found = environment("plain", {"DS_ACCELERATOR": name}, path=[tmp_path])
 
-    def info(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "accel_core", "info", *arguments]
-        return subprocess.run(command, env={**found, **more}, capture_output=True, text=True, check=False)
+    def info(*arguments, **more):
+        return run_python(["-m", "accel_core", "info", *arguments], {**found, **more})
 
     document = json.loads(info("--json").stdout)
     said = [document[key] for key in ("streams", "communication_backend", "compile_backend", "problems")]

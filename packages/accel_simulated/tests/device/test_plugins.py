@@ -1,15 +1,13 @@
 """Each real plugin on its simulated device: what it answers of itself, and the example.
 
 The plugins come from this repository's `plugins/`, with the entry points that they declare, before any that
-are installed in the environment. A table of the runs is printed at the end.
+are installed in the environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,50 +24,34 @@ pytestmark = [
 ]
 
 REAL = [name for name in VENDORS if name != "acme"]
-Record = Callable[..., None]
 
 
 @pytest.fixture
-def record(record_property: Callable[[str, object], None]) -> Record:
-    """Note cells of the table that `conftest.py` prints."""
-
-    def note(vendor: str, **cells: object) -> None:
-        pairs = [[column.replace("_", " "), value] for column, value in cells.items()]
-        record_property("simulated plugin", [vendor, *pairs])
-
-    return note
-
-
-@pytest.fixture
-def path(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
+def path(tmp_path, request):
     """A folder for `sys.path` in which the plugin under test is installed."""
     install_real_plugin(tmp_path, request.getfixturevalue("vendor"))
     return [tmp_path]
 
 
 @pytest.mark.parametrize("vendor", REAL)
-def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
+def test_every_member(vendor, path, simulated):
     function = "simulated_checks.plugins:of_plugin"
     answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
     problems = {member: problem for member, problem in answer["problems"].items() if problem}
-    members, own = len(answer["problems"]), len(answer["differences"])
-    record(vendor, members=members, passed=members - len(problems), own_answer=own)
     assert answer["distribution"] == [f"accel-{vendor}", VERSION]
     assert Path(answer["file"]).is_relative_to(path[0])
-    assert members >= 16
+    assert len(answer["problems"]) >= 18
     assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
 
 
 @pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
 @pytest.mark.parametrize("vendor", REAL)
 def test_digits_equal_cpu(
-    vendor: str,
-    path: list[Path],
-    digits_on_cpu: dict[str, Any],
-    train_digits: Callable[..., dict[str, Any]],
-    record: Record,
-) -> None:
-    record(vendor, digits="equal CPU")
+    vendor,
+    path,
+    digits_on_cpu,
+    train_digits,
+):
     report = train_digits(vendor, vendor, path)
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]
@@ -87,9 +69,7 @@ print(json.dumps([shown, accel_core.accelerator("klxpu").name, said]))
 """
 
 
-def test_cuda_stands_aside_for_what_is_behind_torch_cuda(
-    tmp_path: Path, simulated: Callable[..., Any]
-) -> None:
+def test_cuda_stands_aside_for_what_is_behind_torch_cuda(tmp_path, simulated):
     """Which torch.cuda itself does not show."""
     for name in ("cuda", "klxpu"):
         install_real_plugin(tmp_path, name)

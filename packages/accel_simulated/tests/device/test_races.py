@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -126,7 +123,7 @@ TOLD = {
 }
 
 
-def test_a_missing_wait_gives_other_numbers_and_is_named(simulated: Callable[..., Any]) -> None:
+def test_a_missing_wait_gives_other_numbers_and_is_named(simulated):
     told = simulated("acme", CODE, "acme", environ={"ACCEL_SIMULATE_RACE": "1"}).answer
     assert told.keys() == TOLD.keys()
     for case, (numbers, named) in TOLD.items():
@@ -139,13 +136,13 @@ def test_a_missing_wait_gives_other_numbers_and_is_named(simulated: Callable[...
     assert "record_stream before the tensor goes" in told["given back"][1][0]
 
 
-def test_another_value_is_refused(simulated: Callable[..., Any]) -> None:
+def test_another_value_is_refused(simulated):
     run = simulated("acme", "import torch", environ={"ACCEL_SIMULATE_RACE": "yes"}, check=False)
     assert run.ended[0].returncode != 0
     assert "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0" in run.ended[0].stderr
 
 
-def test_unasked_it_computes_at_once(simulated: Callable[..., Any]) -> None:
+def test_unasked_it_computes_at_once(simulated):
     told = simulated("acme", CODE, "acme").answer
     assert told["no wait"] == ["8.0", []]
     assert told["both write"] == ["[3.0, 3.0, 3.0, 3.0]", []]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from accel_tests.tools import TREE
 
@@ -48,7 +44,7 @@ print(json.dumps([stayed, moved, run("acme", "1", "again")]))
 """
 
 
-def test_there_and_back(simulated: Callable[..., Any], tmp_path: Path) -> None:
+def test_there_and_back(simulated, tmp_path):
     """The losses are those of a run that never left the CPU, and so are the host's random numbers."""
     functions = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
     stayed, moved, again = simulated("acme", TRAIN.format(functions=functions), tmp_path).answer
@@ -88,7 +84,7 @@ print(json.dumps(found))
 """
 
 
-def test_a_generators_state_of_another_device(simulated: Callable[..., Any]) -> None:
+def test_a_generators_state_of_another_device(simulated):
     told = simulated("acme", STATES).answer
     step = "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
     assert told["errors"] == [

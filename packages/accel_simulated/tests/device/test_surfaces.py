@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -18,12 +15,12 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("vendor", [name for name in OWN_DEVICES if name != "acme"])
-def test_offers_what_the_vendor_does(vendor: str, life: Callable[[str], Any]) -> None:
+def test_offers_what_the_vendor_does(vendor, life):
     problems = life(vendor)["offered"]
     assert not problems, "\n".join(problems)
 
 
-def test_a_wrong_name_and_a_wrong_parameter_are_found() -> None:
+def test_a_wrong_name_and_a_wrong_parameter_are_found():
     from simulated_checks.offered import beyond
 
     told = {"torch.mlu": {"no_such_name": 0, "set_device": lambda index: None}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ def environment():
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path):
     """A folder in which a distribution is installed whose backend can be tried."""
     (tmp_path / "acme_trial.py").write_text(TRIAL, "utf-8")
     metadata = tmp_path / "acme_trial-1.0.dist-info"
@@ -31,7 +30,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(site: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run(site, *words, **more):
     command = [sys.executable, "-m", "accel_core", "try", *words]
     environ = {**os.environ, "PYTHONPATH": str(site), **more}
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)

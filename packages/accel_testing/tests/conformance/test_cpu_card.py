@@ -19,7 +19,7 @@ pytestmark = [
 OF_FLOAT16 = "compute.arithmetic.scaled_losses"
 
 
-def test_the_processor_keeps_every_promise_that_it_makes() -> None:
+def test_the_processor_keeps_every_promise_that_it_makes():
     card = run_processor()
     claimed = accel_core.accelerator("cpu").is_fp16_supported()
     assert card["outcomes"][OF_FLOAT16] == ("passed" if claimed else "not claimed")

@@ -15,7 +15,7 @@ pytest.importorskip("pytest", "8.4")
 
 
 @pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def failing(tmp_path_factory):
     """The checks that fail, by distribution: one run of pytest, as a vendor with many would start it."""
     folder = tmp_path_factory.mktemp("declarations")
     install(folder)
@@ -29,7 +29,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         env=environ, capture_output=True, text=True, timeout=120, check=False, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    found: dict[str, list[str]] = {name: [] for name in BROKEN}
+    found = {name: [] for name in BROKEN}
     for line in map(json.loads, results.read_text().splitlines()):
         if line.get("outcome") in ("failed", "not run"):
             kind, _, check = line["ended"].partition("::test_")
@@ -38,6 +38,6 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_caught_by_what_is_meant_for_it(name: str, failing: dict[str, list[str]]) -> None:
+def test_caught_by_what_is_meant_for_it(name, failing):
     meant = BROKEN[name].meant
     assert failing[name] == ([meant] if meant else [])

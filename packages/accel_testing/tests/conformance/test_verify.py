@@ -8,8 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -65,7 +63,7 @@ class Starting(CPUAccelerator):
 """
 
 
-def verify(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def verify(*words, folder, **variables):
     command = [sys.executable, "-m", "accel_core", "verify", *words]
     environ = clean_environment(PYTHONPATH=str(folder), **variables)
     return subprocess.run(
@@ -73,9 +71,7 @@ def verify(*words: str, folder: Path, **variables: str) -> subprocess.CompletedP
     )
 
 
-def told(
-    folder: Path, *names: str, words: Sequence[str] = (), backend: str = "wild", status: int = 1
-) -> dict[str, tuple[str, str]]:
+def told(folder, *names, words=(), backend="wild", status=1):
     """Outcome and message of those checks of `interface`, by name."""
     named = [word for name in names for word in ("--check", f"interface.{name}")]
     done = verify(backend, "--json", *words, *named, folder=folder)
@@ -85,11 +81,11 @@ def told(
 
 
 @pytest.fixture
-def install(tmp_path: Path) -> Callable[..., Path]:
+def install(tmp_path):
     """`install(name, **fields)`: a folder with that backend, whose class may be one of `DEVICES`."""
     pytest.importorskip("torch")
 
-    def made(name: str, **fields: object) -> Path:
+    def made(name, **fields):
         source = declaring(arguments(name, **{"device_type": "cpu", **fields}))
         modules = {
             f"accel_{name}": source,
@@ -101,31 +97,54 @@ def install(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
+ASKED = "torch asks the device's module for it: give torch.cpu a Graph"
+#: What a vendor says of some checks.
+EXPECTED = """
+[skip]
+"interface.answers.identifiers" = "it ends the process"
+[fails]
+"interface.answers.forwarded_variables" = "one letter is enough"
+"interface.answers.identity" = "it does not"
+"""
+
+
 @pytest.mark.slow
-def test_what_hangs_and_what_dies_leaves_the_rest(install: Callable[..., Path]) -> None:
+def test_what_hangs_and_what_dies_leaves_the_rest(install):
+    """And what the vendor's file says of others."""
+    folder = install("wild", accelerator="wild_devices:Wild")
+    (folder / "verify.toml").write_text(EXPECTED)
     kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "vendor_defaults",
              "random_module", "compile_backend")  # fmt: skip
-    names = [f"answers.{kind}" for kind in kinds]
-    found = told(install("wild", accelerator="wild_devices:Wild"), *names, words=("--check-timeout", "20"))
-    assert found["answers.identity"] == found["answers.vendor_defaults"] == ("passed", "")
-    assert found["answers.identifiers"][0] == "died"
-    assert "exited with status 7" in found["answers.identifiers"][1]
-    assert found["answers.host_memory"][0] == "hung"
-    outcome, why = found["answers.compile_backend"]
+    names = (*(f"answers.{kind}" for kind in kinds), "traces.making_keeps_torchs_settings")
+    words = ("--check-timeout", "20", "--expected", "verify.toml")
+    found = told(folder, *names, words=words)
+    outcome, why = found.pop("answers.compile_backend")
     assert outcome == "died"
     assert re.search(r"(killed by|died of) SIGSEGV", why), why
     assert re.search(r" in string_at \(.*ctypes.__init__\.py, line \d+\)$", why), why
-    assert found["answers.forwarded_variables"] == (
-        "failed", "export_envs() has ['A']; expected prefixes of three letters or more",
-    )  # fmt: skip
-    # As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked.
-    asked = "torch asks the device's module for it: give torch.cpu a Graph"
-    why = f"AttributeError: module 'torch.cpu' has no attribute 'Graph'. {asked}"
-    assert found["answers.random_module"] == ("failed", why)
+    assert found.pop("answers.host_memory")[0] == "hung"
+    assert found == {
+        "answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
+        "answers.identifiers": ("skipped", "it ends the process"),
+        "answers.forwarded_variables": ("expected failure", "one letter is enough"),
+        "answers.vendor_defaults": ("passed", ""),
+        # As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked.
+        "answers.random_module": (
+            "failed",
+            f"AttributeError: module 'torch.cpu' has no attribute 'Graph'. {ASKED}",
+        ),
+        "traces.making_keeps_torchs_settings": (
+            "failed",
+            "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
+        ),
+    }
+    refused = verify("wild", "--certify", "--expected", "verify.toml", folder=folder)
+    assert refused.returncode == 2
+    assert "[skip]" in refused.stderr
 
 
 @pytest.mark.slow
-def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install: Callable[..., Path]) -> None:
+def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     folder = install("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x")
     found = told(folder, "answers.identity", backend="crash")
     outcome, why = found["answers.identity"]
@@ -136,7 +155,7 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("declared", [False, True])
-def test_what_the_declaration_cures_names_its_field(install: Callable[..., Path], *, declared: bool) -> None:
+def test_what_the_declaration_cures_names_its_field(install, *, declared):
     field = {"in_torch": InTorch(in_child="count")} if declared else {}
     folder = install("sim", accelerator="wild_devices:Starting", **field)
     names = ("traces.making_starts_no_device", "traces.making_keeps_the_environment")
@@ -155,37 +174,12 @@ def test_what_the_declaration_cures_names_its_field(install: Callable[..., Path]
         ("a sum of four ones is 3", ""),
     ],
 )
-def test_only_a_devices_module_is_to_be_given_something(words: str, more: str) -> None:
+def test_only_a_devices_module_is_to_be_given_something(words, more):
     pytest.importorskip("torch")
     assert _asked_for(words).rpartition(": ")[2] == more
 
 
-@pytest.mark.slow
-def test_what_the_vendors_file_says(install: Callable[..., Path]) -> None:
-    folder = install("wild", accelerator="wild_devices:Wild")
-    file = folder / "verify.toml"
-    file.write_text(
-        '[skip]\n"interface.answers.identifiers" = "it ends the process"\n'
-        '[fails]\n"interface.answers.forwarded_variables" = "one letter is enough"\n'
-        '"interface.answers.identity" = "it does not"\n'
-    )
-    names = [f"answers.{kind}" for kind in ("identity", "identifiers", "forwarded_variables")]
-    names.append("traces.making_keeps_torchs_settings")
-    assert told(folder, *names, words=("--expected", str(file))) == {
-        "answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
-        "answers.identifiers": ("skipped", "it ends the process"),
-        "answers.forwarded_variables": ("expected failure", "one letter is enough"),
-        "traces.making_keeps_torchs_settings": (
-            "failed",
-            "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
-        ),
-    }
-    refused = verify("wild", "--certify", "--expected", str(file), folder=folder)
-    assert refused.returncode == 2
-    assert "[skip]" in refused.stderr
-
-
-def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path: Path) -> None:
+def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
     """In a suite that subclasses the kit, and has a test with the name of a check."""
     (tmp_path / "expected.toml").write_text('[skip]\n"declaration.hooks_fit" = "not now"\n')
     (tmp_path / "test_ours.py").write_text(
@@ -205,7 +199,7 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path: Path) -> N
     assert "not now" in done.stdout
 
 
-def test_the_certificate(tmp_path: Path) -> None:
+def test_the_certificate(tmp_path):
     done = verify("cpu", "--level", "0", "--certify", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [place] = (tmp_path / "results").glob("*/cpu-*")
@@ -222,10 +216,10 @@ def test_the_certificate(tmp_path: Path) -> None:
     assert report["score"] in done.stdout
 
 
-def test_a_level_of_which_nothing_passed_is_not_reached() -> None:
+def test_a_level_of_which_nothing_passed_is_not_reached():
     """No framework is installed, or there is one device for two ranks: good, and no level to be shown."""
 
-    def card(of_frameworks: Outcome) -> Card:
+    def card(of_frameworks):
         results = [Result(check, Outcome.PASSED) for check in checks() if check.level < 4]
         results += [Result(check, Outcome.NOT_CLAIMED) for check in checks() if check.level == 4]
         results[-1] = results[-1]._replace(outcome=of_frameworks)
@@ -247,7 +241,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_run_says_why(tmp_path: Path, words: tuple[str, ...], status: int, said: str) -> None:
+def test_what_cannot_run_says_why(tmp_path, words, status, said):
     if "mlu" in words:
         pytest.importorskip("torch")
         pytest.importorskip("accel_simulated")
@@ -269,7 +263,7 @@ def test_what_cannot_run_says_why(tmp_path: Path, words: tuple[str, ...], status
         ('[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"', "in both"),
     ],
 )
-def test_a_file_that_cannot_be_followed(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_cannot_be_followed(tmp_path, text, words):
     file = tmp_path / "expected.toml"
     file.write_text(text)
     with pytest.raises(SettingError) as caught:
@@ -278,7 +272,7 @@ def test_a_file_that_cannot_be_followed(tmp_path: Path, text: str, words: str) -
     assert str(file) in str(caught.value)
 
 
-def test_every_member_is_asked_for_by_a_check() -> None:
+def test_every_member_is_asked_for_by_a_check():
     """By its name in the checks' sources: a new member comes with one."""
     asked = set()
     for file in {check.group.file for check in checks()}:
@@ -290,7 +284,7 @@ def test_every_member_is_asked_for_by_a_check() -> None:
     assert {name for name in dir(Accelerator) if not name.startswith("_")} - asked == set()
 
 
-def test_every_check_says_why() -> None:
+def test_every_check_says_why():
     assert len(checks()) >= 99
     assert len({check.name for check in checks()}) == len({check.node for check in checks()}) == len(checks())
     # `AcceleratorTests` is all classes in one: a name of two would be one check.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,13 +13,10 @@ from accel_core.backend import Visibility
 from accel_testing import Call, FakeAccelerator, Fault, fake, installed
 from accel_testing.faults import STEPS
 
-if TYPE_CHECKING:
-    from conftest import World
-
 pytestmark = pytest.mark.usefixtures("torch_world")
 
 
-def verdict() -> accel_core.Verdict:
+def verdict():
     """What is said of acme when something is chosen."""
     return next(v for v in accel_core.selection().verdicts if v.name == "acme")
 
@@ -54,7 +50,7 @@ def test_it_says_that_it_is_an_accelerator_and_notes_each_call():
 
 
 @pytest.mark.parametrize("at", [*STEPS, "accel_backends", "accel_probe", "accel_create", "device_count"])
-def test_who_fails_before_there_is_an_accelerator_is_told_of(at: str):
+def test_who_fails_before_there_is_an_accelerator_is_told_of(at):
     with installed(fake("acme", Fault(at, raises=OSError("libacme.so"))), isolated=True):
         with pytest.warns(accel_core.AcceleratorFallbackWarning, match=r"libacme\.so"):
             assert accel_core.get_accelerator().name == "cpu"
@@ -71,13 +67,13 @@ def test_who_fails_before_there_is_an_accelerator_is_told_of(at: str):
     ],
     ids=lambda value: value.at if isinstance(value, Fault) else "",
 )
-def test_a_lie_is_found_out(lie: Fault, status: Status, said: str):
+def test_a_lie_is_found_out(lie, status, said):
     with installed(fake("acme", lie), isolated=True), pytest.warns(accel_core.AcceleratorFallbackWarning):
         assert (verdict().status, said in verdict().reason) == (status, True)
 
 
-def test_the_nth_call_is_the_one(capfd: pytest.CaptureFixture[str]):
-    ran: list[int] = []
+def test_the_nth_call_is_the_one(capfd):
+    ran = []
     faults = (
         Fault("synchronize", raises=RuntimeError("device lost"), call=2),
         Fault("empty_cache", raises=UnsupportedError),
@@ -87,7 +83,7 @@ def test_the_nth_call_is_the_one(capfd: pytest.CaptureFixture[str]):
         Fault("is_initialized", runs=lambda: ran.append(1), call=2),
     )
     with installed(fake("acme", *faults), isolated=True):
-        acc: Any = accel_core.get_accelerator()
+        acc = accel_core.get_accelerator()
         acc.synchronize()
         with pytest.raises(RuntimeError, match="device lost"):
             acc.synchronize()
@@ -110,7 +106,7 @@ def test_the_nth_call_is_the_one(capfd: pytest.CaptureFixture[str]):
         accel_core.get_accelerator().synchronize()
 
 
-def test_what_ends_or_stops_a_process_is_met_in_a_child(torch_world: World):
+def test_what_ends_or_stops_a_process_is_met_in_a_child(torch_world):
     """ACCEL_PROBE=isolated has discovery meet it there, as it does with a vendor's."""
     variables = {"ACCEL_PROBE": "isolated", "ACCEL_PROBE_TIMEOUT": "1"}
     for fault, status, said in (

@@ -6,11 +6,9 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from accel_tests import plugins
@@ -24,23 +22,20 @@ from accel_core.settings import read
 from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
 from accel_testing.plugins import _kept
 
-if TYPE_CHECKING:
-    from conftest import World
-
 ACME = Backend(name="acme", priority=940, device_type="acme", vendor_import="json")
 
 
 class Plain(Accelerator):
     """An accelerator of two devices, as a plugin has one."""
 
-    def device_count(self) -> int:
+    def device_count(self):
         return 2
 
-    def current_device(self) -> int:
+    def current_device(self):
         return 0
 
 
-def state() -> dict[str, object]:
+def state():
     """All of the process that an installation changes."""
     current = accel_core.current
     return {
@@ -55,7 +50,7 @@ def state() -> dict[str, object]:
 
 
 @contextmanager
-def unchanged() -> Iterator[None]:
+def unchanged():
     """Whatever is installed within: the process is as it was after it."""
     accel_core.discover()  # what that imports stays
     before = state()
@@ -64,17 +59,17 @@ def unchanged() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _of_its_own(torch_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _of_its_own(torch_world, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where nobody else makes folders
 
 
-def names(**settings: Any) -> list[str]:
+def names(**settings):
     """What may be chosen, in the order of rank."""
     found = accel_core.discover(**settings)
     return [each.name for each in found if read().permits(each.name, each.distribution)]
 
 
-def test_it_is_found_judged_and_chosen_as_any_other(mlu: World, monkeypatch: pytest.MonkeyPatch):
+def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
     before = accel_core.get_accelerator()
     assert before.name == "mlu"
     there_is = installed(fake("acme", devices=2), distribution="accel-acme", version="1.2")
@@ -109,10 +104,10 @@ def test_it_is_found_judged_and_chosen_as_any_other(mlu: World, monkeypatch: pyt
 @unchanged()
 def test_as_a_decorator_it_is_installed_anew_for_each_call():
     @installed(fake("acme"))
-    def version(fails: bool = False) -> str:
+    def version(fails=False):
         if fails:
             raise KeyError("of the test's own")
-        return accel_core.selection().provenance.version  # type: ignore[union-attr]
+        return accel_core.selection().provenance.version
 
     first, second = version(), version()
     assert first.startswith("0+fake.")
@@ -126,9 +121,9 @@ def test_around_what_goes_on_it_is_no_decorator():
 
     class Suite: ...
 
-    async def later() -> None: ...
+    async def later(): ...
 
-    def generator() -> Iterator[int]:
+    def generator():
         yield 1
 
     for function, kind in ((Suite, "a class"), (later, "an async function"), (generator, "a generator")):
@@ -159,16 +154,16 @@ def test_nested_ones_are_all_there_and_each_choice_comes_back():
 def test_threads_may_end_in_any_order():
     """What one has put over the process stays while the other, which began first, takes its own away."""
     turns = [threading.Event() for _ in range(3)]
-    failed: list[BaseException] = []
+    failed = []
 
-    def first() -> None:
+    def first():
         with installed(fake("acme"), isolated=True, variables={"OF_BOTH": "first", "OF_FIRST": "1"}):
             accel_core.get_accelerator()
             turns[0].set()
             turns[1].wait(20)
         turns[2].set()
 
-    def second() -> None:
+    def second():
         turns[0].wait(20)
         with installed(fake("acme2"), variables={"OF_BOTH": "second"}):
             try:
@@ -189,9 +184,7 @@ def test_threads_may_end_in_any_order():
     assert (failed, "OF_BOTH" in os.environ) == ([], False)
 
 
-def test_isolated_nothing_of_the_users_decides(
-    mlu: World, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-):
+def test_isolated_nothing_of_the_users_decides(mlu, monkeypatch, recwarn):
     """Neither plugins, nor variables, nor the machine's hardware."""
     seen = vendors.Vendor("NVIDIA GPU", "cuda", evidence=vendors.Evidence(("/dev/nvidia0",), ()))
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (seen,))
@@ -226,14 +219,14 @@ def test_a_backend_with_an_accelerator_of_the_tests_own():
 
 
 @unchanged()
-def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world: World):
+def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
     class Object:
         @hookimpl
-        def accel_backends(self) -> list[Backend]:
+        def accel_backends(self):
             return [ACME, replace(ACME, name="acme.slow", priority=3)]
 
         @hookimpl
-        def accel_create(self, backend: Backend) -> Accelerator:
+        def accel_create(self, backend):
             return Plain(backend)
 
     with installed(Object()) as there:
@@ -251,7 +244,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world: World):
 
 
 @unchanged()
-def test_one_may_stand_in_for_what_is_installed(mlu: World):
+def test_one_may_stand_in_for_what_is_installed(mlu):
     with installed(fake("mlu", devices=5), distribution="Accel_MLU"):
         assert names() == ["mlu", "generic", "cpu"]
         assert accel_core.get_accelerator().device_count() == 5
@@ -259,7 +252,7 @@ def test_one_may_stand_in_for_what_is_installed(mlu: World):
 
 CONFLICT, ARGUMENT, BACKEND = BackendConflictError, InvalidArgumentError, InvalidBackendError
 #: What is made and entered, the error, and what it says, in parts.
-BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
+BAD = [
     (lambda: installed(fake("mlu")), CONFLICT, "'mlu'|accel-mlu|isolated=True"),
     (lambda: installed(fake("cpu"), isolated=True), CONFLICT, "'cpu'|accel-core|Choose another name"),
     (lambda: installed(fake("Acme!")), BACKEND, "'Acme!'|expected e.g. 'npu'"),
@@ -294,9 +287,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("make", "kind", "said"), BAD)
 @unchanged()
-def test_what_is_wrong_is_told_and_leaves_nothing(
-    mlu: World, make: Callable[[], Any], kind: type[Exception], said: str
-):
+def test_what_is_wrong_is_told_and_leaves_nothing(mlu, make, kind, said):
     with pytest.raises(kind) as raised:  # noqa: PT012 - some raise when they are made, some when entered
         made = make()
         assert not isinstance(made, Fake | Fault)
@@ -305,7 +296,7 @@ def test_what_is_wrong_is_told_and_leaves_nothing(
     assert [words for words in said.split("|") if words not in str(raised.value)] == []
 
 
-def test_a_variable_of_the_users_does_not_get_to_a_child(monkeypatch: pytest.MonkeyPatch):
+def test_a_variable_of_the_users_does_not_get_to_a_child(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     monkeypatch.setenv("ACCEL_STRICT", "1")
     monkeypatch.setenv("KEPT", "yes")

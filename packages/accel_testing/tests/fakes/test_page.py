@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from accel_tests.children import SIMULATED
 
 from accel_testing import run
 
-if TYPE_CHECKING:
-    from conftest import World
-
 PAGE = Path(__file__).parents[4] / "docs" / "howto" / "test-without-a-device.md"
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="a source distribution has no documents")
-def test_each_example_passes(torch_world: World, tmp_path: Path):
+def test_each_example_passes(torch_world, tmp_path):
     fakes, _, _ = PAGE.read_text(encoding="utf-8").partition("\n## A simulated device\n")
     blocks = re.findall(r"```python\n(.*?)```", fakes, re.DOTALL)
     folder = tmp_path / "project"

@@ -32,7 +32,7 @@ def test_a_model_trains_on_a_fake_and_compiles_with_it():
     acc.calls.clear()
 
     @torch.compile(fullgraph=True, backend="eager")
-    def step(given: torch.Tensor) -> torch.Tensor:
+    def step(given):
         return given.to(acc.device_name()) + acc.device_count()
 
     assert step(torch.ones(1)).tolist() == [3.0]

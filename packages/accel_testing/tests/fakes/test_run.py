@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from accel_tests import processes
@@ -18,9 +16,6 @@ from accel_core import Backend, ChildError, InvalidArgumentError
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_testing import Fault, fake, installed, run, write_distribution
 
-if TYPE_CHECKING:
-    from conftest import World
-
 TOLD = """
 import json, accel_core
 found = [each for each in accel_core.discover() if isinstance(each, accel_core.Candidate)]
@@ -28,7 +23,7 @@ print(json.dumps([accel_core.get_accelerator().name, [str(c.provenance) for c in
 """
 
 
-def test_a_child_has_what_is_installed(torch_world: World, monkeypatch: pytest.MonkeyPatch):
+def test_a_child_has_what_is_installed(torch_world, monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     with installed(fake("acme"), version="1.0", isolated=True):
         assert run(TOLD, path=[SIMULATED]).answer == ["acme", ["accel-fake-acme 1.0"]]
@@ -52,7 +47,7 @@ def test_a_vendor_that_kills_the_process_ends_the_program_but_an_isolated_one():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="who is left is read in /proc")
-def test_it_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_it_ends_with_all_that_it_started(tmp_path, monkeypatch):
     mark = f"OF_THIS_TEST={os.getpid()}"
     code = "import os, time\nprint('begun', flush=True)\nif os.fork(): time.sleep(600)\ntime.sleep(600)"
     begun = time.monotonic()
@@ -117,20 +112,20 @@ def test_what_a_child_said_is_in_the_error():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: run(3), "expected Python source"),  # type: ignore[arg-type]
+        (lambda: run(3), "expected Python source"),
         (lambda: run([]), "expected Python source"),
         (lambda: run("", timeout=0), "timeout=0"),
-        (lambda: run("", timeout="1"), "timeout='1'"),  # type: ignore[arg-type]
-        (lambda: run("", variables={"A": 1}), "'A' is 1"),  # type: ignore[dict-item]
+        (lambda: run("", timeout="1"), "timeout='1'"),
+        (lambda: run("", variables={"A": 1}), "'A' is 1"),
     ],
 )
-def test_what_cannot_be_run_is_told(call: Any, said: str):
+def test_what_cannot_be_run_is_told(call, said):
     with pytest.raises(InvalidArgumentError) as raised:
         call()
     assert said in str(raised.value)
 
 
-def test_a_distribution_is_written_where_one_wants_it(world: World, tmp_path: Path):
+def test_a_distribution_is_written_where_one_wants_it(world, tmp_path):
     folder = write_distribution(
         tmp_path / "site", "accel-acme", "1.2", {"accel.backends": {"acme": "accel_acme"}}, {"accel_acme": ""}
     )

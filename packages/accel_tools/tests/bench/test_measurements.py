@@ -10,7 +10,7 @@ from accel_tests.bench_effort import TINY
 
 from accel_core.errors import UnsupportedError
 from accel_tools.bench import copies, timing
-from accel_tools.bench.records import FULL, Measurement, Outcome
+from accel_tools.bench.records import FULL, Outcome
 
 torch = pytest.importorskip("torch")
 
@@ -30,7 +30,7 @@ def cpu(monkeypatch):
     return CPUAccelerator(CPU)
 
 
-def rows(accelerator, only: str = "") -> dict[str, Measurement]:
+def rows(accelerator, only=""):
     """What the steps whose title begins so give, by name; no ranks are started."""
     chosen = [step for step in steps(accelerator, TINY, ranks=1) if step.title.startswith(only)]
     return {row.name: row for step in chosen for row in step.run()}
@@ -65,7 +65,7 @@ def test_every_measurement_has_a_value_or_a_reason(cpu):
 class Instead(TorchDispatchMode):
     """Runs `act` in the place of one operator of torch's."""
 
-    def __init__(self, operator, act) -> None:
+    def __init__(self, operator, act):
         super().__init__()
         self._operator, self._act = operator, act
 
@@ -227,11 +227,11 @@ def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_
 class Clock:
     """A clock that only work moves."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def works(self, seconds: float):
-        def call() -> None:
+    def works(self, seconds):
+        def call():
             self.now += seconds
 
         return call

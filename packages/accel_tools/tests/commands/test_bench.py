@@ -13,13 +13,15 @@ from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
 from accel_core.cli import accel as app
-from accel_core.settings import read
+from accel_core.detection.discovery import CPU
+from accel_tools.bench.document import Run
+from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.cli.progress import Progress
 from accel_tools.commands import bench
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals and /dev/full are POSIX")
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="nothing is drawn on Windows")
 
 
 def invoke(*arguments, **env):
@@ -98,7 +100,11 @@ def tiny(monkeypatch, fresh, no_hardware):
 
 @TORCH
 @pytest.mark.usefixtures("tiny")
-def test_json_the_page_the_comparison_and_the_picture(tmp_path):
+def test_json_the_page_the_comparison_and_the_picture(tmp_path, monkeypatch):
+    real, runs = bench._measure, []
+    monkeypatch.setattr(
+        bench, "_measure", lambda *a, **k: runs[0] if runs else runs.append(real(*a, **k)) or runs[0]
+    )
     done = invoke("cpu", "--quick", "--ranks", "1", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -145,7 +151,10 @@ ROWS = [
 @TORCH
 @pytest.mark.usefixtures("tiny")
 def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
-    run = bench._measure(read(), None, 1, quick=True)._replace(measurements=tuple(ROWS))
+    from accel_core.accelerators.cpu import CPUAccelerator
+
+    device = device_facts(CPUAccelerator(CPU))
+    run = Run("2026-01-02T03:04:05+00:00", 1.0, True, machine_facts(), device, tuple(ROWS))
     monkeypatch.setattr(bench, "_measure", lambda *_, **__: run)
     for columns in ("0", "1", "40", "60", "80", "160"):
         done = invoke("cpu", COLUMNS=columns)
@@ -161,29 +170,28 @@ def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
 # --- progress ------------------------------------------------------------------------------------------
 
 
-def on_a_terminal(monkeypatch, columns: int, term: str = "xterm") -> str:
-    """What is drawn on a terminal of that width while two measurements are made."""
-    stderr = io.StringIO()
-    monkeypatch.setattr(stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(stderr, "fileno", lambda: 2, raising=False)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
-        patch.setenv("TERM", term)
-        patch.setattr(sys, "stderr", stderr)
-        with Progress(2) as progress:
-            progress.show("a long one")
-            progress.show("short")
-    return stderr.getvalue()
+class Terminal(io.StringIO):
+    """A terminal that keeps what is drawn."""
+
+    isatty = fileno = lambda self: True
 
 
 @POSIX
 def test_progress_is_one_line_that_goes_away(monkeypatch):
+    def drawn(columns, term="xterm"):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setattr(os, "get_terminal_size", lambda number: os.terminal_size((columns, 24)))
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        with Progress(2) as progress:
+            progress.show("a long one")
+            progress.show("short")
+        return terminal.getvalue()
+
     first, wipe = "a long one, 1 of 2 ...", "\r\x1b[K"
-    assert on_a_terminal(monkeypatch, 80) == f"{wipe}{first}{wipe}short, 2 of 2 ...{wipe}"
-    assert on_a_terminal(monkeypatch, 0).startswith(f"{wipe}{first}\r")  # it does not know: 80
-    narrow = on_a_terminal(monkeypatch, 10)
-    assert max(map(len, narrow.split(wipe))) == 9
-    assert on_a_terminal(monkeypatch, 80, term="dumb") == ""
+    assert drawn(80) == f"{wipe}{first}{wipe}short, 2 of 2 ...{wipe}"
+    assert drawn(0).startswith(f"{wipe}{first}\r")  # it does not know: 80
+    assert max(map(len, drawn(10).split(wipe))) == 9
+    assert drawn(80, term="dumb") == ""
 
 
 def test_progress_needs_no_terminal(monkeypatch, capsys):

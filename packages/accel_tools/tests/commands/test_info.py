@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-from accel_tests.children import untraced
 
 from accel_core.accelerators.records import Capabilities
 from accel_tools.commands import info
@@ -91,10 +86,11 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
 
 
 @pytest.mark.parametrize(
-    ("more", "status", "words"),
+    ("member", "status", "words"),
     [
+        # A kind of text is text.
         (
-            "def device_name(self, index=None): return type('Name', (str,), {})('Card of ours')",
+            'def device_name(self, index=None): return type("Name", (str,), {})("Card of ours")',
             0,
             "Card of ours",
         ),
@@ -107,13 +103,12 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
         ("Stream = HostStream", 0, "not supported (one queue; times come from the host's clock)"),
     ],
 )
-def test_an_answer_that_differs_is_shown_as_it_is(accel, more, status, words):
-    accel.install_card(more=more)
+def test_members_that_are_told_otherwise(accel, member, status, words):
+    accel.install_card(more=member)
     done = accel("info", "card")
     assert done.returncode == status, done.stderr
     assert words in done.stdout
-    assert ("INDEX" in done.stdout) == (words != "0 devices")
-    assert ("not known" in done.stdout) == (status == 1)
+    assert ("not known" in done.stdout) is bool(status)
 
 
 def test_the_fall_back_warns_in_words(accel):
@@ -132,25 +127,3 @@ def test_other_warnings_stay_as_they_are(accel):
         "warns", "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('old news')\n"
     )
     assert ": UserWarning: old news" in accel("info", process=True).stderr
-
-
-def test_without_torch_there_is_a_clear_error(accel):
-    done = accel("info", torch=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "torch is not installed" in done.stderr
-    assert "accel setup" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "torch is not installed" in accel.json("info", "cpu", torch=False, status=1)["error"]["message"]
-
-
-@pytest.mark.slow
-def test_the_real_torch_on_the_cpu():
-    pytest.importorskip("torch")
-    env = untraced({k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")})
-    command = [sys.executable, "-m", "accel_core", "info", "cpu"]
-    done = subprocess.run([*command, "--json"], env=env, capture_output=True, text=True, check=True)
-    document = json.loads(done.stdout)
-    assert document["dtypes"][0] == "float32"
-    assert document["devices"][0]["total_memory"] > document["devices"][0]["available_memory"] > 0
-    assert document["problems"] == {}

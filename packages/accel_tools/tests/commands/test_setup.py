@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import venv
 
 import pytest
 from click.testing import CliRunner
@@ -23,14 +25,14 @@ H100 = {
 
 
 @pytest.fixture
-def machine(tmp_path) -> str:
+def machine(tmp_path):
     """A saved machine with one H100."""
     file = tmp_path / "h100.json"
     file.write_text(json.dumps({"python": "3.12", "files": H100}))
     return str(file)
 
 
-def run(*words: str, path: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(*words, path=None, given=""):
     """Run it; without uv unless `path` names folders of programs."""
     environ = {**os.environ, "PATH": path or "/usr/bin:/bin", "COLUMNS": "300"}
     command = [sys.executable, "-m", "accel_core", "setup", *words]
@@ -78,16 +80,26 @@ def test_json_has_everything(machine):
         (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
         (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
         (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
-        (["cuda", "--driver", "12.8"], 2, "is not a version of NVIDIA's driver, expected one such as 570"),
+        (
+            ["cuda", "--driver", "12.8"],
+            2,
+            "is not a version of NVIDIA's driver, expected one such as 570.86.",
+        ),
         (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
         (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
-        (["cuda", "--toolkit", "8.3.RC1"], 2, "'8.3.RC1' is not a version of CUDA, expected one such"),
+        (
+            ["cuda", "--toolkit", "8.3.RC1"],
+            2,
+            "'8.3.RC1' is not a version of CUDA, expected one such as 12.8.",
+        ),
         (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
         (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
         (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
         (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
         (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
         (["cdua"], 2, "Did you mean 'cuda'?"),
+        (["nvidia"], 2, "Did you mean 'cuda'?"),
+        (["AMD"], 2, "Did you mean 'rocm'?"),
         (["Ascend"], 2, "Did you mean 'npu'?"),
         (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
         (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
@@ -135,7 +147,7 @@ sys.exit(int("torch==9.9.9" in sys.argv))
 
 
 @pytest.fixture
-def uv(tmp_path) -> str:
+def uv(tmp_path):
     """A PATH whose uv installs nothing, and says what it was given."""
     program = tmp_path / "bin/uv"
     program.parent.mkdir()
@@ -191,11 +203,36 @@ def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
     assert said in done.stdout
 
 
-def test_an_environment_that_may_not_be_written_is_left_alone(monkeypatch):
-    monkeypatch.setattr("sysconfig.get_path", lambda _: "/nowhere")
-    done = CliRunner().invoke(command, ["mps", "--format", "pip", "--run", "--yes"])
-    assert (done.exit_code, "\nError: " in done.stderr) == (1, True)
-    assert "First: /nowhere may not be written: python3 -m venv .venv && . .venv/bin/activate" in done.stderr
+PIP = "import sys; print('pip was given', sys.argv[1:])"
+
+
+def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
+    """Root gives up its right to write everywhere."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv/bin/python"
+    (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip/__main__.py").write_text(PIP)
+    without_rights = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    if without_rights and shutil.which("setpriv") is None:
+        pytest.skip("root writes everywhere, and setpriv is missing")
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
+
+    def run_here():
+        words = [python, "-m", "accel_core", "setup", "mps", "--format", "pip", "--run", "--yes"]
+        command = [*without_rights, *words]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    site.chmod(0o555)
+    refused = run_here()
+    site.chmod(0o755)
+    assert refused.returncode == 1
+    assert refused.stderr.rstrip().endswith(
+        f"Error: {site} may not be written: python3 -m venv .venv && . .venv/bin/activate"
+    )
+    assert "pip was given" not in refused.stdout + refused.stderr
+    allowed = run_here()
+    assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (0, True), allowed.stderr
 
 
 def test_a_plugin_without_a_table_is_quoted():

@@ -35,59 +35,49 @@ def found(made):
     """What the topic finds: code and sentence by backend, in their order."""
     (topic,) = examine(made, [checks.TOPIC])
     assert topic.failed == ""
-    said: dict[str, list[tuple[str, str]]] = {}
+    said = {}
     for finding in topic.findings:
         said.setdefault(finding.about, []).append((finding.code, finding.what))
     return said, topic.findings
 
 
-def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
-    torch_world.backend(
-        "good",
-        600,
-        extra=bringing(
-            fine("first"),
-            check("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})"),
-            check("raises", "1 / 0"),
-            check("leaves", "exit('away')"),
-            check("answers", "'well'"),
-            check("level", "CheckResult('so-so', 'neither')"),
-            check("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]"),
-        ),
-    )
-    seen = tmp_path / "seen"
-    torch_world.backend(
-        "dies",
-        500,
-        extra=bringing(
-            check("before", f"(open({str(seen)!r}, 'a').write('x'), CheckResult('ok', 'once'))[1]"),
-            check("deadly", "os._exit(3)"),
-            fine("after"),
-            before="import os\n",
-        ),
-    )
-    torch_world.backend(
-        "hangs", 400, extra=bringing(check("hung", "time.sleep(60)"), fine("later"), before="import time\n")
-    )
+EXPECTED = "expected accel_core.CheckResult of the level ok, warning, error"
+#: Checks of one plugin: the name, the expression that it is, its code, and what is told.
+TOLD = [
+    ("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})", "wrong", "it is wrong"),
+    ("raises", "1 / 0", "raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
+    ("leaves", "exit('away')", "raised",
+     "its check 'The leaves' failed: SystemExit: it tried to end the process with 'away'"),
+    ("answers", "'well'", "invalid", f"its check 'The answers' gave 'well', {EXPECTED}"),
+    ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
+    ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),
+]  # fmt: skip
+
+
+def test_what_raises_is_told_and_what_is_blocked_never_imported(torch_world, tmp_path):
+    torch_world.backend("good", 600, extra=bringing(*(check(name, body) for name, body, *_ in TOLD)))
     imported = tmp_path / "imported"
     touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
     torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
     torch_world.backend("none", 200)
-    said, findings = found(visit(ACCEL_BLOCK="blocked", ACCEL_PROBE_TIMEOUT="4"))
-    expected = "expected accel_core.CheckResult of the level ok, warning, error"
-    assert said["good"] == [
-        ("checks.first", "first is fine"),
-        ("checks.wrong", "it is wrong"),
-        ("checks.raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
-        (
-            "checks.raised",
-            "its check 'The leaves' failed: SystemExit: it tried to end the process with 'away'",
-        ),
-        ("checks.invalid", f"its check 'The answers' gave 'well', {expected}"),
-        ("checks.invalid", said["good"][5][1]),
-        ("checks.prints", "said much"),
-    ]
-    assert "level='so-so'" in said["good"][5][1]
+    said, (wrong, *_) = found(visit(ACCEL_BLOCK="blocked"))
+    assert said.keys() == {"good"}
+    for (code, what), (*_, expected, words) in zip(said["good"], TOLD, strict=True):
+        assert code == f"checks.{expected}"
+        assert words in what
+    assert not imported.exists()
+    assert (wrong.level, wrong.step) == (Level.ERROR, "mend it")
+    assert wrong.facts == {"at": "home", "check": "The wrong (accel-good 1.0)"}
+
+
+def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
+    seen = tmp_path / "seen"
+    once = f"(open({str(seen)!r}, 'a').write('x'), CheckResult('ok', 'once'))[1]"
+    deadly = (check("before", once), check("deadly", "os._exit(3)"), fine("after"))
+    torch_world.backend("dies", 500, extra=bringing(*deadly, before="import os\n"))
+    slow = (check("hung", "time.sleep(60)"), fine("later"))
+    torch_world.backend("hangs", 400, extra=bringing(*slow, before="import time\n"))
+    said, findings = found(visit(ACCEL_PROBE_TIMEOUT="4"))
     assert said["dies"] == [
         ("checks.before", "once"),
         ("checks.died", "its check 'The deadly' ended its process: it exited with status 3"),
@@ -96,11 +86,6 @@ def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp
     assert seen.read_text() == "x"  # what was finished is not run again
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
     assert "gave no answer within 4 s" in said["hangs"][0][1]
-    assert set(said) == {"good", "dies", "hangs"}
-    assert not imported.exists()  # what is blocked is never imported
-    wrong = findings[1]
-    assert (wrong.level, wrong.step) == (Level.ERROR, "mend it")
-    assert wrong.facts == {"at": "home", "check": "The wrong (accel-good 1.0)"}
     assert next(f for f in findings if f.code == "checks.died").step.endswith("maintainers of accel-dies")
 
 

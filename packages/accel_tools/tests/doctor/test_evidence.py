@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from accel_tests.computers import Computer
 
 from accel_core.backend import Backend, Environment, Hardware
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
@@ -25,14 +26,8 @@ NPU = Backend(
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(path, text=""):
-        file = tmp_path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        return str(tmp_path)
-
-    return write
+def computer(tmp_path):
+    return Computer(tmp_path)
 
 
 def test_a_bare_machine_says_what_was_sought(tmp_path):
@@ -44,13 +39,13 @@ def test_a_bare_machine_says_what_was_sought(tmp_path):
     }
 
 
-def test_device_driver_and_toolkit_that_are_there(write):
-    write("dev/davinci0")
-    bus = "sys/bus/pci/devices/0000:c1:00.0"
-    write(f"{bus}/modalias", "pci:v000019E5d0000D802sv000019E5sd00004000bc12sc00i00")
-    write(f"{bus}/uevent", "DRIVER=devdrv\n")
-    write("sys/module/drv/initstate", "live\n")
-    root = write("sys/module/drv/version", "24.1.0\n")
+def test_device_driver_and_toolkit_that_are_there(computer):
+    computer.write("dev/davinci0")
+    computer.pci("0000:c1:00.0", "19e5", "d802", "120000")
+    computer.write("sys/bus/pci/devices/0000:c1:00.0/uevent", "DRIVER=devdrv\n")
+    computer.write("sys/module/drv/initstate", "live\n")
+    computer.write("sys/module/drv/version", "24.1.0\n")
+    root = computer.path
     environ = {"ASCEND_HOME_PATH": root, "ASCEND_OLD_HOME": "/no/such", "ASCEND_LOG_PATH": "/no/log"}
     assert dict(hardware_facts(NPU, environ, root)) == {
         "device nodes": "/dev/davinci0",
@@ -70,9 +65,10 @@ def test_one_name_of_two_makers_has_each_makers_toolkit():
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])
 
 
-def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(write, tmp_path):
-    write("usr/local/Ascend/toolkit/latest/lib64/libhccl.so")
-    root = write("elsewhere/lib/libascendcl.so")
+def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer, tmp_path):
+    computer.write("usr/local/Ascend/toolkit/latest/lib64/libhccl.so")
+    computer.write("elsewhere/lib/libascendcl.so")
+    root = computer.path
     (tmp_path / "usr/local/Ascend/again").symlink_to(tmp_path / "usr/local")
     found = lying_about(["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root)
     assert found == {

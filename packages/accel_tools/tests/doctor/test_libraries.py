@@ -15,7 +15,7 @@ from accel_tests.libraries import COMPILER, Libraries
 from accel_core.backend import Provenance
 from accel_core.detection import Status, Verdict
 from accel_tools.doctor import libraries as libraries_under_test
-from accel_tools.doctor.libraries import unmet_needs
+from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
 from accel_tools.doctor.topics import candidates
 from accel_tools.doctor.vendor_package import missing_libraries
 
@@ -24,7 +24,7 @@ with_gcc = pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries
 
 
 @pytest.fixture
-def libraries(tmp_path: Path) -> Libraries:
+def libraries(tmp_path):
     return Libraries(tmp_path)
 
 
@@ -32,7 +32,7 @@ def names(unmet):
     return {u.name for u in unmet}
 
 
-def ldd_misses(path: str) -> set[str]:
+def ldd_misses(path):
     said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
     return {line.split()[0] for line in said.splitlines() if "not found" in line}
 
@@ -132,5 +132,10 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypa
         "npu", Status.BROKEN, f"torch_npu failed: {cause}", "", cause, None, "", 1.0, 700, "npu", ("x",),
         Provenance("accel-npu", "1"), False,
     )  # fmt: skip
-    assert candidates._also_missing(failed, []) == f"; what else is missing is {step}"
+    unmet = [Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")]
+    unmet.append(Unmet("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
+    also = "; libascendcl.so is missing too; /lib/librt.so lacks RT_2"
+    assert candidates._also_missing(failed, unmet) == f"; what else is missing is {step}"
+    monkeypatch.undo()
+    assert candidates._also_missing(failed, unmet) == also
     assert candidates._also_missing(failed._replace(cause="ValueError: no"), []) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import site
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and ses
 
 
 @pytest.fixture
-def start_folder(tmp_path, monkeypatch) -> Path:
+def start_folder(tmp_path, monkeypatch):
     """The one folder in which this Python looks for `.pth` files."""
     monkeypatch.setattr(site, "PREFIXES", [str(tmp_path)])
     monkeypatch.setattr(site, "ENABLE_USER_SITE", False)
@@ -40,17 +40,17 @@ def world(torch_world, start_folder, monkeypatch):
     return torch_world
 
 
-def _not_pythons_own(name: str) -> ModuleSpec | None:
+def _not_pythons_own(name):
     """Debian's Python has a sitecustomize in its library."""
     library = Path(os.__file__).parent
     return PathFinder.find_spec(name, [folder for folder in sys.path if Path(folder) != library])
 
 
-def said(**variables: str):
+def said(**variables):
     return list(TOPIC.examine(Visit(read(variables), variables)))
 
 
-def acts(world, distribution: str, group: str, source: str, attribute: str = "") -> None:
+def acts(world, distribution, group, source, attribute=""):
     module = distribution.replace("-", "_")
     value = module + (f":{attribute}" if attribute else "")
     layouts.dist_info(world.site, distribution, "1.0", {group: {module: value}}, {module: source})

@@ -20,7 +20,7 @@ class PartialState:
 """
 
 
-def said(seconds: float = 30.0, **variables: str):
+def said(seconds=30.0, **variables):
     settings = read(variables)._replace(probe_timeout=seconds)
     return list(TOPIC.examine(Visit(settings, variables)))
 

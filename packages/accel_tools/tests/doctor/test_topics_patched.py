@@ -49,7 +49,7 @@ threading.Thread(target=threading.Event().wait, name="borealis watcher", daemon=
 """
 
 
-def said(**variables: str):
+def said(**variables):
     return list(TOPIC.examine(Visit(read(variables), variables)))
 
 

@@ -15,7 +15,7 @@ from accel_tools.doctor.topics.privateuse1 import TOPIC
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
 
-def wants(world, name: str, priority: int, *, torch_loads: bool = False, extra: str = "") -> None:
+def wants(world, name, priority, *, torch_loads=False, extra=""):
     world.module(f"torch_{name}", "def autoload(): pass\n")
     if torch_loads:
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
@@ -25,11 +25,11 @@ def wants(world, name: str, priority: int, *, torch_loads: bool = False, extra: 
     )
 
 
-def said(**variables: str):
+def said(**variables):
     return list(TOPIC.examine(Visit(read(variables), variables)))
 
 
-def only(level: Level, code: str, **variables: str):
+def only(level, code, **variables):
     """The one finding, which is of that level and code."""
     [finding] = said(**variables)
     assert (finding.level, finding.code) == (level, f"privateuse1.{code}")
@@ -72,7 +72,7 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     only(Level.WARNING, "several", DS_ACCELERATOR="aurora")
 
 
-def registers(world, name: str, source: str, *, requires: str = "torch>=2.4") -> None:
+def registers(world, name, source, *, requires="torch>=2.4"):
     """Install a package as pip does, with its list of files."""
     world.distribution(f"torch-{name}", "0.2")
     world.module(f"torch_{name}.__init__", source)

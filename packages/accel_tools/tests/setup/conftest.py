@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from accel_core.machine import devices, vendors
 from accel_tools.setup import machines
-from accel_tools.setup.plan import Plan
 from accel_tools.setup.planning import planned
 
 #: The real one, which the fixture `world` replaces.
@@ -20,35 +16,35 @@ KNOWN_HARDWARE = vendors.known_hardware
 _ABOUT = ("system", "architecture", "python", "nvidia_smi", "glibc")
 
 
-def modalias(function: str) -> str:
+def modalias(function):
     """The kernel's line for `"10de:2330/030200"`."""
     ids, _, code = function.upper().partition("/")
     vendor, _, device = ids.partition(":")
     return f"pci:v0000{vendor}d0000{device}sv000010DEsd000016C1bc{code[:2]}sc{code[2:4]}i{code[4:]}"
 
 
-def files_of(machine: Mapping[str, object]) -> dict[str, str]:
+def files_of(machine):
     """The files of a machine described in short: PCI functions, NVIDIA's driver, gfx, nodes, files."""
-    files = dict(machine.get("files", {}))  # type: ignore[call-overload]
-    for number, function in enumerate(machine.get("pci", ())):  # type: ignore[arg-type, var-annotated]
+    files = dict(machine.get("files", {}))
+    for number, function in enumerate(machine.get("pci", ())):
         address = f"0000:{number + 1:02x}:00.0"
         if "@" in function:
             function, _, address = function.partition("@")
         files[f"/sys/bus/pci/devices/{address}/modalias"] = modalias(function)
     if driver := machine.get("nvidia"):
         files["/sys/module/nvidia/version"] = str(driver)
-    for number, version in enumerate(machine.get("gfx", ())):  # type: ignore[arg-type, var-annotated]
+    for number, version in enumerate(machine.get("gfx", ())):
         files[f"/sys/class/kfd/kfd/topology/nodes/{number}/properties"] = f"gfx_target_version {version}"
-    files |= dict.fromkeys(machine.get("nodes", ()), "")  # type: ignore[call-overload]
+    files |= dict.fromkeys(machine.get("nodes", ()), "")
     return files
 
 
 @pytest.fixture
-def saved_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def saved_machine(tmp_path, monkeypatch):
     """A machine, which goes through the file that `accel setup --machine` reads: a context manager."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
 
-    def save(machine: Mapping[str, object]) -> Any:
+    def save(machine):
         devices.pci_devices.cache_clear()
         about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
@@ -59,10 +55,10 @@ def saved_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 @pytest.fixture
-def planned_for(saved_machine: Callable[..., Any]) -> Callable[..., Plan]:
+def planned_for(saved_machine):
     """Plan for such a machine."""
 
-    def plan(machine: Mapping[str, object], name: str = "", **wanted: str) -> Plan:
+    def plan(machine, name="", **wanted):
         with saved_machine(machine) as saved:
             return planned(saved, name, **wanted)
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import pytest
 from accel_tests.archives import of_tar, of_zip
@@ -27,7 +26,7 @@ KNOWN_HARDWARE = vendors.known_hardware
 
 
 @pytest.fixture
-def computer(tmp_path, monkeypatch) -> Computer:
+def computer(tmp_path, monkeypatch):
     """One H100 with its driver, and CANN."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
     devices.pci_devices.cache_clear()
@@ -206,7 +205,7 @@ def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
 
 
 @pytest.fixture
-def wsl(tmp_path, monkeypatch) -> Computer:
+def wsl(tmp_path, monkeypatch):
     """WSL2 with an NVIDIA GPU, whose files have no driver's version."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
     devices.pci_devices.cache_clear()
@@ -220,7 +219,7 @@ def wsl(tmp_path, monkeypatch) -> Computer:
 def nvidia_smi(tmp_path, monkeypatch):
     """`nvidia_smi(script)` puts such a program on PATH, and gives the file with its arguments."""
 
-    def put(script: str) -> Path:
+    def put(script):
         program = tmp_path / "bin/nvidia-smi"
         program.parent.mkdir(exist_ok=True)
         asked = tmp_path / "asked"

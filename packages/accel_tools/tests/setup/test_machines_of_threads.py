@@ -81,9 +81,9 @@ def test_the_page_has_the_counts():
     assert f"{sentence} command, {unknown} are rightly unknown" in PAGE.read_text("utf-8")
 
 
-def counts() -> dict[str, Counter[str]]:
+def counts():
     """The lines by maker: with a command, and unknown."""
-    found: dict[str, Counter[str]] = {}
+    found = {}
     for line in MACHINES:
         kind = "unknown" if "unknown" in line["answer"] else "command"
         found.setdefault(line["maker"], Counter())[kind] += 1

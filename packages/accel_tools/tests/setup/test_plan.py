@@ -250,7 +250,7 @@ IN_A_CHECKOUT = {
 }
 
 
-def placed(text: str) -> str:
+def placed(text):
     """As `vendors.sourced` writes it for a core that was installed from the checkout."""
     return vendors.sourced(text, lambda name: f"{CHECKOUT}/{vendors.FOLDERS[name]}".rstrip("/"))
 
@@ -263,7 +263,7 @@ def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
 
 
 def test_an_image_from_a_repository_has_git(monkeypatch):
-    def at_repository(text: str) -> str:
+    def at_repository(text):
         return vendors.sourced(text, lambda name: f"{name} @ {REPOSITORY}")
 
     monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, sourced=at_repository))

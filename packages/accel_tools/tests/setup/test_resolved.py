@@ -56,13 +56,13 @@ def test_a_row_has_the_pythons_of_its_wheels():
                 assert claimed <= of_torch[row.torch, architecture], (row, architecture)
 
 
-def wheels_of(project: str) -> dict[tuple[str, str], set[str]]:
+def wheels_of(project):
     """The Pythons for which PyPI has wheels, by version and architecture."""
     accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
     request = urllib.request.Request(f"https://pypi.org/simple/{project}/", headers=accept)
     with urllib.request.urlopen(request, timeout=60) as answer:
         names = [file["filename"] for file in json.load(answer)["files"]]
-    found: dict[tuple[str, str], set[str]] = {}
+    found = {}
     for name in names:
         if name.endswith(".whl"):
             _, version, _, tags = parse_wheel_filename(name)
@@ -74,9 +74,9 @@ def wheels_of(project: str) -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.fixture(scope="module")
-def torch_builds(tmp_path_factory) -> list[str]:
+def torch_builds(tmp_path_factory):
     """Arguments by which uv finds torch's CPU builds."""
-    probe = Plan(None, "", "", "", torch_backend="cpu")  # type: ignore[arg-type]
+    probe = Plan(None, "", "", "", torch_backend="cpu")
     if not environment.unreachable(probe):
         return ["--torch-backend=cpu"]
     folder = tmp_path_factory.mktemp("pytorch")
@@ -98,7 +98,7 @@ def test_uv_resolves_the_command(planned_for, torch_builds, name, toolkit, pytho
     assert plan.packages[0] in resolved
 
 
-def _compiled(requirements: list[str], python: str, architecture: str, torch_builds: list[str]) -> list[str]:
+def _compiled(requirements, python, architecture, torch_builds):
     line = ["uv", "pip", "compile", "-", "--quiet", "--no-annotate", "--no-header", "--only-binary=:all:"]
     target = ["--python-version", python, "--python-platform", f"{architecture}-manylinux_2_35"]
     done = subprocess.run(

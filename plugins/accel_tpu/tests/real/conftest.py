@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Everything here needs the real packages; the reason is printed with the skips."""
     if find_spec("torch_tpu") and find_spec("fastatomstruct_xla_cpu"):
         return

@@ -21,7 +21,7 @@ def _network_and_data():
     return network, x, x.sum(1, keepdim=True)
 
 
-def zero(stage: str) -> list[float]:
+def zero(stage):
     """Train with DeepSpeed's ZeRO of that stage, in one process."""
     import os
 
@@ -53,7 +53,7 @@ def zero(stage: str) -> list[float]:
     return losses
 
 
-def resumed(file: str) -> list[float]:
+def resumed(file):
     """Go on from a checkpoint where there is one, and leave one: two steps."""
     from pathlib import Path
 
@@ -82,38 +82,7 @@ def resumed(file: str) -> list[float]:
     return losses
 
 
-def trainer(folder: str) -> list[float]:
-    """Train with Transformers' Trainer."""
-    import torch
-    from transformers import Trainer, TrainingArguments
-
-    from accel_train.transformers import AcceleratorArguments
-
-    class Arguments(AcceleratorArguments, TrainingArguments):
-        pass
-
-    network, x, y = _network_and_data()
-
-    class Wrapped(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, x, labels):
-            return {"loss": torch.nn.functional.mse_loss(self.network(x), labels)}
-
-    rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
-    arguments = Arguments(
-        output_dir=folder, max_steps=STEPS, per_device_train_batch_size=4, logging_steps=1, report_to=[],
-        learning_rate=0.05, lr_scheduler_type="constant", save_strategy="no",
-        disable_tqdm=True,
-    )  # fmt: skip
-    made = Trainer(Wrapped(), arguments, train_dataset=rows)
-    made.train()
-    return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
-
-
-def tied() -> list[float]:
+def tied():
     """Train two layers that share their weight with Lightning."""
     import torch
     from lightning.pytorch import LightningModule, Trainer
@@ -123,7 +92,7 @@ def tied() -> list[float]:
     losses = []
 
     class Tied(LightningModule):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             torch.manual_seed(0)
             self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)

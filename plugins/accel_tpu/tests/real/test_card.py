@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from accel_tests.cards import require_as_recorded
 from tpu_card import NAME, card, variables
 
 
-def test_card() -> None:
+def test_card():
     """Nothing fails but what `expected.toml` names, and the docs' page of scores tells what came."""
     require_as_recorded(card(), NAME)
 
@@ -25,7 +24,7 @@ PASSES = {
     "transformers": {"train", "train_resumes"},
 }
 #: What fails, by the vendor's words; it is seen here when one mends.
-FAILS: dict[str, dict[str, str]] = {
+FAILS = {
     # These give DeepSpeed a list of parameters, made on the host, and `module.to()` makes new ones here.
     # With `model.parameters()`, as DeepSpeed's documents have it, ZeRO 0 to 3 train: test_training.py.
     "deepspeed": dict.fromkeys(
@@ -39,7 +38,7 @@ FAILS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("framework", FAILS)
-def test_frameworks(framework: str) -> None:
+def test_frameworks(framework):
     environ = variables()
     if framework == "deepspeed":
         environ["PYTHONPATH"] = os.environ.get("ACCEL_REAL_DEEPSPEED", "")
@@ -50,7 +49,7 @@ def test_frameworks(framework: str) -> None:
     asked = [part for name in names for part in ("--check", name)]
     command = [sys.executable, "-m", "accel_core", "verify", "tpu", *asked, "--json"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["checks"]
+    rows = json.loads(done.stdout)["checks"]
     failed = {row["name"].rpartition(".")[2]: row["message"] for row in rows if row["outcome"] == "failed"}
     assert failed.keys() == FAILS[framework].keys(), failed
     assert [name for name, words in FAILS[framework].items() if words not in failed[name]] == [], failed

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[4]
 RECORD = ROOT / "docs/explanation/tpu-operators.json"
 
 
-def test_what_is_recorded_comes_again(tmp_path: Path) -> None:
+def test_what_is_recorded_comes_again(tmp_path):
     """Random numbers are not compared, and an error that does not come is seen."""
     again = tmp_path / "again.json"
     tool = [sys.executable, str(ROOT / "tools/opinfo.py"), "--device", "tpu", "--jobs", "1"]

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tpu_card import HERE, variables
@@ -17,7 +16,7 @@ SUPPORT = Path(__file__).parents[4] / "tests" / "support"
 CPU = {"DS_ACCELERATOR": "cpu"}
 
 
-def run(command: list[Any], environ: dict[str, str]) -> str:
+def run(command, environ):
     """Give what a child prints last."""
     done = subprocess.run(
         [sys.executable, *map(str, command)],
@@ -31,16 +30,11 @@ def run(command: list[Any], environ: dict[str, str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def program(*arguments: Any, simulated: str = "", **more: str) -> list[float]:
-    """Give the losses of a program in a process of its own, on the TPU or, if named, a simulated device."""
+def program(*arguments, **more):
+    """Give the losses of a program in a process of its own."""
     path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
     environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
-    command = [HERE / "programs.py", *arguments]
-    if simulated:  # without torch's autoload: TorchTPU would take the slot that the simulated device needs
-        environ |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "DS_ACCELERATOR": "generic"}
-        command = ["-m", "accel_core", "simulate", simulated, "--", sys.executable, *command]
-    losses: list[float] = json.loads(run(command, environ))
-    return losses
+    return json.loads(run([HERE / "programs.py", *arguments], environ))
 
 
 def test_the_main_job_learns():
@@ -72,13 +66,6 @@ def test_deepspeed(stage):
     print(f"\nZeRO {stage}: tpu {ours}, cpu {cpu}")
 
 
-def test_trainer(tmp_path):
-    ours, cpu = program("trainer", tmp_path / "tpu"), program("trainer", tmp_path / "cpu", **CPU)
-    assert len(ours) == 4
-    assert ours == pytest.approx(cpu, rel=1e-4)
-    print(f"\nTrainer: tpu {ours}, cpu {cpu}")
-
-
 def test_lightning_keeps_tied_weights():
     """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: one weight would become two."""
     ours, cpu = program("tied"), program("tied", **CPU)
@@ -91,13 +78,3 @@ def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
     staying = [loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)]
     assert wandering == pytest.approx(staying, rel=1e-5)
     assert wandering[-1] < wandering[0] / 2
-
-
-@pytest.mark.nightly(reason="it may build the simulated device: up to a minute")
-def test_a_checkpoint_goes_from_a_simulated_device_to_tpu(tmp_path):
-    """Both take torch's PrivateUse1 slot, so each has a process; the generator's state seeds the other's."""
-    there = program("resumed", tmp_path / "wanders", simulated="acme")
-    here = program("resumed", tmp_path / "wanders")
-    staying = [loss for _ in range(2) for loss in program("resumed", tmp_path / "stays", **CPU)]
-    assert [*there, *here] == pytest.approx(staying, rel=1e-5)
-    print(f"\nacme {there}, tpu {here}, cpu {staying}")

@@ -43,13 +43,13 @@ print(json.dumps([acc.name, acc.device_name(), acc.device_count(), acc.get_compi
 """
 
 
-def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run(code, **more):
     environ = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **more}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
-def answer(code: str, **more: str) -> list:
+def answer(code, **more):
     done = run(code, **more)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

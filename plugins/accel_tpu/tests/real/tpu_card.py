@@ -11,7 +11,6 @@ import os
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[3] / "tests" / "support")]
@@ -26,13 +25,13 @@ __all__ = ["NAME", "card", "variables"]
 NAME = "tpu-real"
 
 
-def variables() -> dict[str, str]:
+def variables():
     """Give the environment of a child, as `accel try tpu` makes it; TorchTPU's warnings are not shown."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCEL_")}
     return {**kept, **environment()[0], "PYTHONWARNINGS": "ignore"}
 
 
-def card() -> dict[str, Any]:
+def card():
     """Run the checks; what fails is expected, with reasons."""
     found = run_card("tpu", variables(), HERE / "expected.toml")
     packages = " and ".join(f"`{n}` {metadata.version(n)}" for n in ("torch_tpu", "fastatomstruct-xla-cpu"))

@@ -40,27 +40,16 @@ def memory(device):
 
         return peak
 
-    def peak(acc):
-        device.block()
-        return acc.max_memory_allocated() - acc.memory_allocated() >= MEGABYTE
-
     def beside_another_user(acc):
         # What the allocator holds without a tensor in it is not free to another process.
         device.block(64 * MEGABYTE)
         return acc.available_memory() == _free(device)
 
-    def cache_emptied(acc):
-        device.block(64 * MEGABYTE)
-        acc.empty_cache()
-        return acc.memory_reserved()
-
     return {
         **members("empty_cache", *amounts, *RESETS),
         **{f"{name}: of device {device.last}": member(name, device.last) for name in amounts},
         **{f"{name}: of a megabyte": while_held(name) for name in ("memory_allocated", "memory_stats")},
-        "max_memory_allocated: after a megabyte": peak,
         **{f"{name}: then the peak": after_reset(name) for name in RESETS},
-        "empty_cache: then what is reserved": cache_emptied,
         **members("available_memory"),
         "available_memory: beside another user": beside_another_user,
     }

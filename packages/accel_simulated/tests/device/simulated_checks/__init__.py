@@ -12,17 +12,17 @@ __all__ = ["Checks"]
 class Checks(dict[str, Callable[[Any], Any]]):
     """Functions by name. A check that returns nothing or True has passed."""
 
-    def add(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def add(self, function):
         """Register `function` under its name; a decorator."""
         self[function.__name__] = function
         return function
 
-    def run(self, subject: Any) -> dict[str, str]:
+    def run(self, subject):
         """The problem of each check, by name: an empty string where there is none."""
         return {name: _problem(check, subject) for name, check in self.items()}
 
 
-def _problem(check: Callable[[Any], Any], subject: Any) -> str:
+def _problem(check, subject):
     try:
         answer = check(subject)
     except Exception:

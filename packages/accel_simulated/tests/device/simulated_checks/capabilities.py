@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,17 +21,17 @@ acc = torch.accelerator
 REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)
 
 
-def of(vendor: str) -> dict[str, str]:
+def of(vendor):
     """By row what the page holds: `yes`, `no` or a word."""
     return _answers(ROWS, vendor)
 
 
-def slow(vendor: str) -> dict[str, str]:
+def slow(vendor):
     """The same, with the rows that take long."""
     return _answers({**ROWS, **SLOW}, vendor)
 
 
-def of_life(vendor: str) -> dict[str, Any]:
+def of_life(vendor):
     """What is offered, what `life` finds wrong, the rows, and the page's other rows: of one process."""
     from simulated_checks import life, offered
 
@@ -41,7 +39,7 @@ def of_life(vendor: str) -> dict[str, Any]:
     return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
 
 
-def _answers(rows: dict[str, Callable[[str], Any]], vendor: str) -> dict[str, str]:
+def _answers(rows, vendor):
     importlib.import_module(DEVICES[vendor].package)
     found = {}
     for row, probe in rows.items():
@@ -53,7 +51,7 @@ def _answers(rows: dict[str, Callable[[str], Any]], vendor: str) -> dict[str, st
     return found
 
 
-def _streams(kind: str) -> bool:
+def _streams(kind):
     side = torch.Stream(device=kind)
     with device.held():
         done = side.record_event()
@@ -64,7 +62,7 @@ def _streams(kind: str) -> bool:
     return False
 
 
-def _late(kind: str) -> bool:
+def _late(kind):
     target, source = torch.zeros(2, device=kind), torch.ones(2).pin_memory()
     side = torch.Stream(device=kind)
     with device.held(side), side:
@@ -74,7 +72,7 @@ def _late(kind: str) -> bool:
     return waits and target.sum().item() == 2
 
 
-def _events(kind: str) -> bool:
+def _events(kind):
     # torch's own class where the vendor's module has none.
     event = getattr(getattr(torch, kind), "Event", None) or (lambda **how: torch.Event(kind, **how))
     start, end = event(enable_timing=True), event(enable_timing=True)
@@ -85,12 +83,12 @@ def _events(kind: str) -> bool:
     return bool(start.elapsed_time(end) > 1)
 
 
-def _statistics(kind: str) -> bool:
+def _statistics(kind):
     tensor = torch.ones(1 << 10, device=kind)
     return acc.max_memory_allocated() >= acc.memory_allocated() >= tensor.nbytes
 
 
-def _limit(kind: str) -> bool:
+def _limit(kind):
     try:
         torch.empty(device.memory + 1, dtype=torch.uint8, device=kind)
     except torch.OutOfMemoryError:
@@ -98,18 +96,18 @@ def _limit(kind: str) -> bool:
     return False
 
 
-def _generators(kind: str) -> bool:
+def _generators(kind):
     generator = torch.Generator(device=kind)
     one, two = (torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2))
     return torch.equal(one.cpu(), two.cpu())
 
 
-def _pinned(kind: str) -> bool:
+def _pinned(kind):
     (batch,) = next(iter(DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)))
     return torch.ones(2).pin_memory().is_pinned() and batch.is_pinned()
 
 
-def _autocast(kind: str) -> bool:
+def _autocast(kind):
     here, found = torch.ones(2, 2, device=kind), []
     for dtype in (torch.bfloat16, torch.float16):
         with torch.autocast(kind, dtype=dtype):
@@ -117,13 +115,13 @@ def _autocast(kind: str) -> bool:
     return all(found)
 
 
-def _lstm(kind: str) -> bool:
+def _lstm(kind):
     output, _ = nn.LSTM(2, 3).to(kind)(torch.ones(1, 1, 2, device=kind))
     output.sum().backward()
     return tuple(output.shape) == (1, 1, 3)
 
 
-def _graphs(kind: str) -> bool:
+def _graphs(kind):
     here = torch.zeros(2, device=kind)
     side, graph = torch.Stream(device=kind), acc.Graph()
     acc.synchronize()
@@ -137,17 +135,17 @@ def _graphs(kind: str) -> bool:
     return here.tolist() == [2, 2]
 
 
-def _vendors_graphs(kind: str) -> str:
+def _vendors_graphs(kind):
     module, name = getattr(torch, kind), f"{kind.upper()}Graph"
     return f"`{name}`" if hasattr(module, name) and getattr(module, name)() else "no"
 
 
-def _vendors_streams(kind: str) -> bool:
+def _vendors_streams(kind):
     module = getattr(torch, kind)
     return issubclass(module.Stream, torch.Stream) and issubclass(module.Event, torch.Event)
 
 
-def _ranges(kind: str) -> str:
+def _ranges(kind):
     module = getattr(torch, kind)
     for name in ("nvtx", "mstx", "cnpx", "brtx"):
         if hasattr(module, name):
@@ -157,7 +155,7 @@ def _ranges(kind: str) -> str:
     return "no"
 
 
-def _collectives(kind: str) -> str:
+def _collectives(kind):
     import torch.distributed as dist
 
     name = device.vendor.collective
@@ -173,13 +171,13 @@ def _collectives(kind: str) -> str:
     return f"`{name}`"
 
 
-def _compiled(kind: str, backend: str) -> bool:
+def _compiled(kind, backend):
     weight = torch.ones(3, device=kind, requires_grad=True)
     torch.compile(lambda t: (t * 2).sum(), backend=backend)(weight).backward()
     return weight.grad is not None and weight.grad.tolist() == [2, 2, 2]
 
 
-ROWS: dict[str, Callable[[str], Any]] = {
+ROWS = {
     "several devices, and copies between them": lambda kind: (
         torch.ones(2, device=f"{kind}:0").to(f"{kind}:1").sum().item() == 2
     ),
@@ -212,7 +210,7 @@ ROWS: dict[str, Callable[[str], Any]] = {
     "collectives": _collectives,
 }
 #: What takes seconds in each process: asked when the page is written alone.
-SLOW: dict[str, Callable[[str], Any]] = {
+SLOW = {
     "`torch.compile`: `aot_eager`": lambda kind: _compiled(kind, "aot_eager"),
     "`torch.compile`: inductor": lambda kind: _compiled(kind, "inductor"),
 }

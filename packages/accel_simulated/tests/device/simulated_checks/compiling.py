@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +12,7 @@ import accel_core
 from accel_simulated import VENDORS, device, faults
 
 
-def everything(vendor: str) -> dict[str, Any]:
+def everything(vendor):
     """How compiled code differs from eager, and whether the device sees its kernels."""
     importlib.import_module(VENDORS[vendor].package)
     eager = _step(vendor, None)
@@ -34,34 +32,34 @@ def everything(vendor: str) -> dict[str, Any]:
 class _Network(nn.Module):
     """A little of what inductor treats in ways of its own: an index, a reduction, random numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(10, 8)
         self.norm = nn.LayerNorm(8)
         self.out = nn.Linear(8, 10)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens):
         hidden = functional.gelu(self.norm(self.embedding(tokens)))
         return functional.cross_entropy(self.out(hidden).flatten(0, 1), tokens.flatten())
 
 
-def _step(vendor: str, backend: str | None) -> list[torch.Tensor]:
+def _step(vendor, backend):
     """A loss and its gradients, on the second device, which is not the current one."""
     torch.manual_seed(0)
     network = _Network()
     tokens = torch.randint(10, (3, 5)).to(f"{vendor}:1")
     network.to(f"{vendor}:1")
-    run: Callable[..., Any] = network if backend is None else torch.compile(network, backend=backend)
+    run = network if backend is None else torch.compile(network, backend=backend)
     loss = run(tokens)
     loss.backward()
     return [loss.detach(), *(each.grad for each in network.parameters() if each.grad is not None)]
 
 
-def _kernels(vendor: str) -> dict[str, Any]:
+def _kernels(vendor):
     """A compiled kernel waits for its stream, can fail, and is refused where a graph is captured."""
 
     @torch.compile
-    def scaled(tensor: torch.Tensor) -> torch.Tensor:
+    def scaled(tensor):
         return functional.dropout(tensor, 0.5) * 2 + 1
 
     host = torch.ones(1000).pin_memory()
@@ -71,41 +69,41 @@ def _kernels(vendor: str) -> dict[str, Any]:
     on_device.copy_(host, non_blocking=True)
     ordered = set(scaled(on_device).tolist())
 
-    def said(action: Callable[[], Any]) -> str:
+    def said(action):
         try:
             action()
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return ""
 
-    def fail() -> None:
+    def fail():
         with faults.injected("kernel@1"):
             scaled(on_device)
             torch.accelerator.synchronize()
 
-    def capture() -> None:
+    def capture():
         with torch.Stream(device=vendor), torch.accelerator.Graph():
             scaled(on_device)
 
     return {"values": sorted(ordered), "failed": said(fail), "captured": said(capture)}
 
 
-def _waits_and_streams(vendor: str) -> list[list[float]]:
+def _waits_and_streams(vendor):
     """Values of functions with a wait, an event and a stream of their own, forward and backward."""
 
-    def waits(x: torch.Tensor) -> torch.Tensor:
+    def waits(x):
         y = x * 2
         torch.accelerator.synchronize()
         return y + 1
 
-    def event(x: torch.Tensor) -> torch.Tensor:
+    def event(x):
         stream, done = torch.accelerator.current_stream(), torch.Event(device=vendor)
         y = x * 2
         done.record(stream)
         stream.wait_event(done)
         return y + 1
 
-    def stream(x: torch.Tensor) -> torch.Tensor:
+    def stream(x):
         side = torch.Stream(device=vendor)
         with side:
             y = x * 2

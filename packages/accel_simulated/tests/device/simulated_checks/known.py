@@ -7,8 +7,6 @@ no check of any device can know: how many there are and of how many bytes, and w
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -21,7 +19,7 @@ __all__ = ["KNOWN", "of_torch_accelerator"]
 KNOWN = Checks()
 
 
-def of_torch_accelerator(vendor: str) -> dict[str, str]:
+def of_torch_accelerator(vendor):
     """The problem of each member of `TorchAccelerator` alone: what it makes of the vendor's module."""
     found = VENDORS[vendor]
     importlib.import_module(found.package)
@@ -39,13 +37,13 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
     return {**KNOWN.run(accelerator), **torchs_names.problems(accelerator)}
 
 
-def _compiler(a: Any) -> str:
+def _compiler(a):
     """What is declared; else inductor's word, on types that torch brings or that it is taught."""
     known = a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
     return a.backend.compile_backend or ("inductor" if known else "aot_eager")
 
 
-def _is(name: str, expected: Callable[[Any], Any]) -> Callable[[Any], bool]:
+def _is(name, expected):
     return lambda a: bool(getattr(a, name)() == expected(a))
 
 
@@ -54,7 +52,7 @@ SURE_OF_FLOAT16 = ("mlu", "sdaa", "supa", "xpu")
 
 
 @KNOWN.add
-def is_fp16_supported(a: Any) -> bool:
+def is_fp16_supported(a):
     """Asked first, as nothing is on the device yet. torch's file on disk says that it is a CPU build."""
     tried = a.backend.name not in SURE_OF_FLOAT16
     said = a.is_fp16_supported()
@@ -90,7 +88,7 @@ KNOWN.update(
 
 
 @KNOWN.add
-def set_per_process_memory_fraction(a: Any) -> bool:
+def set_per_process_memory_fraction(a):
     """It is a limit: of who says that there is none, the kit asks no more."""
     a.empty_cache()
     a.set_per_process_memory_fraction(0.25)

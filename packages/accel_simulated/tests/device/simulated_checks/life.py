@@ -6,8 +6,6 @@ What every accelerator promises (memory, random numbers, streams, autocast) is t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -24,7 +22,7 @@ BEYOND_METAL = (
 )  # fmt: skip
 
 
-def run_all(vendor: str) -> dict[str, str]:
+def run_all(vendor):
     """The problem of each check of this module and of `networks`, by name."""
     importlib.import_module(VENDORS[vendor].package)
     from simulated_checks import networks
@@ -35,9 +33,7 @@ def run_all(vendor: str) -> dict[str, str]:
     return checks.run(vendor)
 
 
-def fails(
-    kind: type[BaseException] | tuple[type[BaseException], ...], call: Callable[[], Any], words: str = ""
-) -> None:
+def fails(kind, call, words=""):
     try:
         call()
     except kind as error:
@@ -47,14 +43,14 @@ def fails(
 
 
 @CHECKS.add
-def devices_do_not_mix(vendor: str) -> None:
+def devices_do_not_mix(vendor):
     others = [torch.ones(2), *(torch.ones(2, device=f"{vendor}:1") for _ in range(acc.device_count() - 1))]
     for other in others:
         fails(RuntimeError, lambda other=other: torch.ones(2, device=vendor) + other, "same device")
 
 
 @CHECKS.add
-def streams_free_what_was_recorded_on_them(vendor: str) -> None:
+def streams_free_what_was_recorded_on_them(vendor):
     side = torch.Stream(device=vendor)
     given, target = torch.ones(1000, device=vendor), torch.zeros(1000, device=vendor)
     with device.held(side):
@@ -67,7 +63,7 @@ def streams_free_what_was_recorded_on_them(vendor: str) -> None:
 
 
 @METAL.add
-def one_queue(vendor: str) -> None:
+def one_queue(vendor):
     """As torch 2.13 has it: include/ATen/mps/MPSGuardImpl.h, native_functions.yaml."""
     side = torch.Stream(device=vendor)
     assert side == acc.current_stream()
@@ -84,7 +80,7 @@ def one_queue(vendor: str) -> None:
 
 
 @METAL.add
-def no_float64(vendor: str) -> None:
+def no_float64(vendor):
     """By whatever way a tensor comes to the device: pytorch, aten/src/ATen/mps/EmptyTensor.cpp."""
     here, host = torch.ones(2, device=vendor), torch.ones(2, dtype=torch.float64)
     ways = (
@@ -101,7 +97,7 @@ def no_float64(vendor: str) -> None:
 
 
 @METAL.add
-def nothing_is_page_locked(vendor: str) -> None:
+def nothing_is_page_locked(vendor):
     """torch's allocator gives what is on the device (pytorch#181374), and its DataLoader does not ask it."""
     fails(RuntimeError, torch.ones(2).pin_memory, "different device")
     assert torch.empty(2, pin_memory=True).device.type == vendor

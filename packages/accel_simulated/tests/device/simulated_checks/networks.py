@@ -13,7 +13,7 @@ CHECKS = Checks()
 
 
 @CHECKS.add
-def graphs(vendor: str) -> None:
+def graphs(vendor):
     """What the kit's checks leave: new random numbers in each replay, and what no graph can do."""
     graph = torch.accelerator.Graph()
     with torch.Stream(device=vendor), graph:
@@ -29,7 +29,7 @@ def graphs(vendor: str) -> None:
 
 
 @CHECKS.add
-def graph_joins_streams(vendor: str) -> None:
+def graph_joins_streams(vendor):
     x = torch.zeros(4, device=vendor)
     graph, main, side = (torch.accelerator.Graph(), torch.Stream(device=vendor), torch.Stream(device=vendor))
     with main, graph:
@@ -49,8 +49,8 @@ def graph_joins_streams(vendor: str) -> None:
 
 
 @CHECKS.add
-def graph_of_training(vendor: str) -> None:
-    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+def graph_of_training(vendor):
+    def made():
         torch.manual_seed(0)
         layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).to(
             vendor
@@ -82,7 +82,7 @@ def graph_of_training(vendor: str) -> None:
 
 
 @CHECKS.add
-def moving_a_module_keeps_its_parameters(vendor: str) -> None:
+def moving_a_module_keeps_its_parameters(vendor):
     model = nn.Linear(3, 2)
     held = list(model.parameters())  # as an optimizer made before does
     model.to(vendor)
@@ -93,7 +93,7 @@ def moving_a_module_keeps_its_parameters(vendor: str) -> None:
 
 
 @CHECKS.add
-def dropout_rounds_as_on_cpu(vendor: str) -> None:
+def dropout_rounds_as_on_cpu(vendor):
     given = torch.randn(1000, dtype=torch.bfloat16, device=vendor, requires_grad=True)
     arriving = torch.randn(1000, dtype=torch.bfloat16)
     out = nn.functional.dropout(given, 0.1)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 from accel_tests import surfaces
-from accel_tests.surfaces import Entry
 
 from accel_simulated import VENDORS
 
@@ -19,7 +16,7 @@ __all__ = ["beyond", "tell"]
 ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
 
 
-def tell(vendor: str) -> list[str]:
+def tell(vendor):
     """What differs, a line each: stand-ins lie below torch's own modules, of which nothing may be lost."""
     importlib.import_module(VENDORS[vendor].package)
     offered = {}
@@ -31,16 +28,16 @@ def tell(vendor: str) -> list[str]:
     return list((_lost if VENDORS[vendor].package == "torch" else beyond)(vendor, offered))
 
 
-def _resolve(dotted: str) -> Any:
+def _resolve(dotted):
     """The module by attributes, as users reach it: importing that name would run its file again."""
     head, *tail = dotted.split(".")
-    found: Any = sys.modules.get(head)
+    found = sys.modules.get(head)
     for name in tail:
         found = getattr(found, name, None)
     return found
 
 
-def _lost(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _lost(vendor, offered):
     for name, entry in surfaces.users_names(vendor)[f"torch.{vendor}"].items():
         if entry.kind == "function" and not entry.condition:
             if name in offered[f"torch.{vendor}"]:
@@ -49,7 +46,7 @@ def _lost(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
                 yield f"{name}: not there"
 
 
-def beyond(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
+def beyond(vendor, offered):
     """What modules offer, by module and name, that the surface file has not, or has otherwise."""
     modules = surfaces.users_names(vendor)
     for exposed_as, values in offered.items():
@@ -62,7 +59,7 @@ def beyond(vendor: str, offered: dict[str, dict[str, Any]]) -> Iterator[str]:
                 yield f"{where}: not in the surface file"
 
 
-def _method_differences(where: str, value: Any, entry: Entry) -> Iterator[str]:
+def _method_differences(where, value, entry):
     """Of the methods that we wrote: torch's base classes have more, as the vendors' have."""
     if not inspect.isclass(value) or not entry.members:
         return  # or the surface file does not tell this class's methods
@@ -77,7 +74,7 @@ def _method_differences(where: str, value: Any, entry: Entry) -> Iterator[str]:
             yield f"{where}.{name}: not in the surface file"
 
 
-def _differences(name: str, value: Any, entry: Entry, skipped: int = 0) -> Iterator[str]:
+def _differences(name, value, entry, skipped=0):
     try:
         parameters = list(inspect.signature(value).parameters.values())[skipped:]
     except (TypeError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,7 @@ MOVED = (
 class Ranks:
     """This rank, its device, and two groups of all: staged, and gloo for what is expected."""
 
-    def __init__(self, vendor: str, timeout: float = 60) -> None:
+    def __init__(self, vendor, timeout=60):
         importlib.import_module(DEVICES[vendor].package)
         self.accelerator = TorchAccelerator(Backend(name="x", priority=1, device_type=vendor))
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -45,7 +45,7 @@ class Ranks:
         dist.init_process_group("staged", timeout=timedelta(seconds=timeout))
         self.gloo = dist.new_group(backend="gloo")
 
-    def values(self, dtype: torch.dtype, *shape: int, salt: int = 0, rank: int | None = None) -> torch.Tensor:
+    def values(self, dtype, *shape, salt=0, rank=None):
         """Other numbers on each rank, the same in every run; with signs, and such that sums round."""
         generator = torch.Generator().manual_seed(1000 * salt + (self.rank if rank is None else rank))
         if dtype is torch.bool:
@@ -59,7 +59,7 @@ class Ranks:
 
 
 @contextmanager
-def ranks(vendor: str, **options: Any) -> Iterator[Ranks]:
+def ranks(vendor, **options):
     here = Ranks(vendor, **options)
     try:
         yield here
@@ -67,13 +67,13 @@ def ranks(vendor: str, **options: Any) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def same(made: torch.Tensor, expected: torch.Tensor) -> bool:
+def same(made, expected):
     """Whether the bytes are equal."""
     made = made.detach().cpu()
     return made.dtype == expected.dtype and made.shape == expected.shape and raw(made) == raw(expected)
 
 
-def raw(tensor: torch.Tensor) -> bytes:
+def raw(tensor):
     row = torch.empty(tensor.numel(), dtype=tensor.dtype)  # a view of one element keeps a stride
     return bytes(row.copy_(tensor.flatten()).view(torch.uint8).tolist()) if tensor.numel() else b""
 
@@ -83,44 +83,44 @@ def raw(tensor: torch.Tensor) -> bytes:
 Case = Callable[[Ranks, Callable[[torch.Tensor], torch.Tensor], torch.dtype, Any, tuple[int, ...]], Any]
 
 
-def broadcast(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def broadcast(here, at, dtype, group, shape):
     tensor = at(here.values(dtype, *shape))
     dist.broadcast(tensor, src=1, group=group)
     return [tensor]
 
 
-def all_gather(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def all_gather(here, at, dtype, group, shape):
     parts = [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)]
     dist.all_gather(parts, at(here.values(dtype, *shape)), group=group)
     return parts
 
 
-def all_gather_into(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def all_gather_into(here, at, dtype, group, shape):
     whole = at(torch.zeros((here.size * shape[0], *shape[1:])).to(dtype))
     dist.all_gather_into_tensor(whole, at(here.values(dtype, *shape)), group=group)
     return [whole]
 
 
-def gather(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def gather(here, at, dtype, group, shape):
     parts = [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)] if here.rank == 1 else None
     dist.gather(at(here.values(dtype, *shape)), parts, dst=1, group=group)
     return parts or []
 
 
-def scatter(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def scatter(here, at, dtype, group, shape):
     parts = [at(here.values(dtype, *shape, salt=n)) for n in range(here.size)] if here.rank == 1 else None
     mine = at(torch.zeros(shape).to(dtype))
     dist.scatter(mine, parts, src=1, group=group)
     return [mine]
 
 
-def all_to_all_single(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def all_to_all_single(here, at, dtype, group, shape):
     made = at(torch.zeros((here.size * shape[0], *shape[1:])).to(dtype))
     dist.all_to_all_single(made, at(here.values(dtype, here.size * shape[0], *shape[1:])), group=group)
     return [made]
 
 
-def all_to_all_uneven(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+def all_to_all_uneven(here, at, dtype, group, shape):
     # Rank s sends s + d rows to rank d: some of them none.
     sent = [here.rank + other for other in range(here.size)]
     made = at(torch.zeros((sum(sent), *shape[1:])).to(dtype))
@@ -134,13 +134,13 @@ MOVES = (
 )  # fmt: skip
 
 
-def layouts(device: Any) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+def layouts(device):
     """The same values in memory otherwise: as they are, transposed, with gaps."""
 
-    def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    def transposed(tensor):
         return tensor.to(device).transpose(0, -1).contiguous().transpose(0, -1)
 
-    def gaps(tensor: torch.Tensor) -> torch.Tensor:
+    def gaps(tensor):
         wide = torch.zeros((*tensor.shape, 2), dtype=tensor.dtype, device=device)
         part = wide[..., 1]
         part.copy_(tensor.to(device))
@@ -149,7 +149,7 @@ def layouts(device: Any) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     return {"contiguous": lambda t: t.to(device), "transposed": transposed, "gaps": gaps}
 
 
-def every_collective(vendor: str) -> dict[str, int]:
+def every_collective(vendor):
     """All that moves: each type, layout and shape; gives how many comparisons there were."""
     count = 0
     with ranks(vendor) as here:
@@ -174,11 +174,11 @@ def every_collective(vendor: str) -> dict[str, int]:
         return {"rank": here.rank, "comparisons": count}
 
 
-def _gloo_moves(dtype: torch.dtype) -> bool:
+def _gloo_moves(dtype):
     return dtype in OF_GLOO and not dtype.is_complex
 
 
-def _lists(here: Ranks) -> None:
+def _lists(here):
     """Lists of tensors, sizes that differ, coalesced calls, and works that are waited for later."""
     rank, size, device = here.rank, here.size, here.device
     parts = [torch.zeros(n + 1, device=device) for n in range(size)]
@@ -219,7 +219,7 @@ def _lists(here: Ranks) -> None:
     assert [o.tolist() for o in outputs] == [[float(size * (rank * n + k)) for k in range(n)] for n in (1, 2)]
 
 
-def _messages(here: Ranks) -> None:
+def _messages(here):
     """Sends and receives: by turns, both ways at once, from anyone, with tags, and beside collectives."""
     rank, size, device = here.rank, here.size, here.device
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -246,8 +246,8 @@ def _messages(here: Ranks) -> None:
     assert late.item() == 3.0 and work.is_completed()
 
 
-def _objects(here: Ranks) -> None:
-    objects: list[Any] = [None] * here.size
+def _objects(here):
+    objects = [None] * here.size
     dist.all_gather_object(objects, {"rank": here.rank})
     assert objects == [{"rank": n} for n in range(here.size)]
     objects = [here.rank, "x"]
@@ -255,7 +255,7 @@ def _objects(here: Ranks) -> None:
     assert objects == [1, "x"]
 
 
-def _functional(here: Ranks) -> None:
+def _functional(here):
     """The collectives that torch.compile and DTensor use, which come from C++."""
     from torch.distributed import _functional_collectives as functional
 

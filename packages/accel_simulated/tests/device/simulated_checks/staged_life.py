@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +13,7 @@ from simulated_checks.staged import Ranks, ranks
 __all__ = ["ended", "in_order", "lost", "refused"]
 
 
-def in_order(vendor: str) -> dict[str, Any]:
+def in_order(vendor):
     """Asynchronous calls: in order though nothing waits between them, beside the device's own work."""
     with ranks(vendor) as here:
         device, size = here.device, here.size
@@ -52,11 +50,11 @@ def in_order(vendor: str) -> dict[str, Any]:
         return {"rank": here.rank, "threads": _threads()}
 
 
-def _threads() -> int:
+def _threads():
     return sum(thread.name.startswith("accel-staged") for thread in threading.enumerate())
 
 
-def ended(vendor: str) -> dict[str, Any]:
+def ended(vendor):
     """After the groups are destroyed no thread of theirs is left, and they refuse what comes late."""
     with ranks(vendor) as here:
         group = dist.group.WORLD
@@ -69,7 +67,7 @@ def ended(vendor: str) -> dict[str, Any]:
     raise AssertionError("a destroyed group went on")
 
 
-def lost(vendor: str) -> dict[str, Any]:
+def lost(vendor):
     """Rank 1 does not come to a collective: rank 0's error says so, whether it waits at once or later."""
     here = Ranks(vendor, timeout=3)
     said = []
@@ -89,12 +87,12 @@ def lost(vendor: str) -> dict[str, Any]:
     return {"said": said}
 
 
-def refused(vendor: str) -> dict[str, str]:
+def refused(vendor):
     """What no group can do, and what this one does not, said before anything is sent."""
     said = {}
     with ranks(vendor) as here:
         device = here.device
-        wrong: dict[str, Callable[[], object]] = {
+        wrong = {
             "sizes": lambda: dist.group.WORLD._allgather_base(
                 torch.ones(3, device=device), torch.ones(1, device=device)
             ),

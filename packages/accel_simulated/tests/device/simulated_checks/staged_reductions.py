@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from simulated_checks.staged import MOVED, OF_GLOO, Ranks, layouts, ranks, same
+from simulated_checks.staged import MOVED, OF_GLOO, layouts, ranks, same
 
 __all__ = ["reductions"]
 
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 
-def reductions(vendor: str) -> dict[str, int]:
+def reductions(vendor):
     """All that computes: each type and operation, against gloo, else against arithmetic done here."""
     count = 0
     with ranks(vendor) as here:
@@ -62,7 +60,7 @@ def reductions(vendor: str) -> dict[str, int]:
         return {"rank": here.rank, "comparisons": count}
 
 
-def _has(dtype: torch.dtype, op: str) -> bool:
+def _has(dtype, op):
     if op in ("BAND", "BOR", "BXOR"):
         return not (dtype.is_floating_point or dtype.is_complex)
     if dtype.is_complex:
@@ -70,14 +68,14 @@ def _has(dtype: torch.dtype, op: str) -> bool:
     return not (dtype is torch.bool and op == "AVG")
 
 
-def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
+def _reduced(here, given, op):
     """What gloo makes of it on the CPU; where gloo has not the type, what integers or NCCL's rules say."""
     dtype = given.dtype
     if dtype in OF_GLOO and not (op == "AVG" and not dtype.is_floating_point and not dtype.is_complex):
         expected = given.clone()
         dist.all_reduce(expected, getattr(dist.ReduceOp, op), group=here.gloo)
         return expected
-    objects: list[Any] = [None] * here.size
+    objects = [None] * here.size
     dist.all_gather_object(objects, given.flatten().tolist(), group=here.gloo)
     if dtype.is_floating_point or dtype.is_complex:
         wide = {torch.float8_e4m3fn: torch.float32}.get(dtype, dtype)
@@ -92,13 +90,13 @@ def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
     return torch.tensor(made, dtype=dtype).view(given.shape)
 
 
-_OF_INTEGERS: dict[str, Callable[[int, int], int]] = {
+_OF_INTEGERS = {
     "SUM": operator.add, "AVG": operator.add, "PRODUCT": operator.mul, "MIN": min, "MAX": max,
     "BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor,
 }  # fmt: skip
 
 
-def _of_integers(values: list[int], op: str, bits: int, dtype: torch.dtype) -> int:
+def _of_integers(values, op, bits, dtype):
     is_or = dtype is torch.bool and op == "SUM"
     total = functools.reduce(max if is_or else _OF_INTEGERS[op], values) % (1 << bits)
     if dtype is not torch.bool and dtype.is_signed and total >> (bits - 1):
@@ -108,13 +106,13 @@ def _of_integers(values: list[int], op: str, bits: int, dtype: torch.dtype) -> i
     return total
 
 
-def _scatter_whole(given: torch.Tensor, op: Any) -> torch.Tensor:
+def _scatter_whole(given, op):
     mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
     dist.reduce_scatter_tensor(mine, given, op)
     return mine
 
 
-def _scatter_list(given: torch.Tensor, op: Any) -> torch.Tensor:
+def _scatter_list(given, op):
     mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
     dist.reduce_scatter(mine, list(given.split(1)), op)
     return mine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,15 +9,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from simulated_checks.staged import Ranks, ranks, raw
+from simulated_checks.staged import ranks, raw
 
 __all__ = ["data_parallel", "fully_sharded"]
 
 
-def data_parallel(vendor: str) -> dict[str, Any]:
+def data_parallel(vendor):
     """DDP, three steps with bucket views and a static graph, against DDP over gloo on the CPU."""
 
-    def train(here: Ranks, device: torch.device, group: Any) -> list[bytes]:
+    def train(here, device, group):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)).to(device)
         parallel = DistributedDataParallel(
@@ -38,10 +36,10 @@ def data_parallel(vendor: str) -> dict[str, Any]:
         return {"equal": train(here, here.device, None) == expected}
 
 
-def fully_sharded(vendor: str) -> dict[str, Any]:
+def fully_sharded(vendor):
     """FSDP2, three steps, against FSDP2 over gloo on the CPU."""
 
-    def train(here: Ranks, device: torch.device, group: Any) -> list[bytes]:
+    def train(here, device, group):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 5)).to(device)
         mesh = DeviceMesh.from_group(group, device.type)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,16 +21,16 @@ WITHOUT_INDEX = (
 )  # fmt: skip
 
 
-def _accumulated(a: Any, t: Any) -> bool:
-    def left(reset: Callable[[], None]) -> int | None:
+def _accumulated(a, t):
+    def left(reset):
         torch.empty(1 << 20, dtype=torch.uint8, device=a.backend.device_type)
         reset()
-        return t.memory_stats().get("allocated_bytes.all.allocated")  # type: ignore[no-any-return]
+        return t.memory_stats().get("allocated_bytes.all.allocated")
 
     return left(a.reset_accumulated_memory_stats) == left(t.reset_accumulated_memory_stats)
 
 
-def _capability(a: Any, t: Any) -> bool:
+def _capability(a, t):
     ours = a.get_device_capability(0)
     try:
         return bool(ours == t.get_device_capability(0))
@@ -40,7 +38,7 @@ def _capability(a: Any, t: Any) -> bool:
         return torch.float32 in ours["supported_dtypes"]
 
 
-def _theirs(a: Any, t: Any, name: str) -> Any:
+def _theirs(a, t, name):
     """torch's function; before torch 2.14, which brings `random`, the generator's method."""
     module, _, function = name.rpartition(".")
     if not module:
@@ -52,14 +50,14 @@ def _theirs(a: Any, t: Any, name: str) -> Any:
 
 
 #: What is not equal by `==`.
-OTHERWISE: dict[str, Callable[[Any, Any], bool]] = {
+OTHERWISE = {
     "get_device_capability": _capability,
     "memory_stats": lambda a, t: t.memory_stats(0).items() <= a.memory_stats(0).items(),
     "reset_accumulated_memory_stats": _accumulated,
 }
 
 
-def _same(a: Any, t: Any, name: str, theirs: str) -> bool:
+def _same(a, t, name, theirs):
     if name in OTHERWISE:
         return OTHERWISE[name](a, t)
     index = () if name in WITHOUT_INDEX else (0,)
@@ -67,9 +65,9 @@ def _same(a: Any, t: Any, name: str, theirs: str) -> bool:
     return torch.equal(ours, said) if isinstance(ours, torch.Tensor) else bool(ours == said)
 
 
-def problems(accelerator: Any) -> dict[str, str]:
+def problems(accelerator):
     """By the member, beside torch's name for it: an empty string where both do the same."""
-    said: dict[str, str] = json.loads(FACTS.read_text(encoding="utf-8"))["members"]
+    said = json.loads(FACTS.read_text(encoding="utf-8"))["members"]
     found = {}
     for name in said.keys() - set(BY_THE_KIT):
         try:

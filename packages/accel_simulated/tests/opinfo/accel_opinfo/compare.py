@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ ROUNDED = "rounded otherwise"
 _ENOUGH = 1e-5
 
 
-def difference(host: Any, device: Any, kind: str, *, values: bool = True, exact: bool = True) -> str | None:
+def difference(host, device, kind, *, values=True, exact=True):
     """Say how `device`, which must be on the device type `kind`, differs from `host`; None if it does not.
 
     With `values=False` only what describes the tensors is compared; with `exact=False` rounding may differ,
@@ -46,7 +45,7 @@ def difference(host: Any, device: Any, kind: str, *, values: bool = True, exact:
     return None if not values or host == device else f"{WRONG}: {device!r} in the place of {host!r}"
 
 
-def _tensors(host: torch.Tensor, device: torch.Tensor, kind: str, values: bool, exact: bool) -> str | None:
+def _tensors(host, device, kind, values, exact):
     if device.device.type != kind and host.device.type == "cpu":
         return f"the result is on {device.device.type}"
     described = None
@@ -60,7 +59,7 @@ def _tensors(host: torch.Tensor, device: torch.Tensor, kind: str, values: bool, 
     return described if said is None or (said.startswith(ROUNDED) and not exact) else said
 
 
-def _asked(tensor: torch.Tensor, what: str) -> Any:
+def _asked(tensor, what):
     if what == "is_coalesced" and tensor.layout != torch.sparse_coo:
         return None
     if what == "stride" and (tensor.layout != torch.strided or not tensor.numel()):
@@ -69,7 +68,7 @@ def _asked(tensor: torch.Tensor, what: str) -> Any:
     return asked() if callable(asked) else asked
 
 
-def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
+def _values(a, b):
     if a.layout == torch.sparse_coo:
         return _values(a._indices(), b._indices()) or _values(a._values(), b._values())
     if a.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -82,7 +81,7 @@ def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
     return next(filter(None, found), None)
 
 
-def _plain(a: torch.Tensor, b: torch.Tensor) -> str | None:
+def _plain(a, b):
     if a.is_complex():
         # Clones: the values of a sparse tensor are a view of it, and torch makes no view of that.
         a, b = (torch.view_as_real(each.clone().resolve_conj().resolve_neg()) for each in (a, b))
@@ -104,6 +103,6 @@ def _plain(a: torch.Tensor, b: torch.Tensor) -> str | None:
     return f"{kind}: {wrong} of {same.numel()} elements, by up to {widest:.3g}"
 
 
-def _largest(tensor: torch.Tensor) -> float:
+def _largest(tensor):
     finite = tensor[tensor.isfinite()].abs()
     return float(finite.max()) if finite.numel() else 0.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 
 from accel_opinfo.settled import settled
-from accel_opinfo.tally import Tally, first_line
+from accel_opinfo.tally import first_line
 from accel_opinfo.transfer import Transfer, leaves
 
 __all__ = ["cases", "run"]
@@ -21,13 +19,13 @@ UNWRITTEN = {
 }  # fmt: skip
 
 
-def _database() -> dict[str, Any]:
+def _database():
     from torch.testing._internal.common_methods_invocations import op_db
 
     return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
 
 
-def cases(dtypes: list[str]) -> list[list[str]]:
+def cases(dtypes):
     """Give name and dtype of everything in the database that the CPU supports."""
     return [
         [name, dtype]
@@ -37,7 +35,7 @@ def cases(dtypes: list[str]) -> list[list[str]]:
     ]
 
 
-def run(name: str, dtype: str, tally: Tally) -> None:
+def run(name, dtype, tally):
     """Run all samples of one operator with one dtype. Raises what making the samples raises."""
     op = _database()[name]
     wanted = getattr(torch, dtype)
@@ -64,21 +62,21 @@ def run(name: str, dtype: str, tally: Tally) -> None:
 _HOST_ARGUMENTS = {"tensor_split"}
 
 
-def _on(device: str, op: Any, sample: Any, *, gradients: bool = False) -> tuple[Any, Any, Any]:
+def _on(device, op, sample, *, gradients=False):
     moved = Transfer(device, gradients=gradients)
     if op.name in _HOST_ARGUMENTS:
         return moved(sample.input), sample.args, sample.kwargs
     return moved(sample.input), moved(sample.args), moved(sample.kwargs)
 
 
-def _home(device: str, op: Any, sample: Any) -> Any:
+def _home(device, op, sample):
     """Have what is made without a tensor or a device to go by be made on the device."""
     alone = not leaves((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs
     return torch.device(device) if alone and device != "cpu" else nullcontext()
 
 
-def _forward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
-    def call(device: str) -> Any:
+def _forward(op, sample, what, tally, values):
+    def call(device):
         given, args, kwargs = _on(device, op, sample)
         with torch.no_grad(), _home(device, op, sample):
             return op(given, *args, **kwargs)
@@ -86,12 +84,12 @@ def _forward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> Non
     tally.run("forward", call, what, values=values)
 
 
-def _backward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+def _backward(op, sample, what, tally, values):
     wanted = [tensor for tensor in leaves((sample.input, sample.args, sample.kwargs)) if tensor.requires_grad]
     if not wanted:
         return
 
-    def call(device: str) -> Any:
+    def call(device):
         given, args, kwargs = _on(device, op, sample, gradients=True)
         inputs = [tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad]
         outputs = op(given, *args, **kwargs)
@@ -104,18 +102,18 @@ def _backward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> No
     tally.run("backward", call, what, values=values)
 
 
-def _upstream(tensor: torch.Tensor) -> torch.Tensor:
+def _upstream(tensor):
     if tensor.layout != torch.strided:
         return torch.ones_like(tensor)
     numbers = torch.arange(tensor.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
     return numbers.reshape(tensor.shape).to(tensor.dtype).to(tensor.device)
 
 
-def _in_place(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+def _in_place(op, sample, what, tally, values):
     if op.inplace_variant is None or sample.broadcasts_input:
         return
 
-    def call(device: str) -> Any:
+    def call(device):
         given, args, kwargs = _on(device, op, sample)
         with torch.no_grad():
             returned = op.inplace_variant(given, *args, **kwargs)
@@ -124,13 +122,13 @@ def _in_place(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> No
     tally.run("in-place", call, what, values=values)
 
 
-def _out(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+def _out(op, sample, what, tally, values):
     if not op.supports_out:
         return
-    made: list[torch.Tensor] = []
+    made = []
     many = False
 
-    def expected() -> bool:
+    def expected():
         nonlocal many
         given, args, kwargs = _on("cpu", op, sample)
         torch.manual_seed(1)
@@ -146,8 +144,8 @@ def _out(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
     if not expected():
         return
 
-    def with_out(prepare: Callable[[torch.Tensor, str], torch.Tensor]) -> Callable[[str], Any]:
-        def call(device: str) -> Any:
+    def with_out(prepare):
+        def call(device):
             given, args, kwargs = _on(device, op, sample)
             out = [prepare(tensor, device) for tensor in made]
             starts = [tensor.data_ptr() for tensor in out]
@@ -163,26 +161,26 @@ def _out(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
     tally.run("out=", with_out(_apart), f"{what}, strided", values=values)
 
 
-def _exact(tensor: torch.Tensor, device: str) -> torch.Tensor:
+def _exact(tensor, device):
     return torch.zeros(tensor.shape, dtype=tensor.dtype, device=device)
 
 
-def _nothing(tensor: torch.Tensor, device: str) -> torch.Tensor:
+def _nothing(tensor, device):
     return torch.empty(0, dtype=tensor.dtype, device=device)
 
 
-def _apart(tensor: torch.Tensor, device: str) -> torch.Tensor:
+def _apart(tensor, device):
     return torch.zeros((*tensor.shape, 2), dtype=tensor.dtype, device=device)[..., 0]
 
 
-def _errors(op: Any, tally: Tally) -> None:
+def _errors(op, tally):
     try:
         refused = list(op.error_inputs("cpu"))
     except Exception as error:
         raise RuntimeError(f"the database cannot make its error inputs: {first_line(error)}") from error
     for number, each in enumerate(refused):
 
-        def call(device: str, sample: Any = each.sample_input) -> Any:
+        def call(device, sample=each.sample_input):
             given, args, kwargs = _on(device, op, sample)
             return op(given, *args, **kwargs)
 

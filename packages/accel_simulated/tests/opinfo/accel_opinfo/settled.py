@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 
 __all__ = ["settled"]
 
 
-def settled(value: Any, dtype: torch.dtype) -> Any:
+def settled(value, dtype):
     """Give `value` with what `linear_cross_entropy` takes from a table of device types made explicit.
 
     `torch/nn/modules/linear_cross_entropy_options.py` (2.13): cpu, cuda and others accumulate in other types.
@@ -21,7 +20,7 @@ def settled(value: Any, dtype: torch.dtype) -> Any:
         return type(value)(settled(each, dtype) for each in value)
     if type(value).__name__ != "LinearCrossEntropyOptions" or dtype not in (torch.bfloat16, torch.float16):
         return value
-    chosen: dict[str, Any] = {}
+    chosen = {}
     if value.acc_policy == "auto":
         chosen["acc_policy"] = "accurate"
     if value.chunking_method == "auto":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any
 from unittest import mock
 
 import torch
@@ -19,7 +17,7 @@ __all__ = ["Tally", "first_line"]
 _TOLD = 3
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error):
     """Give an error in one line that is not too long."""
     text = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {text[0]}"[:300]
@@ -35,22 +33,22 @@ class Tally:
 
     def __init__(
         self,
-        device: str,
-        skip: frozenset[str],
-        about: Callable[[str], None],
+        device,
+        skip,
+        about,
         *,
-        exact: bool = True,
-        seconds: float = math.inf,
-    ) -> None:
+        exact=True,
+        seconds=math.inf,
+    ):
         self.device = device
         self._exact = exact
         self._seconds = seconds
         self._until = math.inf
         self._skip = skip
         self._about = about
-        self.variants: dict[str, dict[str, Any]] = {}
+        self.variants = {}
 
-    def wants(self, variant: str) -> bool:
+    def wants(self, variant):
         """Whether this variant is to run; says that it is about to."""
         if variant in self._skip:
             return False
@@ -58,9 +56,7 @@ class Tally:
         self._until = time.monotonic() + self._seconds
         return True
 
-    def run(
-        self, variant: str, call: Callable[[str], Any], what: object, *, values: bool = True, seed: int = 1
-    ) -> Any:
+    def run(self, variant, call, what, *, values=True, seed=1):
         """Count `call("cpu")` against `call(device)`, each with the same seed; give what CPU's gave.
 
         Nothing is counted where the CPU's raises; None is given then.
@@ -72,7 +68,7 @@ class Tally:
             return None
         device, error = _attempt(call, self.device, seed)
         if error is not None:
-            said: str | None = first_line(error)
+            said = first_line(error)
         else:
             said = self._said(host, device, values)
             if said is not None and not self._exact and self._is_random(call, host, seed):
@@ -82,20 +78,20 @@ class Tally:
         self.count(variant, what, said)
         return host
 
-    def _said(self, host: Any, device: Any, values: bool) -> str | None:
+    def _said(self, host, device, values):
         try:
             return difference(host, device, self.device, values=values, exact=self._exact)
         except Exception as broken:
             return f"the result cannot be read: {first_line(broken)}"
 
-    def _is_random(self, call: Callable[[str], Any], host: Any, seed: int) -> bool:
+    def _is_random(self, call, host, seed):
         """Whether the CPU gives other values with other seeds, those that the database sets included."""
         seeded = torch.manual_seed
         with mock.patch.object(torch, "manual_seed", lambda number: seeded(number + 1)):
             again, error = _attempt(call, "cpu", seed)
         return error is None and difference(host, again, "cpu") is not None
 
-    def _reads_what_was_there(self, call: Callable[[str], Any], seed: int) -> bool:
+    def _reads_what_was_there(self, call, seed):
         """Whether both round alike once new memory is filled: the kernel read of it what nobody wrote.
 
         torch gives LAPACK's `gelsy` pivots so, and the CPU does not give the same bits each time either.
@@ -107,7 +103,7 @@ class Tally:
             torch.use_deterministic_algorithms(False)
         return self._said(host, device, values=True) is None
 
-    def raises(self, variant: str, call: Callable[[str], Any], what: object) -> None:
+    def raises(self, variant, call, what):
         """Count a call that the CPU refuses: the device must refuse it with the same class of error."""
         if time.monotonic() > self._until:
             return
@@ -122,7 +118,7 @@ class Tally:
         else:
             self.count(variant, what, None)
 
-    def count(self, variant: str, what: object, said: str | None) -> None:
+    def count(self, variant, what, said):
         """Count one call; `said` is why it is not as on the CPU, None where it is."""
         seen = self.variants.setdefault(variant, {"calls": 0, "same": 0, "wrong": 0, "failures": []})
         seen["calls"] += 1
@@ -134,7 +130,7 @@ class Tally:
             seen["failures"].append([str(what), said])
 
 
-def _attempt(call: Callable[[str], Any], device: str, seed: int) -> tuple[Any, Exception | None]:
+def _attempt(call, device, seed):
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

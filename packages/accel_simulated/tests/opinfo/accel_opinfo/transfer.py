@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 __all__ = ["Transfer", "leaves"]
@@ -16,13 +14,13 @@ class Transfer:
     overlaps are as they were. A tensor that requires a gradient becomes a leaf that does.
     """
 
-    def __init__(self, device: str, *, gradients: bool = True) -> None:
+    def __init__(self, device, *, gradients=True):
         self._device = device
         self._gradients = gradients
-        self._storages: dict[int, torch.Tensor] = {}
-        self._made: dict[int, torch.Tensor] = {}
+        self._storages = {}
+        self._made = {}
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value):
         """Give `value` with each tensor in it, at any depth, copied; and `device="cpu"` replaced."""
         if isinstance(value, torch.Tensor):
             if id(value) not in self._made:
@@ -38,7 +36,7 @@ class Transfer:
             return torch.device(self._device)
         return self._device if isinstance(value, str) and value == "cpu" else value
 
-    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _tensor(self, tensor):
         with torch.no_grad():
             made = self._strided(tensor) if tensor.layout == torch.strided else tensor.detach().clone()
             if tensor.layout != torch.strided:
@@ -47,7 +45,7 @@ class Transfer:
             return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
         return made.requires_grad_(tensor.requires_grad and self._gradients)
 
-    def _strided(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _strided(self, tensor):
         plain = tensor.detach()
         conjugate, negative = plain.is_conj(), plain.is_neg()
         if conjugate:
@@ -67,7 +65,7 @@ class Transfer:
         return torch._neg_view(made) if negative else made
 
 
-def leaves(value: Any) -> list[torch.Tensor]:
+def leaves(value):
     """Give the tensors in `value`, at any depth, in order."""
     if isinstance(value, torch.Tensor):
         return [value]

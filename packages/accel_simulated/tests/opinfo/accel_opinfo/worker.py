@@ -10,21 +10,20 @@ import json
 import os
 import sys
 import time
-from typing import Any
 
 __all__ = ["DTYPES", "cases", "one"]
 
 DTYPES = ["float32", "bfloat16", "float16", "complex64", "int64", "bool"]
 
 
-def cases() -> list[list[str]]:
+def cases():
     """Give database, name and dtype of every case there is."""
     from accel_opinfo import operators
 
     return [["operators", *case] for case in operators.cases(DTYPES)]
 
 
-def one(name: str, dtype: str, device: str, skip: Any, about: Any, **bounds: Any) -> dict[str, Any]:
+def one(name, dtype, device, skip, about, **bounds):
     """Run one case against the CPU, within `Tally`'s `bounds`, and give its counts."""
     from accel_opinfo import operators
     from accel_opinfo.tally import Tally, first_line
@@ -38,7 +37,7 @@ def one(name: str, dtype: str, device: str, skip: Any, about: Any, **bounds: Any
     return {"variants": tally.variants, "seconds": round(time.perf_counter() - start, 2)}
 
 
-def main() -> None:
+def main():
     """Answer each line of standard input until it ends. Standard output is for answers alone."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -54,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     sys.setrecursionlimit(10_000)
 
-    def say(answer: object) -> None:
+    def say(answer):
         answers.write(json.dumps(answer) + "\n")
 
     say({"cases": cases()} if "--cases" in sys.argv else {"ready": torch.__version__})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from accel_tests.layouts import GROUP, dist_info
@@ -67,7 +66,7 @@ BROKEN = {
 }
 
 
-def install(folder: Path) -> None:
+def install(folder):
     """Put all of them there."""
     (folder / "heavy_vendor.py").write_text("")
     for name, broken in BROKEN.items():
@@ -86,7 +85,7 @@ def install(folder: Path) -> None:
         (info / "RECORD").write_text("".join(f"{row},,\n" for row in rows))
 
 
-def suite() -> str:
+def suite():
     """The source of a vendor's test file with a class for each of them."""
     classes = "".join(
         f'\n\nclass Test_{name}(kit.TestDeclaration):\n    backend = "{name}"\n' for name in BROKEN

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ class Generated(NamedTuple):
     kernel: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
-def generated() -> dict[str, Generated]:
+def generated():
     """All of them, by `"total_memory: answers for the current device"`."""
     found = {f"{name}: {made.kind}": made for name, made in _of_members()}
     found |= {
@@ -46,7 +46,7 @@ def generated() -> dict[str, Generated]:
 # --- members -------------------------------------------------------------------------------------------
 
 
-def _of_members() -> Iterator[tuple[str, Generated]]:
+def _of_members():
     chosen = accel_core.get_accelerator()
     for name in dir(Accelerator):
         member = inspect.getattr_static(Accelerator, name)
@@ -109,10 +109,10 @@ _CHANGING = (
 )  # fmt: skip
 
 
-def _without_index(name: str) -> Any:
+def _without_index(name):
     """The index is looked at, and then forgotten."""
 
-    def member(self: Any, device_index: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def member(self, device_index=None, *args, **kwargs):
         if device_index is not None:
             self._checked_index(device_index)
         return whole(self, name, None, *args, **kwargs)
@@ -120,8 +120,8 @@ def _without_index(name: str) -> Any:
     return functools.wraps(getattr(Accelerator, name))(member)
 
 
-def _of_the_first(name: str) -> Any:
-    def member(self: Any, device_index: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _of_the_first(name):
+    def member(self, device_index=None, *args, **kwargs):
         if device_index is not None:
             self._checked_index(device_index)
         return whole(self, name, 0, *args, **kwargs)
@@ -129,8 +129,8 @@ def _of_the_first(name: str) -> Any:
     return functools.wraps(getattr(Accelerator, name))(member)
 
 
-def _in_kibi(name: str) -> Any:
-    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _in_kibi(name):
+    def member(self, *args, **kwargs):
         found = whole(self, name, *args, **kwargs)
         return tuple(each // 1024 for each in found) if isinstance(found, tuple) else found // 1024
 
@@ -138,23 +138,23 @@ def _in_kibi(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _no_context(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _no_context(self, *args, **kwargs):
     yield
 
 
-_left_open: list[Any] = []
+_left_open = []
 
 
-def close_what_is_open() -> None:
+def close_what_is_open():
     """Leave the blocks that broken accelerators have left open: the next check is to begin as usual."""
     while _left_open:
         with contextlib.suppress(Exception):
             _left_open.pop().__exit__(None, None, None)
 
 
-def _stays_after_error(name: str) -> Any:
+def _stays_after_error(name):
     @contextlib.contextmanager
-    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def member(self, *args, **kwargs):
         block = whole(self, name, *args, **kwargs)
         _left_open.append(block)
         given = block.__enter__()
@@ -164,11 +164,11 @@ def _stays_after_error(name: str) -> Any:
     return member
 
 
-def _kept(name: str) -> Any:
+def _kept(name):
     """The first answer to each question, whatever has happened since."""
-    answers: dict[Any, Any] = {}
+    answers = {}
 
-    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def member(self, *args, **kwargs):
         asked = (str(args), str(kwargs))
         if asked not in answers:
             answers[asked] = whole(self, name, *args, **kwargs)
@@ -177,8 +177,8 @@ def _kept(name: str) -> Any:
     return member
 
 
-def _main_thread_alone(name: str) -> Any:
-    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _main_thread_alone(name):
+    def member(self, *args, **kwargs):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("the context belongs to another thread")
         return whole(self, name, *args, **kwargs)
@@ -186,10 +186,10 @@ def _main_thread_alone(name: str) -> Any:
     return member
 
 
-def _class_without(name: str, method: str) -> Any:
+def _class_without(name, method):
     base = getattr(torch, name)
 
-    def nothing(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def nothing(self, *args, **kwargs):
         return None
 
     made = type(name, (base,), {method: nothing})

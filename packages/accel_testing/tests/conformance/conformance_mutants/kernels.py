@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,15 +16,15 @@ __all__ = ["KERNELS"]
 Change = Callable[[list[Any]], list[Any]]
 
 
-def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+def _each(change):
     return lambda values: [change(v) if isinstance(v, torch.Tensor) else v for v in values]
 
 
-def _floating(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+def _floating(change):
     return _each(lambda t: change(t) if t.is_floating_point() and t.numel() else t)
 
 
-def _as_if_contiguous(tensor: torch.Tensor) -> torch.Tensor:
+def _as_if_contiguous(tensor):
     """The numbers in the order of the memory, whatever the strides say."""
     if tensor.is_contiguous() or tensor.dim() < 2 or 0 in tensor.stride():
         return tensor
@@ -34,7 +34,7 @@ def _as_if_contiguous(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor, tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset())
 
 
-def _without_tail(tensor: torch.Tensor) -> torch.Tensor:
+def _without_tail(tensor):
     """Of a last dimension longer than 1,024 what does not fill a block of 128 is left out."""
     size = tensor.shape[-1] if tensor.dim() else 0
     if size <= 1024 or size % 128 == 0:
@@ -44,17 +44,17 @@ def _without_tail(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _refuses_empty(values: list[Any]) -> list[Any]:
+def _refuses_empty(values):
     if any(isinstance(v, torch.Tensor) and not v.numel() for v in values):
         raise RuntimeError("invalid configuration argument: 0 blocks")
     return values
 
 
-def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+def _rounded(tensor):
     return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
-def _through_float(tensor: torch.Tensor) -> torch.Tensor:
+def _through_float(tensor):
     return tensor.to(torch.float32).to(tensor.dtype) if tensor.dtype in (torch.int32, torch.int64) else tensor
 
 
@@ -78,7 +78,7 @@ NUMBERS = (*FLOATING, FLOAT)
 LONG = (TAIL, ROUNDED)
 
 #: Which kernels are broken, and how.
-_WAYS: dict[str, tuple[Any, ...]] = {
+_WAYS = {
     "add.Tensor": (*NUMBERS, EMPTY, OTHER_DEVICE),
     "mul.Tensor": (*NUMBERS, EMPTY),
     "div.Tensor": (NAN, INF, ROUNDED),
@@ -131,7 +131,7 @@ _WAYS: dict[str, tuple[Any, ...]] = {
 
 
 @contextlib.contextmanager
-def _broken(op: Any, before: Change | None, after: Change | None, *, first_alone: bool) -> Iterator[None]:
+def _broken(op, before, after, *, first_alone):
     """While the block runs the device's kernel of that operator is broken."""
     library = torch.library.Library("aten", "IMPL")
     library.impl(
@@ -145,9 +145,7 @@ def _broken(op: Any, before: Change | None, after: Change | None, *, first_alone
         library._destroy()
 
 
-def _run(
-    op: Any, before: Change | None, after: Change | None, first_alone: bool, *args: Any, **kwargs: Any
-) -> Any:
+def _run(op, before, after, first_alone, *args, **kwargs):
     flat, how = pytree.tree_flatten((args, kwargs))
     theirs = [each for each in flat if isinstance(each, torch.Tensor) and each.device.type == "acme"]
     there = theirs[0].device if theirs else torch.device("acme")
@@ -169,16 +167,16 @@ def _run(
     )
 
 
-def _called(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _called(op, args, kwargs):
     with torch.no_grad():
         return op(*args, **kwargs)
 
 
-def _is_written(op: Any) -> bool:
+def _is_written(op):
     return any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
 
 
-def _on_host(value: Any) -> Any:
+def _on_host(value):
     if isinstance(value, torch.Tensor) and value.device.type == "acme":
         if value.is_contiguous() or not value.numel():
             return value.detach().cpu()
@@ -191,12 +189,12 @@ def _on_host(value: Any) -> Any:
     return value
 
 
-def _overload(name: str) -> Any:
+def _overload(name):
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
-def _all() -> dict[str, list[tuple[str, Any]]]:
+def _all():
     return {
         name: [
             (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -15,28 +14,28 @@ class Mutant(NamedTuple):
     members: dict[str, Any]
 
 
-def given(value: Any) -> Callable[..., Any]:
+def given(value):
     """A member that gives this value whatever it is asked."""
     return lambda self, *args, **kwargs: value
 
 
-def raising(error: type[BaseException]) -> Callable[..., Any]:
+def raising(error):
     """A member that raises."""
 
-    def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def member(self, *args, **kwargs):
         raise error("broken on purpose")
 
     return member
 
 
-def changed(change: Callable[[Any], Any]) -> Callable[[str], Callable[..., Any]]:
+def changed(change):
     """A member whose answer is changed; called with the member's name when the class is made."""
 
-    def named(name: str) -> Callable[..., Any]:
-        def member(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def named(name):
+        def member(self, *args, **kwargs):
             return change(getattr(super(type(self), self), name)(*args, **kwargs))
 
         return member
 
-    named.needs_name = True  # type: ignore[attr-defined]
+    named.needs_name = True
     return named

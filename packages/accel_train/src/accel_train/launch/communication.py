@@ -58,8 +58,8 @@ def prepared(accelerator: Accelerator) -> str:
             accelerator._communication_backend_name = "gloo"
             warnings.warn(
                 f"oneCCL's bindings do not work here, so the CPU communicates over gloo: "
-                f"{type(error).__name__}: {error}. Install the "
-                f"oneccl_bindings_for_pytorch built for torch {torch.__version__}, or uninstall it.",
+                f"{type(error).__name__}: {error}. Install the oneccl_bindings_for_pytorch that was built "
+                f"for torch {torch.__version__}, or uninstall it.",
                 RuntimeWarning,
                 stacklevel=2,
             )

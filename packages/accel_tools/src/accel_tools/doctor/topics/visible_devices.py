@@ -13,15 +13,8 @@ from collections.abc import Iterator, Mapping
 from accel_core import Backend, Candidate, Status, Verdict, torch_build
 from accel_core.toolkit import devices, host, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
 __all__ = ["TOPIC", "origin_of_variable"]
-
-#: Grammars whose indices count the numbered device nodes. Of others a card has several devices (a Tecorigin
-#: card four), or the nodes are other makers' too.
-_ONE_NODE_EACH = ("cuda", "ascending", "mlu")
-
-_GPUS = "/proc/driver/nvidia/gpus"
 
 #: No process has more above it; also ends a walk over files that lie.
 _MOST_ANCESTORS = 64
@@ -58,10 +51,10 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
             about=candidate.name, facts=facts,
         )  # fmt: skip
         return
-    count = _count(backend)
-    sees = visibility(backend, visit.environ, count, _uuids(backend))
+    present = visible_devices.there(backend)
+    sees, count = visible_devices.masks(backend, visit.environ, present), present[0]
     facts = _table(backend, sees, count, found)
-    faults = list(_faults(candidate, sees, count, found, facts | _origins(sees)))
+    faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
     yield from faults
     if not faults:
         variables = " with ".join(f"{step.variable}={step.value!r}" for step in sees.steps)
@@ -89,39 +82,21 @@ def _without_effect(backend: Backend, found: Verdict | None) -> str:
     return ""
 
 
-def _count(backend: Backend) -> int | None:
-    """How many devices there are, by their numbered nodes; `None` where these do not tell."""
-    if backend.visibility.grammar not in _ONE_NODE_EACH:
-        return None
-    nodes = devices.device_nodes(backend.hardware.nodes)
-    return len(nodes) if nodes and all(node[-1:].isdigit() for node in nodes) else None
-
-
-def _uuids(backend: Backend, root: str = "/") -> list[str]:
-    """The UUIDs of the GPUs that NVIDIA's driver has; none where it is another's, or tells none.
-
-    /proc/driver/nvidia/gpus/*/information, as NVIDIA's driver README has it.
-    """
-    if "cuda" not in backend.in_torch.builds:
-        return []
-    files = (f"{_GPUS}/{name}/information" for name in sorted(host.names_in(_GPUS, root)))
-    lines = (line.partition(":") for file in files for line in host.read_text(file, root).splitlines())
-    return [value.strip() for key, _, value in lines if key.strip() == "GPU UUID"]
-
-
-def _table(backend: Backend, sees: Visibility, count: int | None, found: Verdict | None) -> dict[str, str]:
+def _table(
+    backend: Backend, sees: visible_devices.Masks, count: int | None, found: Verdict | None
+) -> dict[str, str]:
     """Each variable, then each physical device with its logical number."""
     facts = {step.variable: repr(step.value) for step in sees.steps}
     if sees.devices is not None:
         physical = range(count) if count is not None else ()
-        shown = {f"physical {item}": f"{backend.device_type}:{at}" for item, at in sees.logical.items()}
+        shown = {f"physical {item}": f"{backend.device_type}:{at}" for at, item in enumerate(sees.devices)}
         facts |= {f"physical {item}": "not seen" for item in physical} | shown
     if found is not None and found.devices is not None:
         facts["devices that the vendor counts"] = str(found.devices)
     return facts
 
 
-def _origins(sees: Visibility) -> dict[str, str]:
+def _origins(sees: visible_devices.Masks) -> dict[str, str]:
     """Which process above this one brought each variable; a scheduler's worker often does."""
     told = ((step.variable, origin_of_variable(step.variable, step.value)) for step in sees.steps)
     return {f"{name} comes from": origin for name, origin in told if origin}
@@ -129,71 +104,46 @@ def _origins(sees: Visibility) -> dict[str, str]:
 
 def _faults(
     candidate: Candidate,
-    sees: Visibility,
-    count: int | None,
+    sees: visible_devices.Masks,
     found: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
-    grammar, about = candidate.backend.visibility.grammar, candidate.name
+    about = candidate.name
     if sees.devices == ():
-        yield _nothing(sees.steps, found, about, facts, count)
+        # The verdict may know that it was a scheduler who wrote it.
+        told = found.hint if found is not None and "Slurm" in found.reason else ""
+        yield Finding(Level.WARNING, "visible-devices.none", str(sees), told or sees.step, about, facts)
         return
-    left = count
     for step in sees.steps:
-        said = f"{step.variable}={step.value!r}"
-        better = rewritten(grammar, step.value, left)
-        write = f"export {step.variable}={shlex.quote(better)}" if better else f"unset {step.variable}"
+        write = (
+            f"export {step.variable}={shlex.quote(step.better)}" if step.better else f"unset {step.variable}"
+        )
         if step.malformed:
             level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            what = f"{said} is not valid: {step.malformed}"
-            yield Finding(level, "visible-devices.malformed", what, write, about, facts)
+            yield Finding(level, "visible-devices.malformed", str(step), write, about, facts)
         elif step.overruled_by:
-            what = f"{said} is ignored, because {step.overruled_by} is set too"
+            what = f"{step} is ignored, because {step.overruled_by} is set too"
             yield Finding(
                 Level.WARNING, "visible-devices.overruled", what, f"unset {step.variable}", about, facts
             )
         elif step.lost:
-            what = f"{said}: {step.lost}"
-            yield Finding(Level.WARNING, "visible-devices.dropped", what, write, about, facts)
-        left = None  # the next one counts among what this one left
+            yield Finding(Level.WARNING, "visible-devices.dropped", str(step), write, about, facts)
     if any(step.lost or step.malformed for step in sees.steps):
         return
     if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
         yield _fewer(sees, found.devices, candidate, facts)
 
 
-def _nothing(
-    steps: tuple[Step, ...], found: Verdict | None, about: str, facts: Mapping[str, str], count: int | None
-) -> Finding:
-    step = next((step for step in steps if step.lost), steps[-1])
-    what = f"{step.variable}={step.value!r} hides every device" + (f": {step.lost}" if step.lost else "")
-    # The verdict may know that it was a scheduler who wrote it.
-    hint = found.hint if found is not None and found.status is Status.NO_DEVICE else ""
-    if count:
-        hint = visible_devices.choices(step.variable, count)
-    hint = hint or f"unset {step.variable}, or name in it the devices to use"
-    return Finding(Level.WARNING, "visible-devices.none", what, hint, about, facts)
-
-
-def _fewer(sees: Visibility, seen: int, candidate: Candidate, facts: Mapping[str, str]) -> Finding:
+def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: Mapping[str, str]) -> Finding:
     """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
     assert sees.devices is not None
-    variable, value = sees.steps[0][:2]
-    kept = ",".join(map(str, sees.devices[:seen]))
-    grammar = candidate.backend.visibility.grammar
-    # Where an id that is not there ends the list, the first that is not seen is that one.
-    which = (
-        f": the first one that does not exist is {sees.devices[seen]}" if grammar in _ONE_NODE_EACH else ""
-    )
-    asked = len(sees.devices)
-    if not seen:  # an empty list would hide what is there
-        which = ""
-    named = f"{asked} device{'s' * (asked > 1)}"
+    first = sees.steps[0]
+    named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
     return Finding(
         Level.WARNING,
         "visible-devices.fewer",
-        f"{variable}={value!r} names {named}, but the vendor sees {seen or 'none'}{which}",
-        f"export {variable}={shlex.quote(kept)}" if which and len(sees.steps) == 1 else f"unset {variable}",
+        f"{first} names {named}, but the vendor sees {seen or 'none'}",
+        f"unset {first.variable}",
         candidate.name,
         facts,
     )

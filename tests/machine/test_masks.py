@@ -1,0 +1,218 @@
+"""Variables of visible devices, composed: what is left, what has no effect, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+from accel_tests.computers import Computer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel_core.backend import Backend, Hardware, InTorch, Visibility
+from accel_core.detection import device
+from accel_core.machine.visible_devices import Masks, Step, format_visible_devices, masks, there
+
+ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+NVIDIA = Backend(
+    name="cuda", priority=200, device_type="cuda", visibility=Visibility((CUDA,), grammar="cuda"),
+    hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)), in_torch=InTorch(builds=("cuda",)),
+)  # fmt: skip
+AMD = replace(
+    NVIDIA, visibility=Visibility((HIP, CUDA), filters=(ROCR,), grammar="cuda"),
+    hardware=Hardware(nodes=("/dev/kfd",), pci_ids=("1002/03",)), in_torch=InTorch(builds=("hip",)),
+)  # fmt: skip
+ASCEND = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="ascending"))
+INTEL = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="level-zero"))
+GAUDI = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="modules"))
+PLAIN = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="indices"))
+UUIDS = ("GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000")
+MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf"
+
+ONE_MIG = "CUDA shows a process one MIG instance, the first; start a process for each"
+
+#: Devices that there are, a value, what is seen, what is said of the rest, and what to write instead.
+VALUES = [
+    (NVIDIA, 4, "2,0", (2, 0), "", ""),
+    (NVIDIA, 1, "0,1", (0,), "there is no device 1", "0"),
+    (NVIDIA, 4, "1,9,0", (1,), "there is no device 9, which ends the list: 0 not seen", "1,0"),
+    (NVIDIA, 4, "9", (), "there is no device 9", "0,1,2,3"),
+    (NVIDIA, None, "0,99", (0, 99), "", ""),  # nobody knows how many there are
+    (NVIDIA, 4, "", (), "", "0,1,2,3"),
+    (NVIDIA, 4, "0,-1,1", (0,), "'-1' ends the list", "0,1"),
+    (NVIDIA, 4, "0,1,0", (), "'0' is there twice", "0,1"),
+    (NVIDIA, None, "GPU-1a2b,0", ("GPU-1a2b",), "'0' ends the list", ""),
+    (NVIDIA, 1, ",".join(MIGS), MIGS[:1], ONE_MIG, MIGS[0]),
+    (ASCEND, 4, "1,7,8", (1,), "there is no device 7, which ends the list: 8 not seen", "1"),
+    (ASCEND, 4, "3, 1,3", (3,), "' 1,3' ends the list", "1,3"),
+    (ASCEND, 4, "2,1", (), "the ids must ascend", "1,2"),
+    (INTEL, 2, "2,1,0.1", ("0.1", 1), "there is no device 2", "0.1,1"),
+    (INTEL, 2, "", (0, 1), "", ""),  # no mask to Intel
+    (INTEL, None, "", None, "", ""),
+    (GAUDI, 2, "6,7", (6, 7), "", ""),  # modules, no indices
+    (PLAIN, None, "x,2,y,0", None, "", "2,0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("backend", "count", "value", "seen", "lost", "better"), VALUES)
+def test_one_variable(backend, count, value, seen, lost, better):
+    found = masks(backend, {CUDA: value}, (count, (), ()))
+    [step] = found.steps
+    assert (found.devices, step.lost, step.better) == (seen, lost, better)
+    assert bool(step.malformed) == (seen is None and value != "")
+
+
+def test_without_a_variable_everything_is_seen():
+    assert masks(NVIDIA, {}, (4, (), ())) == Masks()
+
+
+@pytest.mark.parametrize(
+    ("value", "uuids", "seen", "lost"),
+    [
+        ("GPU-7,GPU-1A2B3C4", UUIDS, ("GPU-7", "GPU-1A2B3C4"), ""),
+        ("GPU-1a2b3c4,GPU-5,GPU-7", UUIDS, ("GPU-1a2b3c4",),
+         "there is no device GPU-5, which ends the list: GPU-7 not seen"),
+        ("GPU-7,GPU-1a", UUIDS, ("GPU-7",),
+         "GPU-1a is the beginning of 2 UUIDs"),
+        ("GPU-5", (), ("GPU-5",), ""),  # nobody knows
+        ("MIG-5", UUIDS, ("MIG-5",), ""),  # of a part of a GPU only the driver knows
+    ],
+)  # fmt: skip
+def test_uuids(value, uuids, seen, lost):
+    found = masks(NVIDIA, {CUDA: value}, (3, (), uuids))
+    assert (found.devices, found.steps[0].lost) == (seen, lost)
+
+
+#: AMD's: variables on a machine with four; what is seen, what is said, and the next step.
+COMPOSED = [
+    ({ROCR: "3,1", HIP: "1"}, (1,), "", ""),
+    ({ROCR: "1", CUDA: "1"}, (),
+     f"{CUDA}='1' hides every device: there is no device 1 among what {ROCR} leaves",
+     f"export {CUDA}=0"),
+    ({ROCR: "7", HIP: "0"}, (), f"{ROCR}='7' hides every device: there is no device 7",
+     f"export {ROCR}=0,1,2,3"),
+    ({ROCR: "2,2", HIP: "1"}, (), f"{ROCR}='2,2' hides every device: '2' is there twice",
+     f"export {ROCR}=2 {HIP}=0"),
+    ({ROCR: "3,1", HIP: "0,3"}, (3,),
+     f"{HIP}='0,3': there is no device 3 among what {ROCR} leaves",
+     f"export {HIP}=0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("environ", "seen", "said", "step"), COMPOSED)
+def test_a_filter_first_and_the_other_counts_among_what_is_left(environ, seen, said, step):
+    found = masks(AMD, environ, (4, (), ()))
+    assert (found.devices, str(found), found.faulty and found.step) == (seen, said, step or [])
+
+
+def test_of_two_names_the_first_counts():
+    found = masks(AMD, {CUDA: "0", HIP: "2"}, (4, (), ()))
+    assert (found.devices, found.steps[1]) == ((2,), Step(CUDA, "0", overruled_by=HIP))
+
+
+# --- On a machine ---------------------------------------------------------------------------------------
+
+
+def built(machine, kind: str, count: int, numbers=None) -> Backend:
+    """Give the machine so many devices."""
+    if kind == "nvidia":
+        for number in numbers or range(count):
+            machine.write(f"dev/nvidia{number}")
+        return NVIDIA
+    machine.write("dev/kfd")
+    for number in range(count):
+        machine.write(f"dev/dri/renderD{128 + number}")
+        machine.pci(f"0000:{16 + number:02x}:00.0", "1002", "740f", "038000")
+    return AMD
+
+
+def test_what_is_there(machine):
+    for bus, uuid in (("0000:65:00.0", UUIDS[2]), ("0000:17:00.0", UUIDS[0])):
+        machine.write(f"proc/driver/nvidia/gpus/{bus}/information", f"Model: \t H100\nGPU UUID: \t {uuid}\n")
+    assert there(built(machine, "nvidia", 2, (0, 3)), machine.path) == (2, [0, 3], [UUIDS[0], UUIDS[2]])
+    assert there(built(machine, "amd", 3), machine.path) == (3, [], [])
+    assert there(PLAIN, machine.path) == (None, (), ())  # a card may be several devices
+
+
+def test_a_container_with_one_device_of_the_hosts(machine, monkeypatch):
+    """The host's number of it is no number here."""
+    machine.write(".dockerenv")
+    monkeypatch.setenv(CUDA, "3")
+    outcome = device.uncounted(built(machine, "nvidia", 1, (3,)), machine.path)
+    assert outcome.hint == f"export {CUDA}=0"
+
+
+def counted(environ: dict[str, str], kind: str, count: int) -> list[object]:
+    """As the runtimes: CUDA's and ROCm's documents, not our reading of them."""
+    seen: list[object] = list(range(count))
+    names = [ROCR, HIP if HIP in environ else CUDA] if kind == "amd" else [CUDA]
+    for name in names:
+        value = environ.get(name)
+        if value is None:
+            continue
+        if value.startswith("MIG-"):
+            return [value.split(",")[0]]
+        left: list[object] = []
+        for entry in value.split(","):
+            if not entry.isdecimal() or int(entry) >= len(seen):
+                break
+            if seen[int(entry)] in left:
+                left = []
+                break
+            left.append(seen[int(entry)])
+        seen = left
+    return seen
+
+
+ENTRY = st.sampled_from(["0", "1", "2", "3", "7", "8", "15", "-1", "x", ""])
+VALUE = st.lists(ENTRY, max_size=4).map(",".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    kind=st.sampled_from(["nvidia", "amd", "mig"]), count=st.integers(1, 8), container=st.booleans(),
+    environ=st.dictionaries(st.sampled_from([ROCR, HIP, CUDA]), VALUE, min_size=1, max_size=3),
+    instances=st.lists(st.sampled_from(MIGS), min_size=1, unique=True),
+)  # fmt: skip
+def test_after_the_step_the_devices_that_were_meant_are_counted(
+    tmp_path_factory, kind, count, container, environ, instances
+):
+    machine = Computer(tmp_path_factory.mktemp("machine"))
+    if container:
+        machine.write(".dockerenv")
+    maker = "amd" if kind == "amd" else "nvidia"
+    backend = built(machine, maker, count)
+    if kind == "mig":
+        environ = {**environ, CUDA: ",".join(instances)}
+    names = [ROCR, HIP, CUDA] if maker == "amd" else [CUDA]
+    given_numbers = [int(e) for n in names for e in environ.get(n, "").split(",") if e.isdecimal()]
+    before = counted(environ, maker, count)
+    found = masks(backend, environ, there(backend, machine.path))
+    if not found.faulty:
+        assert before
+        return
+    if not before:  # and so the verdict says it, whatever the container's step would be
+        with pytest.MonkeyPatch.context() as patch:
+            for name in (ROCR, HIP, CUDA):
+                patch.delenv(name, raising=False)
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            outcome = device.uncounted(backend, machine.path)
+        assert (outcome.reason, outcome.hint) == (str(found), found.step)
+    for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
+        assert int(named) >= count
+    after = {**environ, **dict(word.split("=", 1) for word in shlex.split(found.step)[1:])}
+    assert found.step.startswith("export ")
+    now = counted(after, maker, count)
+    assert now, (found.step, after)
+    meant = {number for number in given_numbers if number < count}
+    if len(names) == 1 and kind != "mig" and meant:
+        assert set(now) == meant
+    assert set(before) <= set(now), (found.step, after)
+
+
+@given(st.permutations(range(8)).flatmap(lambda p: st.integers(1, 8).map(lambda n: p[:n])))
+def test_devices_are_in_the_order_of_the_value(ids):
+    assert masks(NVIDIA, {CUDA: format_visible_devices("cuda", ids)}, (8, (), ())).devices == tuple(ids)
