@@ -23,15 +23,17 @@ import torch, sentence_transformers as library
 print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
 AFTER_A_MINUTE = """
-import os, time, accel_train_startup
-accel_train_startup._MINUTE = 1.0
+import os, sys, time, accel_train_startup
+accel_train_startup._MINUTE, accel_train_startup._LOOKS = 0.5, 100
 import torch
 layer = torch.nn.Linear(2, 2)
 layer(torch.ones(2)).sum().backward()
 optimizer = torch.optim.Adam(layer.parameters())
 optimizer.step()
 print("Linear cpu", flush=True)
-time.sleep(6)
+end = time.monotonic() + 60
+while not getattr(sys.modules.get("accel_train.unused"), "_told", False) and time.monotonic() < end:
+    time.sleep(0.1)
 os._exit(0)
 """
 PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
