@@ -1,4 +1,4 @@
-"""`python -m accel_core` is the `accel` command."""
+"""Run the `accel` command as `python -m accel_core`."""
 
 if __name__ == "__main__":
     from accel_core.cli import main
