@@ -19,7 +19,7 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 
 @pytest.fixture
 def train(with_cann):
-    def trained(*arguments: str) -> dict:
+    def trained(*arguments):
         return with_cann(TRAIN.format(list(map(str, arguments))), DS_ACCELERATOR="npu").answer
 
     return trained

@@ -14,7 +14,7 @@ devices.device_nodes = lambda *_: ("/dev/davinci0",)
 ACCEL = "import sys; sys.argv = ['accel', *{0!r}]\nfrom accel_core.cli import main; main()\n"
 
 
-def accel(*arguments: str, card: bool) -> str:
+def accel(*arguments, card):
     return (WITH_A_CARD if card else "") + ACCEL.format(list(arguments))
 
 

@@ -20,7 +20,7 @@ import pytest
 __all__ = ["names"]
 
 
-def names(module: str) -> list[str]:
+def names(module):
     """The checks of a module, read from its source: importing it would import torch."""
     text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
     return [
@@ -28,7 +28,7 @@ def names(module: str) -> list[str]:
     ]
 
 
-def main(*modules: str) -> None:
+def main(*modules):
     import accel_core
 
     acc = accel_core.get_accelerator()
