@@ -220,7 +220,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
     integrations = {} if arguments.no_integrations else {startup.VARIABLE: startup.with_auto(os.environ)}
-    return {**machine.defaults, **machine.kept, **integrations, **chosen}
+    return {**machine.defaults, **machine.kept, **chosen, **integrations}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
