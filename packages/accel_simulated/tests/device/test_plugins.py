@@ -4,8 +4,6 @@ The plugins come from this repository's `plugins/`, with the entry points that t
 are installed in the environment.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,12 +44,7 @@ def test_every_member(vendor, path, simulated):
 
 @pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
 @pytest.mark.parametrize("vendor", REAL)
-def test_digits_equal_cpu(
-    vendor,
-    path,
-    digits_on_cpu,
-    train_digits,
-):
+def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
     report = train_digits(vendor, vendor, path)
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]

@@ -1,7 +1,5 @@
 """The staged process group on a simulated device without collectives, and on one that also has streams."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

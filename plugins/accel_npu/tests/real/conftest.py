@@ -1,7 +1,5 @@
 """Children in which the real torch_npu runs: with the stand-in for CANN, and without it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the checks of accel_testing.conformance promise of every accelerator, on the real torch_npu."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.cards import require_as_recorded
 from checks.card import NAME, card

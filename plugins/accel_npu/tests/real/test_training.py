@@ -1,7 +1,5 @@
 """The main job, examples/train_digits.py as it is, on the real torch_npu."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The staged process group against gloo on CPU tensors: every collective, the same bits. Run by each rank."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How the staged process group lives: order, overlap, several at once, faults, and its end."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The staged process group's reductions: each type and operation, the bits of gloo or of plain arithmetic."""
 
-from __future__ import annotations
-
 import functools
 import operator
 

@@ -1,7 +1,5 @@
 """Training over the staged process group, and over gloo on the CPU: the same bits."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,7 +1,5 @@
 """What is counted of one case: calls that pass on the CPU, and those of them that do the same here."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -31,15 +29,7 @@ class Tally:
     CPU and draw other random numbers. After `seconds` the other calls of a variant are left out.
     """
 
-    def __init__(
-        self,
-        device,
-        skip,
-        about,
-        *,
-        exact=True,
-        seconds=math.inf,
-    ):
+    def __init__(self, device, skip, about, *, exact=True, seconds=math.inf):
         self.device = device
         self._exact = exact
         self._seconds = seconds

@@ -5,8 +5,6 @@ of scores
 tells, and that `test_card.py` compares.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import metadata

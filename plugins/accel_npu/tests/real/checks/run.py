@@ -5,8 +5,6 @@ promises is in accel_testing.conformance, and runs in test_card.py. They share a
 that is given, so that the first ones see the device not initialised.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

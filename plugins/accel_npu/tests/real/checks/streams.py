@@ -1,7 +1,5 @@
 """Streams and events are truly asynchronous: work that was started has not been done yet."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

@@ -4,8 +4,6 @@ torch_npu takes torch's PrivateUse1 slot for good, so every state of it needs a 
 pytest's process must not have its torch broken by torch_npu's autoload.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

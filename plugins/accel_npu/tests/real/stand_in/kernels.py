@@ -4,8 +4,6 @@
 knows thousands more, and one that is not here is refused, as the vendor's compiler refuses an unknown one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Kernels of whole layers: convolution, pooling, dropout, the loss; see `kernels.py`."""
 
-from __future__ import annotations
-
 import math
 
 from stand_in.kernels import KERNELS, generator, ints, torch

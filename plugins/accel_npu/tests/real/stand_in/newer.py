@@ -1,7 +1,5 @@
 """Kernels of CANN's newer library, over single tensors and lists of them; see `newer.c`."""
 
-from __future__ import annotations
-
 from stand_in.kernels import newer, torch
 
 __all__ = []
