@@ -1,7 +1,5 @@
 """torch-npu installed and CANN not: `import torch` is dead, and everything of ours goes on and says why."""
 
-from __future__ import annotations
-
 import json
 
 LIBRARY = "libhccl.so: cannot open shared object file"
