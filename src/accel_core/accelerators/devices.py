@@ -162,10 +162,10 @@ class Base:
         return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
-        """The member's answer; `None` where the device cannot do it."""
+        """The member's answer; `None` where the device cannot do it, or refuses this one question."""
         try:
             return member(*given)
-        except UnsupportedError:
+        except RuntimeError:  # an `UnsupportedError` is one
             return None
 
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:

@@ -38,8 +38,8 @@ ROWS = {
     "get_rng_state": "random.get_rng_state", "initial_seed": "random.initial_seed",
     "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
     "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
-    "mem_get_info": "get_memory_info", "memory_allocated": "memory_allocated",
-    "memory_reserved": "memory_reserved", "set_device": "set_device_index", "synchronize": "synchronize",
+    "memory_allocated": "memory_allocated", "memory_reserved": "memory_reserved",
+    "set_device": "set_device_index", "synchronize": "synchronize",
     "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
     "reset_peak_memory_stats": "reset_peak_memory_stats",
 }  # fmt: skip
