@@ -162,6 +162,21 @@ def test_a_silent_command_shows_that_it_works_and_its_output_only_if_it_fails(mo
         _RUNNING.quietly("counting", [sys.executable, "-c", f"{code}; exit(3)"])
 
 
+@pytest.mark.skipif(not _RUNNING.DEV_PYTHON.is_file(), reason="`./dev` has an environment with nox")
+def test_pytests_command_line_is_short_and_one_process_names_each_test():
+    session = "SimpleNamespace(name='core', run=lambda *words, **_: print(*words))"
+    code = "import sys; from types import SimpleNamespace; sys.path.insert(0, 'tools'); import environments"
+    code += f"; environments.pytest({session}, *sys.argv[1:], env={{}})"
+
+    def shown(*arguments):
+        command = [_RUNNING.DEV_PYTHON, "-c", code, *arguments]
+        return subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True).stdout
+
+    assert len(shown("-n", "2", *["tests/test_dev.py"] * 100)) < 150
+    assert " -v " in shown("tests/test_dev.py")
+    assert "-v" not in shown("-n", "2", "tests/test_dev.py")
+
+
 def test_sessions_are_counted_and_told_what_is_left(monkeypatch, tmp_path, capfd):
     stand_in = tmp_path / "nox.py"
     stand_in.write_text("import sys; print('ran', sys.argv[1]); sys.exit(sys.argv[1] == 'types')")

@@ -352,7 +352,9 @@ def without(found: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def pytest(session: nox.Session, *arguments: str, env: Mapping[str, str | None]) -> None:
-    """Run pytest."""
+    """Run pytest; in one process, the name of each test stands there while it runs."""
+    if not any(word.startswith("-n") for word in arguments):
+        arguments = ("-v", *arguments)
     session.run("python", "-m", "pytest", "-p", "xdist", *in_short(session, arguments), env=env)
 
 

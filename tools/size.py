@@ -24,7 +24,7 @@ LINES = {
 }
 FILES, TESTS = 50, 32_000
 #: What is over its bound, as it stands: lower these when you shorten it.
-STANDS = {CORE: 6029, f"{CORE}/detection": 1701, f"{CORE}/cli": 670, "tests": 36400}
+STANDS = {CORE: 5990, f"{CORE}/detection": 1696, f"{CORE}/cli": 663, "tests": 36360}
 _LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 )  # fmt: skip

@@ -30,7 +30,7 @@ EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_
 class Provenance(NamedTuple):
     """A backend's origin: the distribution, its version and the entry point.
 
-    `distribution` is empty for what accel-core itself brings.
+    `distribution` is empty for the backends of accel-core itself.
     """
 
     distribution: str
@@ -43,7 +43,7 @@ class Provenance(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """An answer of `accel_probe`: usable or not, why, and the user's next step."""
+    """The result of `accel_probe`: whether the backend is usable, why, and the user's next step."""
 
     usable: bool
     #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".
@@ -220,12 +220,12 @@ class Backend:
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
-        """`vendor_import` as a tuple, which is how it is kept."""
+        """`vendor_import` as a tuple."""
         return (self.vendor_import,) if isinstance(self.vendor_import, str) else self.vendor_import
 
     @property
     def distribution(self) -> str:
-        """Name of the distribution that declares this backend; empty when that is not known."""
+        """The name of the distribution that declares this backend; empty if it is not known."""
         return self.provenance.distribution if self.provenance else ""
 
 
@@ -236,13 +236,13 @@ RECORDS: dict[str, Any] = {
 
 
 def encode_backend(backend: Backend) -> dict[str, object]:
-    """A declaration as JSON: without its provenance, and without fields that have their default."""
+    """Return a declaration for JSON, without its provenance and without fields that have their default."""
     said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
     return {field.name: value for field, value in said if value != field.default}
 
 
 def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
+    """Return the declaration that `encode_backend` wrote. Raises `InvalidBackendError` for anything else."""
     values = {name: _tuples(value) for name, value in given.items()}
     records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
     return Backend(**{**values, **records})
@@ -254,7 +254,7 @@ def _tuples(value: object) -> Any:
 
 
 def is_unknown_field(error: BaseException) -> bool:
-    """Whether a declaration stated a field that this accel-core does not have."""
+    """Whether the error comes from a declaration with a field that this accel-core does not know."""
     if not isinstance(error, TypeError) or "unexpected keyword argument" not in str(error):
         return False
     makers = ("Backend.__init__()", *(f"{type(record).__name__}.__new__()" for record in RECORDS.values()))
@@ -345,7 +345,7 @@ def _is_pci(text: str) -> bool:
 
 
 def is_variable_prefix(text: str) -> bool:
-    """Whether a launcher may forward whatever begins so: less would be half the environment, or all of it."""
+    """Whether a launcher may forward all variables with this prefix; a shorter one would match too many."""
     return len(text) > 2 and len(text.strip("_")) > 1 and _is_word(text)
 
 

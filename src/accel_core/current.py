@@ -54,7 +54,7 @@ class _Override:
 
 
 def overriding() -> Accelerator | None:
-    """The accelerator of the innermost `use_accelerator` of this context; `None` outside of all."""
+    """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
     override = _override.get()
     while override is not None and override.ended:
         override = override.around
@@ -62,11 +62,11 @@ def overriding() -> Accelerator | None:
 
 
 def get_accelerator() -> Accelerator:
-    """The accelerator of this process, chosen at the first call and the same object ever after.
+    """Return this process's accelerator; the first call chooses it, later calls return the same object.
 
-    Choosing imports torch and the vendor of what is chosen and initialises no device. Raises an
-    `AccelError` when a pin (`DS_ACCELERATOR`) cannot be honoured or a setting is malformed, and warns
-    with `AcceleratorFallbackWarning` when the CPU is used though an accelerator is installed or present.
+    Choosing imports torch and the chosen vendor's package, and initialises no device. Raises an `AccelError`
+    if a pinned backend (`DS_ACCELERATOR`) cannot be used or a setting is invalid. Warns with
+    `AcceleratorFallbackWarning` if the CPU is chosen although an accelerator is installed or present.
     """
     current = _fast
     if current is not None:
@@ -75,7 +75,7 @@ def get_accelerator() -> Accelerator:
 
 
 def selection() -> Selection:
-    """The record of the choice, which is made if it was not made before."""
+    """Return the record of the choice; make the choice if that has not happened yet."""
     with _lock:
         if _selection is None:
             _choose()
@@ -84,11 +84,10 @@ def selection() -> Selection:
 
 
 def set_accelerator(new: object) -> None:
-    """Use `new`, an accelerator or a backend's name, from now on; `None` forgets the choice.
+    """Use `new`, an accelerator or a backend's name, from now on; with `None`, choose again at the next call.
 
-    A class is called without arguments. An object or a class of DeepSpeed's interface is adapted.
-
-    Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
+    A class is called without arguments. An object or a class with DeepSpeed's interface is adapted. Raises
+    `InvalidAcceleratorError` for anything else; for a name, raises what `accelerator(name)` raises.
     """
     if new is None:
         _settle(None, None)
@@ -100,11 +99,11 @@ def set_accelerator(new: object) -> None:
 
 @contextlib.contextmanager
 def use_accelerator(new: object) -> Iterator[Accelerator]:
-    """Make `new`, as `set_accelerator` takes it, the current accelerator of this thread or task.
+    """Make `new` the current accelerator of this thread or task until the block ends.
 
-    Until the block ends. As with every context variable, tasks that start inside have it too, new threads
-    have not, and what a generator sets holds for its caller while it is suspended. Where the block ends it
-    ends for all of them, also when a generator is closed in another context or thread than it began in.
+    `new` is what `set_accelerator` accepts. This is a context variable: tasks that start inside the block
+    inherit it, new threads do not, and a generator that sets it also sets it for its caller while it is
+    suspended. The end of the block ends it for all of them.
     """
     override = _Override(_resolve(new), _override.get())
     try:
@@ -119,18 +118,17 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
 
 
 def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
-    """Return the accelerator of a backend, by its name, or of a device, chosen or not; one object a backend.
+    """Return the accelerator of a backend or of a device, whether it is the chosen one or not.
 
-    A name is `"npu"` or `"npu@distribution"`. The process's own accelerator is what its name means. Where
-    several distributions declare the name, the one that `DS_ACCELERATOR` names is meant. The backend may be
-    usable without a device.
+    There is one object for each backend. A name is `"npu"` or `"npu@distribution"`; if several distributions
+    declare the name, `DS_ACCELERATOR` decides. The backend may be usable without a device.
 
-    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor, which stands for the device
-    that it is on. The process's own accelerator serves its device type; of another type the highest-ranking
-    usable backend does, and `generic` where torch has the device and no plugin declares it.
+    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor, which means the device it
+    is on. The process's own accelerator is returned for its device type; for another type, that of the
+    highest-ranking usable backend, or `generic` if torch has the device and no plugin declares it.
 
-    Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
-    `InvalidAcceleratorError`, a `TypeError`, for anything else.
+    Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as for a pinned name,
+    and `InvalidAcceleratorError`, a `TypeError`, for anything else.
     """
     place = what if isinstance(what, str) else getattr(what, "device", what)
     kind = place.partition(":")[0] if isinstance(place, str) else getattr(place, "type", None)

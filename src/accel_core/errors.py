@@ -27,12 +27,12 @@ _LONGEST = 200
 
 
 def clean(text: str) -> str:
-    """`text` on one line, a long one cut, with escapes in the place of what a terminal would obey."""
+    """Return `text` on one line, with control characters escaped."""
     return printable(" ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else ""))
 
 
 def printable(text: str) -> str:
-    """The same of a text of several lines, which are ours to have; tabs stay too."""
+    """Return `text` with control characters escaped; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -41,7 +41,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A plugin's answer as text for an error: shortened, and safe for objects without a `repr`."""
+    """Return a plugin's result as text for an error: shortened, and safe for objects without a `repr`."""
     try:
         text = repr(value)
     except Exception:  # `10**5000` has none
@@ -60,9 +60,9 @@ class _Printable(Exception):  # noqa: N818 - no error of its own
 
 
 class AccelError(_Printable):
-    """Root of all errors of accel_core and its plugins. What a terminal would obey in it is escaped.
+    """Base class of all errors of accel_core and its plugins; control characters in the text are escaped.
 
-    `hint` is the next step where it is known and the message does not say it.
+    `hint` is the next step, if it is known and the message does not contain it.
     """
 
     def __init__(self, *arguments: object, hint: str = "") -> None:
@@ -78,17 +78,17 @@ class BackendNotFoundError(AccelError, LookupError, ValueError):
 
 
 class BackendUnavailableError(AccelError, RuntimeError, ValueError):
-    """The backend is installed, but it cannot be used here and now; `hint` is the next step if known.
+    """The backend is installed but cannot be used now; `hint` is the next step, if known.
 
     Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be used.
     """
 
 
 class DeclinedError(BackendUnavailableError):
-    """Raised while an accelerator is built: this backend is not for this machine, or leaves it to another.
+    """Raise it while an accelerator is built, to say that the backend is not for this machine.
 
-    `hint` is the next step for a user; `stands_aside` tells "another backend has this device" from
-    "there is no such device".
+    `hint` is the user's next step. `stands_aside` means that another backend has the device; otherwise there
+    is no such device.
     """
 
     def __init__(self, reason: str, *, hint: str = "", stands_aside: bool = False) -> None:
@@ -97,11 +97,11 @@ class DeclinedError(BackendUnavailableError):
 
 
 class BackendConflictError(AccelError, RuntimeError):
-    """Several distributions declare the backend, and nothing says which one is meant."""
+    """Several distributions declare the backend, and no setting says which one to use."""
 
 
 class InvalidBackendError(AccelError, ValueError):
-    """A declaration is wrong; the message lists every fault at once, `hint` is the next step if known."""
+    """A declaration is invalid; the message lists every fault, and `hint` is the next step, if known."""
 
 
 class InvalidAcceleratorError(AccelError, TypeError):
@@ -109,15 +109,15 @@ class InvalidAcceleratorError(AccelError, TypeError):
 
 
 class InvalidArgumentError(AccelError, TypeError):
-    """An argument has a type that the function does not take; the message says which it takes."""
+    """An argument has a type that the function does not accept; the message says which ones it accepts."""
 
 
 class InvalidDeviceError(AccelError, ValueError):
-    """A device that is not there, or is another accelerator's; the message names it and the range."""
+    """There is no such device, or it is another accelerator's; the message names it and the valid range."""
 
 
 class SettingError(AccelError, ValueError):
-    """An environment variable or a file of settings cannot be understood, or asks for what is locked."""
+    """An environment variable or a settings file is invalid, or asks for something that a policy forbids."""
 
 
 class RecursiveChoiceError(AccelError, RuntimeError):
@@ -125,15 +125,15 @@ class RecursiveChoiceError(AccelError, RuntimeError):
 
 
 class LaunchError(AccelError, ValueError):
-    """A job cannot be started as asked: a variable is missing, a script, or a device for a rank."""
+    """A job cannot be started as requested: a variable, a script, or a device for a rank is missing."""
 
 
 class RankMismatchError(AccelError, RuntimeError):
-    """The ranks of a job did not choose the same accelerator, or one of them cannot start."""
+    """The ranks of a job chose different accelerators, or one of them cannot start."""
 
 
 class RankLostError(AccelError, RuntimeError):
-    """A rank, or the way to it, was lost; `ranks` are those known to be lost."""
+    """A rank died or cannot be reached; `ranks` are the numbers of those known to be lost."""
 
     def __init__(self, message: str, *, ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -145,14 +145,14 @@ class CommunicationError(AccelError, RuntimeError):
 
 
 class ChildError(AccelError, AssertionError):
-    """A child process of a test did not do what was asked; the message shows what it said.
+    """A test's child process failed; the message contains its output.
 
-    Also an `AssertionError`, which is what fails a test.
+    Also an `AssertionError`, so that the test fails.
     """
 
 
 class OpBuildError(AccelError, RuntimeError):
-    """An operator cannot be compiled here, or what was compiled does not load."""
+    """An operator cannot be compiled here, or its compiled library does not load."""
 
 
 class OpCacheError(AccelError, OSError):
@@ -160,15 +160,15 @@ class OpCacheError(AccelError, OSError):
 
 
 class OpInputError(AccelError, ValueError):
-    """An operator was given what it cannot work on; the message names the operator and the argument."""
+    """An operator got an invalid argument; the message names the operator and the argument."""
 
 
 class IntegrationMissingError(AccelError, ImportError):
-    """The framework that an integration is for is not installed, or too old."""
+    """A framework that an integration needs is not installed, or is too old."""
 
 
 class IntegrationError(AccelError, RuntimeError):
-    """A framework cannot be given our accelerator, or was set up in a way that leaves it out."""
+    """A framework cannot use accel's accelerator, or was set up so that it would use another one."""
 
 
 class HostMemoryError(AccelError, RuntimeError):
@@ -180,7 +180,7 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 
 class AcceleratorFallbackWarning(_Printable, UserWarning):
-    """No installed or present accelerator could be used, so the CPU was chosen.
+    """The CPU was chosen because no installed or present accelerator could be used.
 
     `merely_absent`: no accelerator was found on this machine, and nothing that is installed is broken.
     """
@@ -189,7 +189,7 @@ class AcceleratorFallbackWarning(_Printable, UserWarning):
 
 
 class SettingWarning(_Printable, UserWarning):
-    """A setting names nothing, but nearly something that there is; or what it asks for has no device."""
+    """A setting is probably misspelt, or asks for a backend that has no device here."""
 
 
 # --- Errors of others ----------------------------------------------------------------------------------
@@ -199,7 +199,9 @@ CAUGHT = (Exception, SystemExit)
 
 
 def root_cause(error: BaseException) -> str:
-    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
+    """Return the first exception of a chain as `Type: message`; the later ones mostly say "failed
+    to load".
+    """
     error = root(error)
     if isinstance(error, SystemExit):
         return f"SystemExit: it tried to end the process with {error.code!r}"
@@ -208,7 +210,9 @@ def root_cause(error: BaseException) -> str:
 
 
 def root_place(error: BaseException) -> str:
-    """The file and line that raised the first exception of a chain; empty where one of ours did."""
+    """Return the file and line that raised the first exception of a chain; empty for one of accel's own
+    errors.
+    """
     from traceback import walk_tb
 
     place = ""
@@ -225,7 +229,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 
 def levels_to_caller() -> int:
-    """The stack level of the nearest line outside packages; without one, the nearest that is not ours."""
+    """Return the stack level of the nearest caller outside installed packages, else outside accel."""
     from pathlib import PurePath
     from traceback import walk_stack
 
@@ -241,7 +245,7 @@ def levels_to_caller() -> int:
 
 
 def root(error: BaseException) -> BaseException:
-    """The first exception of a chain."""
+    """Return the first exception of a chain."""
     *_, first = _chain(error)
     return first
 
@@ -257,10 +261,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def raise_if_users(error: BaseException) -> None:
-    """Raise what a signal handler of the program raised, where `error` is that or comes of it.
+    """Raise the exception again if the program's own signal handler raised it.
 
-    It is meant for the program: a deadline by `SIGALRM`, a scheduler's SIGTERM. Whoever was running when the
-    signal came has nothing to do with it.
+    Such an exception is meant for the program: a deadline by `SIGALRM`, or a scheduler's SIGTERM. It says
+    nothing about the code that was running.
     """
     import signal  # here, as nearly every process never comes here
 
@@ -269,7 +273,9 @@ def raise_if_users(error: BaseException) -> None:
 
 
 def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException | None:
-    """The exception in the chain of `error` that one of these signal handlers raised; `None` for none."""
+    """Return the exception in the chain of `error` that one of these signal handlers raised; `None` if none
+    did.
+    """
     from traceback import walk_tb
 
     codes = {_code(getattr(each, "func", each)) for each in handlers if callable(each)} - {None}
@@ -285,7 +291,7 @@ def _code(handler: object) -> object:
 
 
 def message(error: BaseException) -> str:
-    """Return the text of `error`, which its own `__str__` may refuse."""
+    """Return the text of `error`, even if its `__str__` fails."""
     try:
         return str(error)
     except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
@@ -293,10 +299,11 @@ def message(error: BaseException) -> str:
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
-    """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
+    """Return the hint of the first pattern that matches the text of `error` or its causes; `None` if none
+    does.
 
-    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
-    next step for a user; upper and lower case are one. An invalid pattern is skipped.
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs of a regular expression, in
+    which case is ignored, and the user's next step. An invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
     return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)

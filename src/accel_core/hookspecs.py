@@ -31,7 +31,7 @@ class CheckResult(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """A repair for a check's finding; it runs only after the user agrees."""
+    """A repair for the finding of a check; it runs only if the user agrees."""
 
     #: What it would do, as a clause that follows "it would": "write /etc/acme.conf".
     what: str
@@ -41,7 +41,7 @@ class Fix(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing that a plugin looks into."""
+    """One thing that a plugin examines for `accel doctor`."""
 
     #: For scripts, in lower case with hyphens: `"cann-variables"`.
     name: str
@@ -65,46 +65,46 @@ def accel_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
 
 @hookspec(firstresult=True)
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Say whether `backend` is usable; `None` leaves it to the default probe.
+    """Return whether `backend` is usable; `None` leaves that to the default probe.
 
-    Called after everything that the declaration tells was checked, and before torch or the vendor is
-    imported; where the probe is isolated, in the child process. Of the backend's own plugin alone. `others`
-    are the other installed backends. An exception counts as "not usable", with the exception as the cause.
+    Called for the backend's own plugin only, after accel has checked the declaration and before torch or the
+    vendor's package is imported; in the child process if the probe is isolated. `others` are the other
+    installed backends. An exception means "not usable", with the exception as the reason.
     """
 
 
 @hookspec(firstresult=True)
 def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
-    """Return the `Accelerator` for `backend`; `None` leaves it to `Backend.accelerator`.
+    """Return the `Accelerator` for `backend`; `None` means the class that `Backend.accelerator` names.
 
-    torch and the vendor's package are imported by then. `DeclinedError` says that this backend is not
-    for this machine.
+    torch and the vendor's package are already imported. Raise `DeclinedError` if the backend is not for this
+    machine.
     """
 
 
 @hookspec
 def accel_op_builders(backend: Backend) -> object:
-    """Return op builders for `backend`: `{"FusedAdamBuilder": "module:Class"}`, or an `OpProvider`.
+    """Return operator builders for `backend`: `{"FusedAdamBuilder": "module:Class"}`, or an `OpProvider`.
 
-    Called on every installed plugin, and on the modules that entry points in group `accel.op_builders`
-    name. `backend.device_type` is the device type that torch reports. `None` means that there are none.
+    Called for every installed plugin, and for the modules that entry points in group `accel.op_builders`
+    name. `backend.device_type` is torch's name of the device. `None` means no builders.
     """
 
 
 @hookspec(firstresult=True)
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """Return the next step for a user who met `error` ("source CANN's set_env.sh"), or `None`.
+    """Return the next step for a user who got `error` ("source CANN's set_env.sh"), or `None`.
 
-    For what `Backend.hints` cannot say. A `ProbeResult(False, reason, hint)` also says what `error` means:
-    "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is asked about every `backend`'s
-    errors, the backend's own plugin first.
+    Use it if `Backend.hints` cannot express the step. A `ProbeResult(False, reason, hint)` also says what
+    `error` means: "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is called for the
+    errors of every `backend`, the backend's own plugin first.
     """
 
 
 @hookspec(firstresult=True)
 def accel_checks(backend: Backend) -> Sequence[Check] | None:
-    """Return what `accel doctor` is to look into for `backend`, each a `Check`; `None` means nothing.
+    """Return the checks that `accel doctor` runs for `backend`, as `Check` objects; `None` means none.
 
-    Of the backend's own plugin alone, in a child process. Neither torch nor the vendor is imported by then;
-    a check may import them.
+    Called for the backend's own plugin only, in a child process that has imported neither torch nor the
+    vendor's package; a check may import them.
     """

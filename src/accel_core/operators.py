@@ -27,12 +27,11 @@ _HOOK = "accel_op_builders"
 
 
 def providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """All who bring operators for `backend`, in the order in which they are asked.
+    """Return all providers of operators for `backend`, in the order in which they are asked.
 
-    Plugins first, the backend's own distribution before the others, which stand in rank order; then the
-    entry points of `accel.op_builders`, by name, but those of a distribution that is blocked as a whole; at
-    the end those that say so (`OpProvider.last`). One
-    that fails has no builders, and says why in `advice`.
+    The order is: plugins, the backend's own distribution first and the others by rank; the entry points of
+    `accel.op_builders`, by name, without those of blocked distributions; at the end, providers with
+    `OpProvider.last`. A provider that fails has no builders, and its `advice` says why.
     """
     found = [provider for who in _all_who_may_have(backend) for provider in _ask(backend, *who)]
     return tuple(sorted(found, key=lambda provider: provider.last))

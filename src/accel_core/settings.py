@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class Pin(NamedTuple):
-    """A backend by name, and by distribution where one was given: `name` or `name@distribution`.
+    """A backend by name, and optionally by distribution: `name` or `name@distribution`.
 
-    In a policy also without a name, which means every backend of the distribution: `@distribution`.
+    In `ACCEL_ALLOW` and `ACCEL_BLOCK`, `@distribution` means every backend of that distribution.
     """
 
     name: str
@@ -32,20 +32,22 @@ class Pin(NamedTuple):
         return f"{self.name}@{self.distribution}" if self.distribution else self.name
 
     def matches(self, name: str, distribution: str) -> bool:
-        """Whether a backend of that name, from that distribution, is meant."""
+        """Whether this pin means a backend with that name, from that distribution."""
         return self.name in ("", name) and (
             not self.distribution or self.distribution == normalize_distribution(distribution)
         )
 
 
 def normalize_distribution(name: str) -> str:
-    """A distribution's name as packaging compares it: lower case, runs of `-_.` as one `-`."""
+    """Return a distribution's name in lower case, with each run of `-_.` as one `-`, as packaging compares
+    names.
+    """
     low = name.lower()  # the expression for the few that need it, as to compile it takes long
     return re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
 
 
 def parse_pin(text: str, *, nameless: bool = False) -> Pin:
-    """`"npu"` or `"npu@accel-npu"`; `ValueError` where a part is missing. `nameless`: `"@accel-npu"` too."""
+    """Parse `"npu"` or `"npu@accel-npu"`; with `nameless`, also `"@accel-npu"`. Raises `ValueError`."""
     name, at, distribution = (part.strip() for part in text.strip().lower().partition("@"))
     if not (name or nameless) or bool(at) != bool(distribution):
         other = ", name@distribution, or @distribution" if nameless else ", or name@distribution"
@@ -93,15 +95,15 @@ def whole_number(text: str) -> int:
 
 
 class Variable(Generic[T]):
-    """An environment variable: its name, its parser, its default, and for `accel --help` a line."""
+    """An environment variable: its name, its parser, its default, and its line in `accel help variables`."""
 
     def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str = "") -> None:  # noqa: A002
         self.name, self.parse, self.default, self.help = name, parse, default, help
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """Return the parsed value in `environ`, or the default where it is unset or empty.
+        """Return the parsed value from `environ`; the default if it is unset or empty.
 
-        Raises `SettingError` that names the variable, the value and what is accepted.
+        Raises `SettingError` with the variable, the value and what is accepted.
         """
         text = environ.get(self.name, "").strip()
         if not text:
@@ -166,7 +168,7 @@ _ELSEWHERE = (
 
 
 class Settings(NamedTuple):
-    """The settings of a choice, parsed."""
+    """The settings that decide which accelerator is chosen, parsed from the environment."""
 
     pins: tuple[Pin, ...] = ()
     #: Where the pins come from, for messages: `"DS_ACCELERATOR='npu'"`.
@@ -182,14 +184,14 @@ class Settings(NamedTuple):
     misspelt: tuple[tuple[str, str], ...] = ()
 
     def permits(self, name: str, distribution: str) -> bool:
-        """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
+        """Whether `allow` and `block` let a backend with that name, from that distribution, be chosen."""
         blocked = any(pin.matches(name, distribution) for pin in self.block)
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
         return allowed and not blocked
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings in `environ`, the process's by default; raises `SettingError`."""
+    """Return the settings in `environ`, by default the process's environment; raises `SettingError`."""
     env = os.environ if environ is None else environ
     return Settings(
         pins=DS_ACCELERATOR.read(env),

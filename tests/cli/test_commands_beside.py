@@ -80,5 +80,4 @@ def test_what_its_package_prints_and_says_at_length_is_not_the_helps(accel, rack
     rack("print('hello'); SUMMARIES = {'rack': '\\x1b[31mred ' + 'x' * 3_000_000}")
     told = accel("--help", torch=False)
     assert (told.returncode, told.stderr, "hello" in told.stdout) == (0, "hello\n", False)
-    assert "\\x1b[31mred" in told.stdout
-    assert len(told.stdout) < 10_000
+    assert ("\\x1b[31mred" in told.stdout, len(told.stdout) < 10_000) == (True, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 import accel_core
@@ -80,12 +82,8 @@ def test_set_inside_use_counts_after_it(mlu):
 
 
 def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypatch):
-    class Interrupted(set):
-        def add(self, override):
-            super().add(override)
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(current, "_overrides", Interrupted())
+    interrupted = type("Interrupted", (set,), {"add": lambda *_: signal.raise_signal(signal.SIGINT)})
+    monkeypatch.setattr(current, "_overrides", interrupted())
     with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
         pass
     assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())

@@ -129,8 +129,6 @@ ANSWERS = {
     "accel_probe": {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
-        "return 'yes'": "accel_probe() returned 'yes' (str)",
-        "return ProbeResult('yes')": "ProbeResult(usable='yes'",
         "return ProbeResult(True, devices='2')": "devices='2'",
         "return ProbeResult(True, devices=-1)": "devices=-1",
         "return ProbeResult(True, devices=10**30)": "devices=1000000000000000000000000000000",
@@ -147,8 +145,6 @@ ANSWERS = {
         "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",
-        "return None": "device_count() gave None (NoneType)",
-        "return 1.0": "device_count() gave 1.0 (float)",
     },
 }
 ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]

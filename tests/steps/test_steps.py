@@ -1,7 +1,7 @@
 """Every next step that messages give is in steps.toml, and what that says of it is done.
 
 A step is followed where its complaint was provoked: afterwards the complaint is gone. Steps that need
-hardware, a vendor's login or a person have their source.
+hardware, a vendor's login or a person have their source, and those that another test follows its name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomllib
@@ -17,14 +18,18 @@ from accel_steps.collect import HOLE, said
 from accel_steps.world import followed, may_mount
 from accel_tests.tools import TREE
 
+from accel_core import AccelError
+
 TABLE = tomllib.loads(Path(__file__).with_name("steps.toml").read_text(encoding="utf-8"))
 SHELL = TABLE["followed"]
 CALLS = TABLE["call"]
+#: Steps that a test elsewhere follows.
+TESTED = TABLE["tested"]
 #: Kinds of steps that nothing here can follow, each with the reason.
-ELSEWHERE = TABLE.get("elsewhere", [])
+ELSEWHERE = TABLE["elsewhere"]
 SAID = {found.step: found for found in said(TREE)}
 LISTED = Counter(
-    step for row in (*SHELL, *CALLS, *ELSEWHERE, TABLE["no_steps"], TABLE["open"]) for step in row["steps"]
+    step for row in (*SHELL, *CALLS, *TESTED, *ELSEWHERE, TABLE["no_steps"]) for step in row["steps"]
 )
 
 
@@ -47,8 +52,10 @@ def test_what_cannot_be_followed_here_has_its_source():
         assert re.match(r"https?://|[\w./]+\.py|[A-Z]", row["source"]), row
 
 
-def test_no_more_steps_are_open_than_were():
-    assert len(TABLE["open"]["steps"]) <= TABLE["open"]["most"]
+def test_a_step_that_another_test_follows_has_that_test():
+    for row in TESTED:
+        file, _, name = row["test"].partition("::")
+        assert re.search(rf"def {name}\b", (TREE / file).read_text(encoding="utf-8")), row
 
 
 def pattern(step: str) -> re.Pattern[str]:
@@ -56,16 +63,16 @@ def pattern(step: str) -> re.Pattern[str]:
     return re.compile(r"\s+".join(re.escape(word).replace(re.escape(HOLE), ".*") for word in step.split()))
 
 
-def rows() -> list[object]:
-    """The rows that a shell follows; long ones by night."""
+def rows(table: list[dict[str, Any]]) -> list[object]:
+    """The rows of a table; long ones by night."""
     night = pytest.mark.nightly(reason="each imports torch or starts several commands")
     return [
-        pytest.param(row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []) for row in SHELL
+        pytest.param(row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []) for row in table
     ]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="types into bash")
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", rows(SHELL))
 def test_a_step_that_was_followed_ends_its_complaint(row, tmp_path):
     if row.get("machine") and not may_mount():
         pytest.skip("may not make a mount namespace")
@@ -86,7 +93,7 @@ def test_a_step_that_was_followed_ends_its_complaint(row, tmp_path):
     assert not re.search(r"Traceback|^Error: |^Usage: ", second, re.MULTILINE), second
 
 
-@pytest.mark.parametrize("row", CALLS, ids=lambda row: row["steps"][0][:50])
+@pytest.mark.parametrize("row", rows(CALLS))
 def test_a_call_that_was_corrected_raises_no_more(row):
     names: dict[str, object] = {}
     exec("from accel_testing import *; import accel_core, sys", names)
@@ -95,4 +102,5 @@ def test_a_call_that_was_corrected_raises_no_more(row):
         exec(row["wrong"], names)
     for step in row["steps"]:
         assert pattern(step).search(str(caught.value)), (step, str(caught.value))
+    assert isinstance(caught.value, (AccelError, Warning, TypeError, ValueError))
     exec(row["right"], names)

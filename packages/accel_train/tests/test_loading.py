@@ -8,9 +8,7 @@ pytest.importorskip("torch")
 
 from accel_tests.on_simulated import run_on
 
-import accel_core
 from accel_simulated import CannotBuildError
-from accel_train import can_pin_memory
 
 LOAD = """
 import json, warnings, torch
@@ -37,7 +35,3 @@ def test_a_loader_pins_where_the_device_has_page_locked_memory(device, pins):
     except CannotBuildError as error:
         pytest.skip(str(error))
     assert answer == [device, pins, [pins, pins], [1.0, 5.0], [pins, False]]
-
-
-def test_the_processor_needs_none():
-    assert can_pin_memory(accel_core.accelerator("cpu")) is False

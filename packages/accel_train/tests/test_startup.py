@@ -17,23 +17,18 @@ from accel_core.detection import autoload
 
 def test_without_the_variable_nothing_is_imported(world):
     """Every process that imports torch runs this; with the variable set to nothing too."""
-    code = (
-        "import json, sys; import accel_train_startup as startup; "
-        "before = set(sys.modules); startup.autoload();"
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
-    assert world.child(code, torch="none").answer == []
-    assert world.child(code, torch="none", variables={"ACCEL_INTEGRATIONS": ""}).answer == []
-
-
-def test_importing_it_imports_only_the_root(world):
-    code = (
-        "import json, sys; before = set(sys.modules); import accel_train_startup as startup;"
-        "print(json.dumps(sorted(n for n in set(sys.modules) - before if n.startswith('accel'))))"
-    )
-    assert world.child(code, torch="none", bare=False).answer == [
-        "accel_train_startup",
-    ]
+    code = """
+import json, sys
+before = set(sys.modules)
+import accel_train_startup as startup
+ours = [name for name in set(sys.modules) - before if name.startswith("accel")]
+before = set(sys.modules)
+startup.autoload()
+print(json.dumps([ours, sorted(set(sys.modules) - before)]))
+"""
+    for variables in ({}, {"ACCEL_INTEGRATIONS": ""}):
+        child = world.child(code, torch="none", bare=False, variables=variables)
+        assert child.answer == [["accel_train_startup"], []]
 
 
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
@@ -77,9 +72,15 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
-def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
+def test_without_metadata_the_next_step_is_named(world, monkeypatch):
     monkeypatch.setattr(packages, "entry_points", lambda group: [])
     assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
+
+    def entry_points(group):
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(packages, "entry_points", entry_points)
+    assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
 @pytest.mark.parametrize(
@@ -101,15 +102,6 @@ def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
     assert why in told
     assert "integration 'none' (known: acme, deepspeed, good)" in told
     assert sys.modules["good_trainer"].called == [1]
-
-
-def test_metadata_that_cannot_be_read_is_a_warning(world, monkeypatch):
-
-    def entry_points(group):
-        raise OSError("stale file handle")
-
-    monkeypatch.setattr(packages, "entry_points", entry_points)
-    assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
 def test_torch_imported_through_us_prepares_too(torch_world):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SEEN = [
     ("ABORTED: The TPU is already in use by process with pid 17", "/tmp/libtpu_lockfile"),
-    ("No module named 'libtpu'", "pip install libtpu"),
+    ("No module named 'libtpu'", "accel setup tpu"),
     (
         "current_device is internal to TorchTPU and can only be called by the PyTorch framework",
         "torch.accelerator",

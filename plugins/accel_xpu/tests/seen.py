@@ -5,13 +5,13 @@ from __future__ import annotations
 SEEN = [
     (
         "ERROR! Intel Extension for PyTorch* needs to work with PyTorch 2.8.*, but PyTorch 2.13.0",
-        "need no IPEX",
+        "accel setup xpu",
     ),
     (
         "intel-extension-for-pytorch 2.8.10+xpu works with torch 2.8 only, and torch 2.13.0 is installed",
-        "pip uninstall intel-extension-for-pytorch: ",
+        "accel setup xpu",
     ),
-    ("module 'os' has no attribute 'exit'", "need no IPEX"),
+    ("module 'os' has no attribute 'exit'", "accel setup xpu"),
     ("Torch not compiled with XPU enabled", "accel setup xpu"),
     ("PyTorch was compiled without XPU support", "accel setup xpu"),
     ("Cannot re-initialize XPU in forked subprocess.", "spawn"),

@@ -7,4 +7,4 @@ from accel_xpu import IPEX
 
 
 def test_ipex_2_1_ends_the_process_with_an_exception():
-    assert "need no IPEX" in hint_for(SystemExit(127), IPEX.hints)
+    assert "accel setup xpu" in hint_for(SystemExit(127), IPEX.hints)

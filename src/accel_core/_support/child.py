@@ -55,7 +55,7 @@ _PROGRAM = (
 
 
 class ChildReport(NamedTuple):
-    """How the child ended: with an answer, by itself, by a signal, or at the deadline."""
+    """The way a child process ended: with an answer, by itself, by a signal, or at the deadline."""
 
     answer: dict[str, Any] | None = None
     returncode: int | None = None
@@ -66,7 +66,7 @@ class ChildReport(NamedTuple):
 
     @property
     def timed_out(self) -> bool:
-        """Whether the deadline passed first."""
+        """Whether the child was stopped at the deadline."""
         return self.returncode is None
 
     @property
@@ -83,13 +83,13 @@ class ChildReport(NamedTuple):
 
     @property
     def last_words(self) -> str:
-        """The last error that it printed, as a clause, else the last line with a word; empty for none."""
+        """Return the last error that the child printed, else its last line; empty if it printed nothing."""
         lines = self.stderr.splitlines()
         told = [*filter(_ERROR.match, lines)] or [s for s in lines if re.search(r"\w\w", s)] or lines
         return f"; last words: {told[-1].strip()}" if told else ""
 
     def pass_on(self) -> None:
-        """Print the end of what the child printed on our stderr, unless that is closed or full."""
+        """Print the end of the child's output on our stderr; do nothing if stderr is closed or full."""
         if self.stderr:
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 sys.stderr.write(f"{self.stderr}\n")
@@ -206,10 +206,10 @@ def _stage(lines: list[dict[str, Any]]) -> str:
 
 
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
-    """Call `function`, which runs a child, for each item, at most so many at once.
+    """Call `function`, which runs a child, for each item, with at most `at_once` calls in parallel.
 
-    Where no thread can be started, one after the other. An interrupt ends the children: they are sessions of
-    their own, and do not hear Ctrl-C.
+    If no thread can be started, the calls run one after the other. An interrupt ends the children: each is a
+    session of its own, so Ctrl-C does not reach it.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
@@ -229,9 +229,9 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
 
 @contextlib.contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """Within the block no more than `count` children run at once, whatever threads start them.
+    """Let at most `count` children run at once within the block, whichever threads start them.
 
-    Those beyond wait for their turn, which takes none of their seconds.
+    Further children wait for their turn. The wait does not count against their timeout.
     """
     global _turns
     before, _turns = _turns, threading.BoundedSemaphore(count)
@@ -242,10 +242,9 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def end_all(*, for_good: bool = False) -> None:
-    """End every child that runs now; whoever waits for one learns that it died.
+    """End every running child; callers that wait for one are told that it died.
 
-    `for_good`: this process ends, and threads of its own that still work, whom Python waits for at its end,
-    start no more of them.
+    `for_good`: this process is ending, so its remaining threads cannot start another child.
     """
     global _over
     _over = _over or for_good
@@ -254,7 +253,7 @@ def end_all(*, for_good: bool = False) -> None:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the child and whatever it started; the child is a session of its own."""
+    """End the child and every process that it started."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class EntryPoint(NamedTuple):
-    """One line of a distribution's `entry_points.txt`, and the distribution."""
+    """One line of a distribution's `entry_points.txt`, with that distribution's name and version."""
 
     name: str
     value: str
@@ -26,11 +26,13 @@ class EntryPoint(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that the value names; empty where it names none."""
+        """Return the module that the entry point's value names; empty if the value names none."""
         return self.value.partition("[")[0].partition(":")[0].strip()
 
     def load(self) -> Any:
-        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        """Import and return the module or object that the value names: `"package.module"`,
+        `"package.module:object"`.
+        """
         # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
         attributes = self.value.partition("[")[0].partition(":")[2].strip()
         loaded = importlib.import_module(self.module)
@@ -106,7 +108,7 @@ def distributions() -> list[metadata.Distribution]:
 
 
 def identity(distribution: metadata.Distribution) -> tuple[str, str]:
-    """A distribution's name and version: from its folder's name, else from its metadata."""
+    """Return a distribution's name and version, from its folder's name or else from its metadata."""
     stem, _, kind = getattr(getattr(distribution, "_path", None), "name", "").rpartition(".")
     name, _, version = stem.partition("-")
     if kind == "dist-info" and version:
@@ -115,7 +117,9 @@ def identity(distribution: metadata.Distribution) -> tuple[str, str]:
 
 
 def brought_by(module: str) -> tuple[str, str]:
-    """Name and version of the distribution with that module: by its name, else by its `RECORD`; or empty."""
+    """Return name and version of the distribution that contains the module; two empty texts if none
+    is found.
+    """
     if not package_folders(module):
         return "", ""
     line = f"\n{module.replace('.', '/')}/"
@@ -126,14 +130,14 @@ def brought_by(module: str) -> tuple[str, str]:
 
 
 def version(distribution: str) -> str | None:
-    """The version of an installed distribution; `None` where there is none, or none that can be read."""
+    """Return the version of an installed distribution; `None` if it is not installed or cannot be read."""
     if not distribution:
         return None
     return _asked(None, lambda name: identity(metadata.distribution(name))[1], distribution)
 
 
 def read(distribution: str, name: str) -> str:
-    """The text of one of its metadata files; empty where there is none."""
+    """Return the text of one of the distribution's metadata files; empty if it has no such file."""
     return _asked("", lambda each: metadata.distribution(each).read_text(name) or "", distribution)
 
 
@@ -152,7 +156,9 @@ def is_installed(name: str) -> bool:
 
 
 def package_folders(name: str) -> list[str]:
-    """The folders of the installed package `name`; none where it is a single file, or not installed."""
+    """Return the folders of the installed package `name`; none for a single-file module or one not
+    installed.
+    """
     spec = _spec(name)
     return list((spec and spec.submodule_search_locations) or ())
 

@@ -74,23 +74,25 @@ def _follow_activations() -> None:
 
 
 def imported_by_us() -> bool:
-    """Whether torch was imported here, with autoload off, so that nothing tells what autoload would do."""
+    """Whether accel_core imported torch in this process, with torch's autoload off."""
     return _ours
 
 
 def failed_before() -> bool:
-    """Whether an import of torch failed in this process; torch's compiled part cannot be imported twice."""
+    """Whether importing torch has failed in this process; its compiled part cannot be imported a
+    second time.
+    """
     return "torch._C" in sys.modules and "torch" not in sys.modules
 
 
 def autoload_is_on() -> bool:
-    """Whether `import torch` runs the entry points of its group `torch.backends`, as torch reads it."""
+    """Whether `import torch` imports the packages that are registered for torch's autoload."""
     return os.environ.get(AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
 def autoload_restored() -> Iterator[None]:
-    """Leave torch's autoload variable as it was; a torch_npu that fails leaves it off."""
+    """Restore torch's autoload variable after the block: a torch_npu that fails to import leaves it off."""
     before = os.environ.get(AUTOLOAD)
     try:
         yield
@@ -135,7 +137,7 @@ BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
 class TorchBuild(NamedTuple):
-    """The facts of `torch/version.py` about an installed torch."""
+    """How the installed torch was built, from `torch/version.py`."""
 
     version: str
     cuda: str | None = None
@@ -143,12 +145,12 @@ class TorchBuild(NamedTuple):
     xpu: str | None = None
 
     def has_any(self, names: tuple[str, ...]) -> bool:
-        """Whether torch was built with one of these: `"cuda"`, `"hip"`, `"xpu"`."""
+        """Whether torch was built with at least one of the given toolkits: `"cuda"`, `"hip"`, `"xpu"`."""
         return any(getattr(self, name) for name in names)
 
     @property
     def kind(self) -> str:
-        """`"a CUDA build"`."""
+        """The kind of build in words: `"a CUDA build"`."""
         name = next((word for name, word in BUILDS.items() if getattr(self, name)), "CPU")
         return f"{'an' if name == 'XPU' else 'a'} {name} build"
 
@@ -183,7 +185,9 @@ _LACKS = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
 
 
 def cause_and_step(error: BaseException) -> tuple[str, str]:
-    """`root_cause`, and what to do about a library that was built for another torch; empty for all else."""
+    """Return `root_cause(error)`, and the next step if a library was built for another torch; else
+    no step.
+    """
     cause = root_cause(error)
     build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
     if build is None:
@@ -199,7 +203,9 @@ _KEY_FUNCTIONS = ("is_available", "device_count", "current_device", "set_device"
 
 
 def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
-    """The module, none of `own`, that put functions into `torch.<device_type>`; empty where none did."""
+    """Return the module, other than `own`, whose functions replace those of `torch.<device_type>`; empty if
+    none.
+    """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
     if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
         return namespace.__name__
@@ -211,7 +217,7 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
 
 
 def origin(function: object) -> str:
-    """The module that a function comes from; empty where that cannot be told."""
+    """Return the name of the module that defines a function; empty if it is not known."""
     while isinstance(function, partial):
         function = function.func
     # The globals first: functools.wraps copies `__module__` from the function that it hides.

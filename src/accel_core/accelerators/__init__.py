@@ -29,20 +29,23 @@ class Accelerator(
 ):
     """A device type, its devices, and everything that differs between vendors.
 
-    Every member has a default built on a few primitives, so that a member added here never breaks a
-    plugin written before. A default that would be a lie raises `UnsupportedError` instead, which names
-    the backend, the member and the vendor's version. A subclass for a device of its own gives
-    `device_count`, `current_device`, `_select`, `synchronize`, `default_generator` and the memory
-    amounts; for a device with a torch module, start from `TorchAccelerator`.
+    Every member has a default that uses a few basic members, so plugins keep working when accel_core gains a
+    member. If no default can be right, the member raises `UnsupportedError`, which names the backend, the
+    member and the vendor's version.
 
-    A `device_index` is an index, `"cuda:1"` or a `torch.device`, and `None` is the current device; what is
-    returned is an `int`, as memory in bytes is.
-    Constructing one imports torch, initialises no device and changes nothing in the process. Copies are
-    the same object, and a pickle holds the backend's name only.
+    A subclass for a new kind of device must define `device_count`, `current_device`, `_select`,
+    `synchronize`, `default_generator` and the amounts of memory. If the device has a torch module, derive
+    from `TorchAccelerator` instead.
+
+    Where a member takes a `device_index`, pass an index, a name such as `"cuda:1"` or a `torch.device`;
+    `None` means the current device. Members return an index as an `int`, and memory as an `int` of bytes.
+
+    Constructing an accelerator imports torch, initialises no device and changes nothing in the process. A
+    copy is the same object; a pickle contains only the backend's name.
     """
 
     def capabilities(self) -> Capabilities:
-        """Every yes or no of this accelerator, asked now; may initialise the device."""
+        """Return every yes-or-no property of this accelerator; may initialise the device."""
         from accel_core.accelerators.records import Capabilities
 
         answers = {field.name: getattr(self, field.name) for field in fields(Capabilities)}

@@ -21,9 +21,9 @@ GROUP = "accel.adapters"
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
-    """`foreign` as an accelerator, by the first adapter that knows what it is; `None` where none does.
+    """Return `foreign` as an accelerator, made by the first adapter that knows it; `None` if none does.
 
-    What the adapter raises comes out as it is; `InvalidAcceleratorError` where it gives something else.
+    Errors of the adapter pass through. Raises `InvalidAcceleratorError` if an adapter returns anything else.
     """
     for entry_point in entry_points(GROUP):
         adapter = entry_point.load()
@@ -40,7 +40,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """While a plugin's class is imported: a framework that it imports is prepared for that."""
+    """Enter the context of every adapter, in which a plugin's class, and its framework, can be imported."""
     with ExitStack() as stack:
         for entry_point in entry_points(GROUP):
             stack.enter_context(entry_point.load().prepared())

@@ -16,18 +16,18 @@ _PROCESS_GROUPS = "accel.process_groups"
 
 
 class Communication(Devices):
-    """Launching: the communication backend, and the environment of ranks."""
+    """Communication between ranks: torch.distributed's backend, and the environment variables of ranks."""
 
     #: The backend's name as a subclass states it.
     _stated_communication = ""
 
     def communication_backend_name(self) -> str:
-        """torch.distributed's backend for this device: `"hccl"`.
+        """Return torch.distributed's backend for this device, such as `"hccl"`.
 
-        From the declaration; where that leaves it open, what torch registers for the device type, and for
-        a device without collectives of its own `"staged"`, which accel-train brings: through host memory,
-        over gloo. The name can be given to `torch.distributed.init_process_group` at once. Raises
-        `UnsupportedError`, which names accel-train, where `"staged"` is what is left and it is not installed.
+        It is the declared backend; else the one that torch registers for the device type; else `"staged"`,
+        which goes through host memory over gloo and which accel-train provides. The result can be passed to
+        `torch.distributed.init_process_group`. Raises `UnsupportedError` if only `"staged"` is left and
+        accel-train is not installed.
         """
         name = self._stated_communication or self.backend.communication_backend
         name = name or self._registered_communication() or _STAGED
@@ -67,21 +67,23 @@ class Communication(Devices):
         self._stated_communication = stated
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
+        """Return the version of the communication library, `(2, 27, 3)`; `None` if the vendor does not report
+        it.
+        """
         return None
 
     def export_envs(self) -> list[str]:
-        """Prefixes of the environment variables that a launcher forwards to other nodes."""
+        """Return the prefixes of environment variables that a launcher must forward to other nodes."""
         return list(self.backend.environment.forward)
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
     ) -> None:
-        """Write into `current_env` that only these devices are visible, in the vendor's grammar.
+        """Set the visible-devices variable in `current_env` so that a process sees only these devices.
 
-        Only the variable that wins is written: the others may belong to another vendor (mlu also
-        reads `CUDA_VISIBLE_DEVICES`) or filter a second time. Raises `ValueError` for ids that the
-        grammar cannot hold.
+        Only the variable with the highest precedence is written: another may belong to another vendor (mlu
+        also reads `CUDA_VISIBLE_DEVICES`), or would filter the devices twice. Raises `ValueError` for ids
+        that the variable cannot express.
         """
         from accel_core.machine.visible_devices import format_visible_devices
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -52,11 +52,11 @@ class CPUAccelerator(Accelerator):
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """True: a call returns when its work is done."""
+        """Return True: every call returns after its work is done."""
         return True
 
     def is_available(self) -> bool:
-        """True."""
+        """Return True: every machine has a processor."""
         return True
 
     # Devices
@@ -69,7 +69,7 @@ class CPUAccelerator(Accelerator):
         self._make_name(index)
 
     def device_count(self) -> int:
-        """`LOCAL_SIZE`, else how many NUMA nodes have cores; at least 1."""
+        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
         return LOCAL_SIZE.read(os.environ) or self._nodes
 
     @cached_property
@@ -77,23 +77,24 @@ class CPUAccelerator(Accelerator):
         return machine.numa_node_count()
 
     def current_device(self) -> int:
-        """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
+        """Return the index that `set_device` selected in this thread, else `LOCAL_RANK`, modulo the device
+        count.
 
-        Raises `SettingError` when `LOCAL_RANK` is not a number.
+        Raises `SettingError` if `LOCAL_RANK` is not a number.
         """
         selected: int | None = getattr(self._selected, "index", None)
         return (LOCAL_RANK.read(os.environ) if selected is None else selected) % self.device_count()
 
     def set_device(self, device_index: int | str | torch.device) -> None:
-        """Note the index for `current_device`; torch has nothing to select.
+        """Remember the index, which `current_device` then returns; torch itself selects nothing.
 
-        An index beyond the count is taken, for ranks may outnumber NUMA nodes. Raises `InvalidDeviceError`, a
-        `ValueError`, when it is negative or another device is named.
+        An index above the device count is accepted, because a host may run more ranks than it has NUMA nodes.
+        Raises `InvalidDeviceError`, a `ValueError`, for a negative index or another kind of device.
         """
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """The processor's name, the memory it may use and its logical cores."""
+        """Return the processor's name, the memory that it may use and its number of logical cores."""
         import platform
 
         from accel_core.accelerators.records import DeviceProperties
@@ -110,56 +111,61 @@ class CPUAccelerator(Accelerator):
     # Random numbers
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """The one CPU generator of torch, whatever the index."""
+        """Return torch's only CPU generator, whatever the index."""
         self._index_or_none(device_index)
         return self._torch.default_generator
 
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        """Return a context manager in which `current_stream` returns `stream`; `None` changes nothing.
+
+        The processor has one queue, so this changes no order of work.
+        """
         return self._torch.cpu.stream(stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` the one that `current_stream` gives; all are the one queue."""
+        """Make `current_stream` return `stream`; the processor has one queue, so no order of work changes."""
         self.stream(stream).__enter__()  # torch.cpu has no set_stream: its context sets it, and is not left
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """The stream of `stream`, else the default one."""
+        """Return the stream that `stream` or `set_stream` selected, else the default stream."""
         self._index_or_none(device_index)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`, so ours stands for it.
         return cast("Any", current) if isinstance(current, HostStream) else self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
-        """The default stream."""
+        """Return the processor's only stream."""
         self._index_or_none(device_index)
         return self._only_stream
 
     # Memory
 
     def memory_allocated(self, device_index: Device = None) -> int:
-        """Bytes that the process has in memory: its resident set."""
+        """Return the bytes of memory that the process uses: its resident set."""
         self._index_or_none(device_index)
         return self._memory.sample()
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Peak of the resident set since the process began, or since the last reset."""
+        """Return the peak of the resident set since the process began, or since the last reset."""
         self.memory_allocated(device_index)  # a sample too
         return self._memory.peak()
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
-        """Start the peak again; on Linux this is the process's own high-water mark (VmHWM)."""
+        """Reset the peak to the present amount; on Linux this resets the process's high-water mark
+        (VmHWM).
+        """
         self._index_or_none(device_index)
         self._memory.reset()
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Bytes of the host, or of the control group (container) where that allows less."""
+        """Return the host's memory in bytes, or the control group's (container's) limit if that is lower."""
         self._index_or_none(device_index)
         return min(filter(None, (memory()[0], machine.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(available, total)` bytes of the host, or of the control group where that has less."""
+        """Return `(available, total)` bytes of the host, or of the control group if that has less."""
         total = self.total_memory(device_index)
         free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), total
@@ -174,7 +180,7 @@ class CPUAccelerator(Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """True: what a processor has no instructions for, torch computes in float32 and rounds."""
+        """Return True: without bfloat16 instructions, torch computes in float32 and rounds."""
         return True
 
     def is_bf16_native(self) -> bool:
@@ -186,17 +192,17 @@ class CPUAccelerator(Accelerator):
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:
-        try:
+        with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
             return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
-        except (AttributeError, RuntimeError):  # a torch built without oneDNN
-            return any(bool(self._features().get(feature)) for feature in features)
+        return any(bool(self._features().get(feature)) for feature in features)
 
     # Launching
 
     def communication_backend_name(self) -> str:
-        """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`.
+        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend, `"gloo"`.
 
-        Asking imports nothing.
+        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed when a process group was
+        made.
         """
         if not self._stated_communication and is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
@@ -211,12 +217,12 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def resident() -> int:
-    """Bytes of this process in memory now."""
+    """Return the bytes of memory that this process uses now."""
     return _counted(_STATUS).get("VmRSS") or int(_process().rss)
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of memory that this machine has, and those that are available without swapping."""
+    """Return the machine's memory in bytes, and how much of it is available without swapping."""
     if counted := _counted(_MEMORY):
         return counted["MemTotal"], counted["MemAvailable"]
     import psutil
@@ -239,7 +245,7 @@ def _process() -> Any:
 
 
 def high_water() -> int:
-    """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
+    """Return the most bytes that this process has ever used, as the system counts; 0 if it does not count."""
     if counted := _counted(_STATUS).get("VmHWM"):  # not on other systems, nor in some containers
         return counted
     try:
@@ -253,9 +259,8 @@ def high_water() -> int:
 class PeakMemory:
     """The peak of resident memory since the process began, or since `reset`.
 
-    Linux keeps a high-water mark and lets a process start it again, which catches peaks between two
-    questions. Where it may not be started again, a peak above the old mark is still seen exactly, and
-    one below it only as far as somebody asked at the time.
+    On Linux, the kernel keeps a high-water mark that a process can reset, so no peak is missed. If the mark
+    cannot be reset, peaks above it are exact, and lower ones are as good as the samples that were taken.
     """
 
     def __init__(self) -> None:
@@ -263,18 +268,18 @@ class PeakMemory:
         self._sampled = 0
 
     def sample(self) -> int:
-        """Bytes in memory now, noted for the peak."""
+        """Return the bytes in use now, and count them for the peak."""
         now = resident()
         self._sampled = max(self._sampled, now)
         return now
 
     def peak(self) -> int:
-        """The peak in bytes, as far as `sample` tells."""
+        """Return the peak in bytes."""
         mark = high_water()
         return max(mark, self._sampled) if mark > self._floor else self._sampled
 
     def reset(self) -> None:
-        """Start again from what is in memory now."""
+        """Reset the peak to the bytes in use now."""
         try:
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
             self._floor = 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Memo(dict[Any, Any]):
-    """A mapping that makes a missing value once: a hit costs no more than a dictionary look-up."""
+    """A dictionary that computes a missing value once, at its first look-up."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self._make = make
@@ -34,7 +34,7 @@ class Memo(dict[Any, Any]):
 
 
 class Base:
-    """Identity of an accelerator, and what its sections share."""
+    """The identity of an accelerator, and what all sections of the interface share."""
 
     #: Name of the backend: the value of `DS_ACCELERATOR`.
     name: str
@@ -116,11 +116,11 @@ class Base:
 
     @property
     def device_type(self) -> str:
-        """The device type in torch, as `torch.device.type`: `"npu"`."""
+        """The device type in torch, which `torch.device.type` returns: `"npu"`."""
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Whether this is a device beside the processor: False for the CPU alone."""
+        """Whether this is a device other than the processor: False for the CPU only."""
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
@@ -128,12 +128,11 @@ class Base:
         return self.backend.device_type
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set up this process as the vendor recommends; gives what it changed, one entry each.
+        """Set up this process as the vendor recommends; return what was changed, one entry each.
 
-        Sets those variables of `Backend.environment.set` that are not set: `"NAME=value"`. A plugin may do
-        more.
-        Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
-        sets the variables, unless it is told `vendor_defaults=False`.
+        The variables of `Backend.environment.set` that are not set yet are set; an entry is `"NAME=value"`. A
+        plugin may change more. Constructing an accelerator never calls this. An integration's `activate()`
+        calls it, and launchers set the variables for their ranks, unless `vendor_defaults=False` is passed.
         """
         missing = missing_defaults(self.backend, os.environ)
         os.environ.update(missing)
@@ -163,10 +162,9 @@ class Base:
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
         """The member's answer; `None` where the device cannot do it, or refuses this one question."""
-        try:
+        with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
-        except RuntimeError:  # an `UnsupportedError` is one
-            return None
+        return None
 
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
         """The error to raise where the device cannot do `member`."""
@@ -187,7 +185,7 @@ def _undeclared(kind: type) -> Backend:
 
 
 class TorchDevice(Base):
-    """Looking up a vendor's functions: for the sections over a module of torch's."""
+    """Base of the sections that call functions of a vendor's torch module."""
 
     #: The vendor's module: `torch.npu`.
     device_module: Any
@@ -223,63 +221,64 @@ class TorchDevice(Base):
 
 
 class Devices(Base):
-    """Nature of the device, and devices by index.
+    """The kind of the device, and the devices by index.
 
-    A subclass gives `device_count`, `current_device` and `_select`; the rest follows from them.
+    A subclass defines `device_count`, `current_device` and `_select`; the other members use these.
     """
 
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Whether no stream has to wait for another: calls return when their work is done, or the device has
-        one queue (mps).
+        """Whether streams never have to wait for each other.
+
+        That is so if every call returns after its work is done, or if the device has only one queue (mps).
         """
         return False
 
     def use_host_timers(self) -> bool:
-        """Whether the host's clock is right for timing work; otherwise use `Event`."""
+        """Whether to time work with the host's clock; otherwise use `Event`."""
         return self.is_synchronized_device()
 
     def resolves_data_dependency(self) -> bool:
-        """Whether the device orders dependent work across streams without being told."""
+        """Whether the device itself orders dependent work on different streams, without explicit waits."""
         return self.is_synchronized_device()
 
     def handles_memory_backpressure(self) -> bool:
-        """Whether an allocation waits for memory to become free rather than failing."""
+        """Whether an allocation waits until running work frees memory, instead of failing."""
         return self.is_synchronized_device()
 
     def is_available(self) -> bool:
-        """Whether at least one device can be used; never raises."""
-        try:
+        """Whether at least one device can be used; never raises an error."""
+        with suppress(Exception):
             return self.device_count() > 0
-        except Exception:
-            return False
+        return False
 
     def is_initialized(self) -> bool:
         """Whether the vendor's runtime has started in this process.
 
-        A device that has no separate start counts as started when it is available.
+        If the runtime has no separate start, this is the same as `is_available()`.
         """
         return self.is_available()
 
     # Devices
 
     def device_name(self, device_index: Device = None) -> str:
-        """The name in torch: `"npu"` without an index, `"npu:1"` with one."""
+        """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with one."""
         return self._names[None if device_index is None else self._device_number(device_index)]
 
     def device(self, device_index: Device = None) -> torch.device:
-        """The `torch.device` of that index; without an index it means torch's current device.
+        """Return the `torch.device` with that index; without an index, it means torch's current device.
 
-        It is a value, not a guard: use `device_guard` to select a device for a while. As with `torch.device`
-        itself, whether there is such a device is not asked.
+        This selects no device: use `device_guard` for that. As with `torch.device`, the device need not
+        exist.
         """
         return self._devices[self._names[None if device_index is None else self._device_number(device_index)]]
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
-        """A context manager that selects the device, then restores the one before.
+        """Return a context manager that selects the device, and restores the previous one; `None` changes
+        nothing.
 
-        `None` changes nothing. Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device_index is None:
             return nullcontext()
@@ -299,7 +298,7 @@ class Devices(Base):
     def set_device(self, device_index: int | str | torch.device) -> None:
         """Select the current device of this thread.
 
-        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         self._select(self._checked_index(device_index))
 
@@ -309,34 +308,37 @@ class Devices(Base):
             raise self._unsupported("set_device")
 
     def current_device(self) -> int:
-        """Index of the current device of this thread."""
+        """Return the index of this thread's current device."""
         raise self._unsupported("current_device")
 
     def current_device_name(self) -> str:
-        """The current device's name in torch: `"npu:1"`."""
+        """Return the current device's name in torch: `"npu:1"`."""
         return self._names[self.current_device()]
 
     def device_count(self) -> int:
-        """How many devices this process sees: 0 or more."""
+        """Return the number of devices that this process sees: 0 or more."""
         raise self._unsupported("device_count")
 
     def synchronize(self, device_index: Device = None) -> None:
-        """Wait until all work queued on the device has finished.
+        """Wait until the device has finished all queued work.
 
-        The default suits a device whose calls return when the work is done; others override it.
+        The default does nothing if every call returns after its work is done, and else raises
+        `UnsupportedError`.
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
         self._index_or_none(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Run `callback` now, or when the device initialises where the vendor can wait for that."""
+        """Call `callback` and return its result; a vendor may delay the call until the device is
+        initialised.
+        """
         return callback()
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return the vendor's description of the device, as a frozen record.
 
-        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         from accel_core.accelerators.records import DeviceProperties
 
@@ -345,14 +347,15 @@ class Devices(Base):
         return DeviceProperties(name=self.device_name(index), total_memory=total)
 
     def device_uuid(self, device_index: Device = None) -> str | None:
-        """The device's UUID as the vendor writes it; `None` where the vendor gives none."""
+        """Return the device's UUID as the vendor writes it; `None` if the vendor has none."""
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
-        """Ids in the visible-devices variable, as the vendor's runtime reads it; `None` for all devices.
+        """Return the ids in the visible-devices variable, as the vendor's runtime reads it; `None` for all
+        devices.
 
-        The ids are the vendor's own (indices, module ids, UUIDs), from this process's environment. Raises
-        `SettingError` for a value that the runtime refuses too.
+        The ids are the vendor's own: indices, module ids or UUIDs. Raises `SettingError` for a value that the
+        runtime refuses too.
         """
         from accel_core.machine.visible_devices import parse_visible_devices
 
@@ -362,7 +365,9 @@ class Devices(Base):
         return None
 
     def visible_devices_envs(self) -> list[str]:
-        """Names of the vendor's visible-devices variables, the one that wins first."""
+        """Return the names of the vendor's visible-devices variables, the one with the highest precedence
+        first.
+        """
         return list(self.backend.visibility.variables)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
@@ -373,11 +378,11 @@ class Devices(Base):
         return tuple(range(self.device_count()))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """Capabilities of the device, as torch.accelerator returns them: `{"supported_dtypes": {...}}`.
+        """Return the device's capabilities as torch.accelerator does: `{"supported_dtypes": {...}}`.
 
-        These are the data types that tensors on it may have, and be converted to; not each operator takes
-        each. (`torch.cuda`'s function of this name tells another thing: `device_properties().capability`.)
-        By default each type is tried on the device, with one element.
+        These are the data types that a tensor on the device can have; an operator may support fewer. By
+        default each type is tried on the device with one element. (`torch.cuda.get_device_capability` is
+        different: it returns a compute capability, which is `device_properties().capability` here.)
         """
         device = self.device(self._index_or_none(device_index))
         found = _held_types(self._torch, device)
@@ -386,7 +391,7 @@ class Devices(Base):
         return {"supported_dtypes": found}
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Bytes of memory of the device."""
+        """Return the device's memory in bytes."""
         raise self._unsupported("total_memory")
 
     def _index(self, device_index: Device) -> int:
@@ -435,15 +440,16 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """The parameters of `function`; `None` where Python cannot tell, as for some of C's."""
-    try:
+    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
+    written in C.
+    """
+    with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return None
+    return None
 
 
 def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is known to take an argument of that name."""
+    """Whether `function` is known to have a parameter of that name."""
     return any(p.name == name for p in parameters(function) or ())
 
 
@@ -467,6 +473,8 @@ def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Those variables of `Backend.environment.set` that `environ` lacks, with the vendor's values."""
+    """Return the variables of `Backend.environment.set` that `environ` does not set, with the vendor's
+    values.
+    """
     wanted = (assignment.partition("=") for assignment in backend.environment.set)
     return {name: value for name, _, value in wanted if name not in environ}

@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 
 
 class TensorType:
-    """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
+    """Stand-in for `torch.<device>.FloatTensor`: call it to make a tensor, or use it with `isinstance`.
 
-    `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
-    `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:
-    torch's type takes it for a size, and `torch.tensor`, which stands in the place of most vendors'
-    types, for a value. Keywords are those of `torch.tensor`. The tensor is on the device that is current when
-    this is called.
+    `FloatTensor([1, 2])` has these values, `FloatTensor()` is empty, and `FloatTensor(2, 3)` or a
+    `torch.Size` makes an uninitialised tensor, as torch's types do. One whole number is a `TypeError`:
+    torch's type takes it for a size, and most vendors' types for a value. Keywords are those of
+    `torch.tensor`.
 
-    The call raises `UnsupportedError` on a device without the type; then nothing is an instance either.
+    The tensor is made on the current device. On a device without the type the call raises `UnsupportedError`,
+    and no tensor is an instance of it.
     """
-
-    __slots__ = ("_accelerator", "_name", "dtype")
 
     def __init__(self, accelerator: Dtypes, name: str, dtype: torch.dtype) -> None:
         self._accelerator = accelerator
@@ -78,47 +76,46 @@ def _tensor_type(name: str, dtype: str) -> Any:
 
 
 class Dtypes(Base):
-    """Data types: what a model can be trained in here, and tensors made on the device."""
+    """Data types in which a model can be trained, and tensor types of the device."""
 
     def is_bf16_supported(self) -> bool:
-        """Whether a model can be trained in bfloat16 here, natively or emulated.
+        """Whether a model can be trained in bfloat16 on this device, natively or emulated.
 
-        A trainer may refuse to train where this is False. Whether it is fast is another question:
-        `is_bf16_native`.
+        A trainer may refuse to train if this is False. `is_bf16_native` says whether it is fast.
         """
         return False
 
     def is_bf16_native(self) -> bool:
-        """Whether the hardware itself computes in bfloat16, which is otherwise emulated and slower.
+        """Whether the hardware computes in bfloat16; otherwise it is emulated, and slower.
 
-        Where nobody tells the two apart this is `is_bf16_supported`.
+        If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
         return self.is_bf16_supported()
 
     def is_fp16_supported(self) -> bool:
-        """Whether a model can be trained in float16 here. A trainer may refuse to where this is False."""
+        """Whether a model can be trained in float16 on this device; a trainer may refuse if this is False."""
         return False
 
     def is_fp8_supported(self) -> bool:
-        """Whether the device multiplies matrices in an 8-bit floating point type natively."""
+        """Whether the hardware multiplies matrices in an 8-bit floating point type."""
         return False
 
     def is_fp64_supported(self) -> bool:
-        """Whether the device has float64 at all; nearly all have, mps has not."""
+        """Whether the device supports float64; nearly all devices do, mps does not."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
-        """Floating point types to train in, `torch.float32` first."""
+        """Return the floating point types in which a model can be trained, `torch.float32` first."""
         half = [self._torch.float16] if self.is_fp16_supported() else []
         brain = [self._torch.bfloat16] if self.is_bf16_supported() else []
         return [self._torch.float32, *half, *brain]
 
     def training_dtype(self) -> torch.dtype:
-        """The data type to train in: for `autocast`, and for the `grad_scaler` that goes with it.
+        """Return the data type to train in, for `autocast` and `grad_scaler`.
 
-        `torch.bfloat16` where the hardware computes in it (`is_bf16_native`); else `torch.float16` where a
-        model can be trained in it and torch can scale its losses there, which is tried once; else
-        `torch.float32`. An emulated bfloat16 is not chosen: it saves memory and costs time.
+        It is `torch.bfloat16` if the hardware computes in it (`is_bf16_native`); else `torch.float16` if a
+        model can be trained in it and torch can scale losses on the device, which is tried once; else
+        `torch.float32`. An emulated bfloat16 is not chosen: it saves memory but is slower.
         """
         if self.is_bf16_native():
             return self._torch.bfloat16
@@ -132,21 +129,23 @@ class Dtypes(Base):
     def grad_scaler(
         self, dtype: torch.dtype | None = None, **options: Unpack[GradScalerOptions]
     ) -> torch.amp.GradScaler:
-        """A `torch.amp.GradScaler` for training in `dtype` here; without `dtype`, in `training_dtype()`.
+        """Return a `torch.amp.GradScaler` for training in `dtype`, by default in `training_dtype()`.
 
-        It is disabled, and its calls cost nothing, where `dtype` is not `torch.float16`: only there are
-        gradients too small for the type. `options` are the scaler's own.
+        It is disabled, so its calls cost nothing, unless `dtype` is `torch.float16`, whose gradients can
+        become too small for the type. `options` are passed to the scaler.
         """
         dtype = self.training_dtype() if dtype is None else dtype
         enabled = options.pop("enabled", True) and dtype is self._torch.float16
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
     def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
-        """`torch.autocast` for this device type; without `dtype`, torch's default for it."""
+        """Return `torch.autocast` for this device type; without `dtype`, in torch's default type for the
+        device.
+        """
         return self._torch.autocast(self._device_type, dtype=dtype, enabled=enabled)
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is on a device of this accelerator's type."""
+        """Whether the tensor is on a device of this accelerator's device type."""
         return tensor.device.type == self._device_type
 
     BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type("BFloat16Tensor", "bfloat16")
@@ -159,10 +158,10 @@ class Dtypes(Base):
 
 
 def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
-    """Whether a product in `dtype` comes out right on the current device, which this starts.
+    """Compute a matrix product in `dtype` on the current device; return whether it is right, or an error.
 
-    An error that says nothing of the data type is given instead: the device is out of memory, or a product
-    in float32 fails there as well.
+    The device is started. An error is returned if it does not come from the data type: the device is out of
+    memory, or a product in float32 fails too.
     """
     answer = _product(torch, device_type, dtype)
     if isinstance(answer, bool) or _product(torch, device_type, torch.float32) is not True:
@@ -181,9 +180,9 @@ def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
 
 
 def scales_losses(torch: Any, device_type: str) -> bool:
-    """Whether `torch.amp.GradScaler` can divide gradients on the current device, which this starts.
+    """Try whether `torch.amp.GradScaler` works on the current device, which is started.
 
-    float16 without it is no training: gradients vanish.
+    Without it, training in float16 fails: small gradients become 0.
     """
     try:
         weight = torch.ones(1, device=device_type, requires_grad=True)

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 class Random(Devices):
-    """Random numbers: everything follows from `default_generator`."""
+    """Random numbers; every member uses `default_generator`."""
 
     def random(self) -> ModuleType:
-        """The random module, `torch.random`."""
+        """Return the module `torch.random`."""
         return self._torch.random
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """The generator that torch draws from on that device, also before the device is initialised.
+        """Return the generator from which torch draws random numbers on that device; `None`: the current
+        device.
 
-        `None` means the current device.
+        The device may still be uninitialised.
         """
         raise self._unsupported("default_generator")
 
@@ -35,18 +36,18 @@ class Random(Devices):
         self.default_generator(self.current_device()).manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        """Seed the generators of all devices alike."""
+        """Seed the generators of all devices with the same seed."""
         for index in range(self.device_count()):
             self.default_generator(index).manual_seed(seed)
 
     def initial_seed(self) -> int:
-        """The seed that the current device's generator was started with."""
+        """Return the seed of the current device's generator."""
         return int(self.default_generator(self.current_device()).initial_seed())
 
     def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
-        """State of the device's generator, a `torch.ByteTensor` on the host.
+        """Return the state of the device's generator, a `torch.ByteTensor` on the host.
 
-        Given back to `set_rng_state` it restores the stream of numbers bit for bit.
+        `set_rng_state` with this state continues the same sequence of random numbers.
         """
         return self.default_generator(self._index(device_index)).get_state()
 
@@ -55,18 +56,18 @@ class Random(Devices):
     ) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
 
-        A state that `torch.load(..., map_location=...)` has moved to the device is read back first. Another
-        kind of device has states of another size, which raises `InvalidDeviceError`, a `ValueError`. With
-        `strict=False` such a state seeds the generator, the same state always alike: a run that resumes on
-        another device draws other numbers, and the same ones whenever it is repeated.
+        A state that `torch.load(..., map_location=...)` has moved to the device is copied back to the host
+        first. A state of another kind of device has another size: it raises `InvalidDeviceError`, a
+        `ValueError`. With `strict=False` it becomes a seed instead: a run resumed on another device draws
+        other numbers, but every repetition of that run draws the same ones.
         """
         state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
         if state.numel() == own:
             self._restore_rng_state(state, device_index)
         elif strict:
             raise InvalidDeviceError(
-                f"{self.name}: a state of another device: {state.numel()} bytes, this one has {own}. "
-                "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
+                f"{self.name}: this state has {state.numel()} bytes, the device's has {own}: of another "
+                "kind of device. Seed it instead: set_rng_state(state, strict=False), or manual_seed(seed)"
             )
         else:
             with self.device_guard(self._index(device_index)):
@@ -77,9 +78,10 @@ class Random(Devices):
 
     @contextmanager
     def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
-        """A context manager that restores the generators of the host and of `devices` when it ends.
+        """Return a context manager that restores the random generators of the host and of `devices` at its
+        end.
 
-        `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
+        `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if there are many.
         """
         indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
         host = self._torch.get_rng_state()

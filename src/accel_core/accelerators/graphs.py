@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Graphs(Base):
-    """Graphs: work captured once and replayed. The default is a device without them."""
+    """Graphs: work that is captured once and replayed. The default is a device without graphs."""
 
     def supports_graphs(self) -> bool:
-        """Whether `create_graph` gives a graph."""
+        """Whether `create_graph` returns a graph."""
         return False
 
     #: Whether it was said that this device has no graphs.
     _said_no_graphs = False
 
     def create_graph(self) -> Graph | None:
-        """A new graph, or `None` where graphs are not supported.
+        """Return a new graph, or `None` if graphs are not supported.
 
-        What is captured into `None` runs once and is never replayed, so the first `None` is a `UserWarning`.
+        Work captured into `None` runs once and is never replayed, so the first `None` gives a `UserWarning`.
         """
         if not self._said_no_graphs:
             self._said_no_graphs = True
@@ -45,24 +45,25 @@ class Graphs(Base):
     def capture_to_graph(
         self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
-        """A context manager that captures work into `graph`; with `None` the work simply runs.
+        """Return a context manager that captures the block's work into `graph`; with `None` the work simply
+        runs.
 
-        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
+        `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
         """
         return nullcontext()
 
     def replay_graph(self, graph: Graph | None) -> None:
-        """Run what `graph` captured; nothing for `None`."""
+        """Run the work that `graph` captured; do nothing for `None`."""
         if graph is not None:
             graph.replay()
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether the current stream is capturing into a graph."""
+        """Whether work on the current stream is being captured into a graph."""
         return False
 
 
 class TorchGraphs(Graphs, Streams, TorchDevice):
-    """The vendor's graphs, else those of `torch.accelerator` where it serves this device."""
+    """Graphs by the vendor's class, or by `torch.accelerator.Graph` if that supports the device."""
 
     @cached_property
     def _graph_and_capture(self) -> tuple[Any, Any]:
@@ -80,23 +81,22 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
         return (graph, self._capture_in_torch) if graph is not None else (None, None)
 
     def supports_graphs(self) -> bool:
-        """Whether the vendor has graphs, one can be made, and there is a device to run it on.
+        """Whether a graph can be made here: the vendor has a graph class, and there is a device.
 
-        Makes a graph the first time, which may initialise the device: a class is there too in a torch
-        that was built without the vendor, and `torch.accelerator.Graph` in every torch.
+        The first call makes a graph, which may initialise the device: the class alone proves nothing, because
+        a torch built without the vendor has it too.
         """
         return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
 
     @cached_property
     def _can_make_a_graph(self) -> bool:
-        try:
+        with suppress(RuntimeError, TypeError):
             self._graph_and_capture[0]()
-        except (RuntimeError, TypeError):
-            return False
-        return True
+            return True
+        return False
 
     def create_graph(self) -> Graph | None:
-        """A new graph of the vendor's class, or `None` where graphs are not supported."""
+        """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
         if not self.supports_graphs():
             return super().create_graph()
         return self._graph_and_capture[0]()
@@ -104,9 +104,9 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
     def capture_to_graph(
         self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
-        """The vendor's `graph` context manager; with `None` for a graph the work simply runs.
+        """Return the vendor's context manager that captures into `graph`; with `None` the work simply runs.
 
-        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
+        `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
         """
         if graph is None:
             return nullcontext()
@@ -115,16 +115,11 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
         return self._graph_and_capture[1](graph, **given)
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether the current stream is capturing into a graph; starts no device to find out.
-
-        This is torch's word, which serves where the vendor's module has none.
-        """
-        if self._torch_accelerator is None or not self.is_initialized():
-            return False
-        try:
-            return bool(self._torch_accelerator.current_stream().is_capturing())
-        except (AttributeError, RuntimeError):  # an older torch; a device without graphs
-            return False
+        """Whether work on the current stream is being captured into a graph; starts no device."""
+        if self._torch_accelerator is not None and self.is_initialized():
+            with suppress(AttributeError, RuntimeError):  # an older torch; a device without graphs
+                return bool(self._torch_accelerator.current_stream().is_capturing())
+        return False
 
     @contextmanager
     def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
@@ -136,7 +131,7 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
 
 
 class Compilation(Base):
-    """Compilation and Triton."""
+    """The compiler for `torch.compile`, and Triton."""
 
     @cached_property
     def _compile_backend(self) -> str:
@@ -144,17 +139,19 @@ class Compilation(Base):
         return self.backend.compile_backend or _compiler_for(self._device_type)
 
     def get_compile_backend(self) -> str:
-        """The `backend` to give to `torch.compile`.
+        """Return the `backend` to pass to `torch.compile`.
 
-        From the declaration. Where that leaves it open: torch's default if the vendor has set one (torch
-        2.13), the compiler registered under the device type (`torch_dynamo_backends`), `"inductor"` if it
-        generates code for this device, else `"aot_eager"`, which compiles forward and backward and runs
-        torch's own kernels.
+        It is the declared one. If none is declared: torch's default if the vendor has set one (torch 2.13);
+        else the compiler that is registered under the device type (`torch_dynamo_backends`); else
+        `"inductor"` if it generates code for the device; else `"aot_eager"`, which compiles forward and
+        backward and runs torch's own kernels.
         """
         return self._compile_backend
 
     def set_compile_backend(self, backend: str) -> None:
-        """Use another `torch.compile` backend; `ValueError` lists those that are registered."""
+        """Use another `torch.compile` backend; raises `ValueError`, with the registered ones, for an unknown
+        name.
+        """
         from torch._dynamo import list_backends
 
         known = list_backends(exclude_tags=())
@@ -170,7 +167,7 @@ class Compilation(Base):
         return False
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel beats `torch._grouped_mm` here."""
+        """Whether a Triton kernel is faster than `torch._grouped_mm` on this device."""
         return False
 
 

@@ -15,57 +15,61 @@ if TYPE_CHECKING:
 
 
 class Memory(Devices):
-    """Device memory.
+    """Memory of the device.
 
-    A subclass gives `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats` and
-    `total_memory`, and the `*_reserved` pair where there is a caching allocator.
+    A subclass defines `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats` and
+    `total_memory`; with a caching allocator, also `memory_reserved` and `max_memory_reserved`.
     """
 
     def memory_allocated(self, device_index: Device = None) -> int:
-        """Bytes that tensors hold on the device."""
+        """Return the bytes that tensors occupy on the device."""
         raise self._unsupported("memory_allocated")
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Peak of `memory_allocated` since the start, or since the last reset."""
+        """Return the peak of `memory_allocated` since the start, or since the last reset."""
         raise self._unsupported("max_memory_allocated")
 
     def memory_reserved(self, device_index: Device = None) -> int:
-        """Bytes that the allocator holds, used or not; without a caching allocator, those allocated."""
+        """Return the bytes that the allocator has reserved, used or not; without a caching allocator, those
+        allocated.
+        """
         return self.memory_allocated(device_index)
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
-        """Peak of `memory_reserved` since the start, or since the last reset."""
+        """Return the peak of `memory_reserved` since the start, or since the last reset."""
         return self.max_memory_allocated(device_index)
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
-        """Start all peaks again from the present amounts."""
+        """Reset all peaks to the present amounts."""
         raise self._unsupported("reset_peak_memory_stats")
 
     def reset_max_memory_allocated(self, device_index: Device = None) -> None:
-        """`reset_peak_memory_stats` under its older name: vendors keep one reset for all peaks."""
+        """Call `reset_peak_memory_stats`, which resets every peak; this is its older name."""
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None) -> int:
-        """`memory_reserved` under its older name, without the deprecation warning."""
+        """Return `memory_reserved()`; this is its older name, here without torch's deprecation warning."""
         return self.memory_reserved(device_index)
 
     def max_memory_cached(self, device_index: Device = None) -> int:
-        """`max_memory_reserved` under its older name, without the deprecation warning."""
+        """Return `max_memory_reserved()`; this is its older name, here without torch's deprecation
+        warning.
+        """
         return self.max_memory_reserved(device_index)
 
     def reset_max_memory_cached(self, device_index: Device = None) -> None:
-        """`reset_peak_memory_stats` under its older name."""
+        """Call `reset_peak_memory_stats`, which resets every peak; this is its older name."""
         self.reset_peak_memory_stats(device_index)
 
     def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
-        """Start the counts of all that was ever allocated and freed again; nothing where none are kept."""
+        """Set the totals of memory allocated and freed so far to 0; do nothing if none are counted."""
         self._index_or_none(device_index)
 
     def memory_summary(self, device_index: Device = None, abbreviated: bool = False) -> str:
-        """`memory_stats` as a table for people, as `torch.cuda.memory_summary` has it, on every device.
+        """Return `memory_stats` as a table for people, like `torch.cuda.memory_summary`.
 
-        A number that the device does not tell is a dash. `abbreviated` leaves out the allocator's large and
-        small pool.
+        A dash stands for a number that the device does not report. `abbreviated` omits the allocator's large
+        and small pools.
         """
         index = self._index(device_index)
         stats = self.memory_stats(index)
@@ -75,10 +79,10 @@ class Memory(Devices):
         return _Summary(_summary(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
+        """Return a flat mapping with torch's keys, such as `allocated_bytes.all.current`, and the vendor's
+        own keys.
 
-        The vendor's own keys stay beside them. The default holds those of the current and peak
-        amounts that the backend can tell.
+        By default it contains the present and peak amounts that the backend reports.
         """
         amounts = {
             "allocated_bytes.all.current": self.memory_allocated,
@@ -91,28 +95,28 @@ class Memory(Devices):
         return {key: amount for key, amount in stats.items() if amount is not None}
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(free, total)` bytes of the device.
+        """Return `(free, total)` bytes of the device.
 
-        The default cannot see other processes: what this process has not reserved counts as free.
+        The default does not see other processes: it counts as free whatever this process has not reserved.
         """
         total = self.total_memory(device_index)
         return max(0, total - self.memory_reserved(device_index)), total
 
     def available_memory(self, device_index: Device = None) -> int:
-        """Bytes that are free for a new process, as far as the vendor can tell."""
+        """Return the bytes that a new process could allocate, as far as the vendor reports them."""
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
-        """Give unused cached memory back to the device; nothing where there is no cache."""
+        """Return unused cached memory to the device; do nothing if there is no cache."""
 
     def empty_host_cache(self) -> None:
-        """Give unused page-locked memory, which torch keeps for later, back to the host.
+        """Return unused page-locked memory, which torch keeps for reuse, to the host.
 
-        Nothing where none is kept, and before torch 2.12, which brings this.
+        Do nothing if torch keeps none, or before torch 2.12.
         """
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
-        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
+        """Limit this process to `fraction` (0 to 1) of the device's memory."""
         raise self._unsupported("set_per_process_memory_fraction")
 
 
@@ -145,10 +149,10 @@ class Pinning(Base):
     def pin_memory(
         self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
     ) -> torch.Tensor:
-        """Page-locked host memory for `tensor`.
+        """Return page-locked host memory for `tensor`.
 
-        With `make_copy` it holds the tensor's values. Without, the tensor is only a template: the
-        memory is uninitialised, and `match_shape=False` makes it one-dimensional.
+        With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
+        uninitialised, and `match_shape=False` makes it one-dimensional.
         """
         if pins := self._pinned_otherwise():
             return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
@@ -157,10 +161,9 @@ class Pinning(Base):
         return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
-        """An uninitialised page-locked host tensor.
+        """Return an uninitialised page-locked host tensor of the given size, written as in `torch.empty`.
 
-        The size comes as in `torch.empty`: numbers, or one sequence. Raises `ValueError` when
-        `device` is not the CPU.
+        Raises `ValueError` if `device` is not the CPU.
         """
         if str(device).partition(":")[0] != "cpu":
             raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
@@ -172,9 +175,10 @@ class Pinning(Base):
     def pin_empty_like(
         self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """An uninitialised page-locked host tensor of `tensor`'s shape, and its data type unless given.
+        """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by default, its data
+        type.
 
-        Raises `ValueError` when `device` is not the CPU.
+        Raises `ValueError` if `device` is not the CPU.
         """
         return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
 
@@ -184,19 +188,21 @@ class Pinning(Base):
         return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> None:
-        """Give page-locked memory back; nothing for torch's, which goes with its last tensor."""
+        """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
         if pins := self._pinned_otherwise():
             pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock `num_bytes` of host memory at `address`; False where the runtime cannot."""
+        """Page-lock `num_bytes` of host memory at `address`; return False if the runtime cannot do that."""
         return False
 
     def unregister_host_memory(self, address: int) -> None:
         """Undo `register_host_memory`."""
 
     def pin_memory_alignment(self) -> int:
-        """Bytes to which `register_host_memory` needs its address aligned; 1 when it does not matter."""
+        """Return the alignment in bytes that `register_host_memory` requires of its address; 1 for any
+        address.
+        """
         return 1
 
 
@@ -256,12 +262,16 @@ _NO_LOCKS = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch refuses page-locked memory as the device has none, and not as the host's is full."""
+    """Whether torch's error means that the device has no page-locked memory, not that the host's is
+    used up.
+    """
     return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
 
 
 class TorchMemory(Pinning, Memory, TorchDevice):
-    """Page-locked memory where torch has it for the device; statistics and totals from where they are."""
+    """Memory of a device with a torch module: torch's page-locked memory, the vendor's statistics
+    and totals.
+    """
 
     @cached_property
     def _locks_pages(self) -> bool:
@@ -304,9 +314,10 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """The vendor's statistics, flat, with torch's keys.
+        """Return the vendor's statistics, flat, with torch's keys.
 
-        Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
+        Before the vendor's allocator has started, which many vendors report as an empty mapping, it contains
+        the present amounts.
         """
         index = self._index_or_none(device_index)
         given = () if index is None else (index,)
@@ -326,7 +337,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         return super().mem_get_info(index) if told is None else told
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
+        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
         index = self._index(device_index)
         total = getattr(self._part("get_device_properties", index), "total_memory", None)
         if total is not None:
@@ -337,7 +348,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         return super().total_memory(index) if told is None else int(told[1])
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
-        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
+        """Limit this process to `fraction` (0 to 1) of the device's memory."""
         limit = self._lookup("set_per_process_memory_fraction")
         if limit is None:
             super().set_per_process_memory_fraction(fraction, device_index)
@@ -347,15 +358,14 @@ class TorchMemory(Pinning, Memory, TorchDevice):
             limit(float(fraction), *given)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; False without a device, or where the vendor's module has no way to.
+        """Page-lock host memory; return False without a device, or if the vendor's module cannot do that.
 
-        Raises what the vendor's `check_error` raises where the driver refuses: torch's `CudaError`, a
-        `RuntimeError`.
+        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
         """
         return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises as that does, for memory that is not registered too."""
+        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
         self._call_runtime("HostUnregister", address)
 
     def _call_runtime(self, name: str, *given: int) -> bool:

@@ -24,10 +24,10 @@ _BRINGS = "accel-train brings operators for every device: pip install accel-trai
 
 
 class NotImplementedBuilder:
-    """Stands for a builder that nobody provides: it exists, and says so when it is asked to load.
+    """A builder for an operator that nobody provides; `load` raises an error that says so.
 
-    `get_op_builder` gives a subclass that knows the operator and the backend. All of them have one `name`, so
-    that reports list what is missing once.
+    `get_op_builder` returns a subclass for the operator and the backend. All have the same `name`, so a
+    report lists the missing ones once.
     """
 
     #: The name in reports; an integration may set its framework's.
@@ -59,7 +59,7 @@ class NotImplementedBuilder:
 
 
 class Operators(Base):
-    """Operators that need a build, found by name: plugins', other providers', accel-train's."""
+    """Operators that need a build, found by name: from plugins, other providers and accel-train."""
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
@@ -67,40 +67,42 @@ class Operators(Base):
     _answers: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
-        """Return the package that holds this backend's builders; a framework lists what is in it.
+        """Return the name of the package that contains this backend's builders, which frameworks list.
 
-        The first that a provider names (a framework its own, where it has one for this device), else that of
-        accel-train's builders, which serve any device. A plugin that brings a package of builders names it
-        in its `OpProvider`, or overrides this; one that brings a table need not.
+        It is the first package that a provider names, else the package of accel-train's builders, which
+        support any device. A plugin with a package of builders names it in its `OpProvider` or overrides this
+        member.
         """
         return next((p.package for p in self._known()[0] if p.package), "accel_core.ops")
 
     def op_builders(self) -> Mapping[str, str]:
-        """Every operator builder known for this backend, by name, with the `"module:Class"` asked first.
+        """Return every known operator builder of this backend: its name, and the `"module:Class"` tried
+        first.
 
-        Nothing is imported for it.
+        Nothing is imported.
         """
         return MappingProxyType({name: op.candidates[0].source for name, op in self._known()[1].items()})
 
     def operators(self) -> Mapping[str, Operator]:
-        """Every operator known for this backend, by the name of its builder, with all who provide it.
+        """Return every known operator of this backend, by the name of its builder, with all its providers.
 
-        `operators()["FusedAdamBuilder"].used.provider` names who is used; `candidates` holds all, each with
-        its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
-        read. Each call asks every provider anew, and `get_op_builder` goes by that from then on.
+        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used; `candidates` lists
+        all, each with its kind, verdict, reason and whether it is built. Builders are imported when these are
+        read. Each call asks every provider again, and later calls of `get_op_builder` use the new answers.
         """
         self._answers = None
         return MappingProxyType(self._known()[1])
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
-        """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
+        """Import and return the builder class of that name; a `NotImplementedBuilder` if nobody provides it.
 
-        What plugins contribute is asked first, then other providers (a framework's own builders for this
-        device), accel-train's compiled builders and its portable ones; the first that is compatible is taken,
-        and where none is, the first. What would have to be compiled for the processor waits until it is
-        built, or `ACCEL_COMPILE=1` asks for it, while another starts at once. The answer is kept, unless
-        something failed to import on the way.
-        Raises `UnsupportedError` when the module that a plugin contributes fails to import.
+        The order is: plugins, other providers (a framework's own builders for this device), accel-train's
+        compiled builders, its portable ones. The first compatible builder is used, or the first of all if
+        none is compatible. A builder that must first compile code for the CPU is passed over until it is
+        built, or `ACCEL_COMPILE=1` is set, if another one can start at once.
+
+        The answer is cached unless an import failed on the way. Raises `UnsupportedError` if the module that
+        a plugin names fails to import.
         """
         if class_name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # with which a framework compares
@@ -122,10 +124,10 @@ class Operators(Base):
         raise UnsupportedError(message) from used.error
 
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
-        """An instance of `get_op_builder(class_name)`.
+        """Return an instance of `get_op_builder(class_name)`.
 
-        A builder that cannot be made gives a `NotImplementedBuilder` that says why: a framework may make
-        one of each operator while it is imported, wanted or not.
+        If the builder cannot be made, this is a `NotImplementedBuilder` that says why: some frameworks make
+        one of each operator at import, wanted or not.
         """
         builder = self.get_op_builder(class_name)
         try:
@@ -135,7 +137,7 @@ class Operators(Base):
             return _not_implemented(class_name, why)()
 
     def build_extension(self) -> type[Any]:
-        """The setuptools command that compiles extensions for this device."""
+        """Return the setuptools command that compiles extensions for this device."""
         from torch.utils.cpp_extension import BuildExtension
 
         return BuildExtension

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """Properties of one device, as the vendor reports them; `None` for each that it does not report."""
+    """Properties of one device, as the vendor reports them; `None` for a property that it does not report."""
 
     #: The product: `"NVIDIA H200"`.
     name: str
@@ -33,13 +33,13 @@ class DeviceProperties:
     integrated: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain values, for JSON."""
+        """Return the record as plain values, for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Every yes or no about a device; each field is the answer of the member of that name."""
+    """Every yes-or-no property of a device; each field is the result of the member with that name."""
 
     is_available: bool
     is_synchronized_device: bool
@@ -58,12 +58,12 @@ class Capabilities:
     prefer_triton_grouped_mm: bool
 
     def to_dict(self) -> dict[str, bool]:
-        """The record as plain values, for JSON."""
+        """Return the record as plain values, for JSON."""
         return asdict(self)
 
 
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
-    """The record of what `torch.<device_type>.get_device_properties` gave."""
+    """Return the record for a result of `torch.<device_type>.get_device_properties`."""
     uuid = getattr(properties, "uuid", None)
     major, minor = _int(properties, "major"), _int(properties, "minor")
     domain, bus, device = (_int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
@@ -90,26 +90,26 @@ def _int(properties: object, *names: str) -> int | None:
 
 
 class Graph(Protocol):
-    """Work that was captured once: `torch.cuda.CUDAGraph`, `torch.accelerator.Graph`, and vendors' own.
+    """Captured work that can be replayed: the methods that all vendors' graph classes have.
 
-    What not all of them have (`pool()`, which Gaudi's lacks) is not here.
+    `pool()` is not among them, because Gaudi's class lacks it.
     """
 
     def capture_begin(self) -> None:
-        """Begin to capture what the current stream is given."""
+        """Start to capture the work on the current stream."""
 
     def capture_end(self) -> None:
-        """End it."""
+        """Stop capturing."""
 
     def replay(self) -> None:
-        """Run what was captured."""
+        """Run the captured work again."""
 
     def reset(self) -> None:
-        """Forget what was captured."""
+        """Delete the captured work."""
 
 
 class OpBuilderLike(Protocol):
-    """Builds and loads one operator: accel-core's `OpBuilder`, a framework's, and the portable ones."""
+    """A builder of one operator: the members that frameworks' builders and accel-train's have in common."""
 
     @property
     def name(self) -> str:
@@ -119,14 +119,14 @@ class OpBuilderLike(Protocol):
         """Whether the operator can be used here."""
 
     def load(self, verbose: bool = True) -> Any:
-        """Load the operator: return a module with its functions, or an object in place of one."""
+        """Load the operator; return a module with its functions, or an object that has them."""
 
     def builder(self) -> Any:
-        """The extension for `setuptools`, to build it ahead of time."""
+        """Return the extension that setuptools can build ahead of time."""
 
 
 class DeviceCapability(TypedDict):
-    """The answer of `get_device_capability`."""
+    """The result of `get_device_capability`."""
 
     supported_dtypes: set[torch.dtype]
 

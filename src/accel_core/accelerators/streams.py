@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class HostEvent:
-    """A moment on the host's clock, with the calling convention of `torch.cuda.Event`.
+    """A point in time on the host's clock, with the methods of `torch.cuda.Event`.
 
-    Recording first waits for the device, so the time between two events covers the work between them.
+    `record` first waits for the device, so the time between two events includes the work between them.
     """
 
     def __init__(
@@ -33,12 +33,14 @@ class HostEvent:
         """Wait for the device; an accelerator whose device runs behind puts its `synchronize` here."""
 
     def record(self, stream: object = None) -> None:
-        """Mark this moment, at which all earlier work has finished."""
+        """Wait until all earlier work has finished, then store the time."""
         self._wait()
         self._recorded_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end_event: HostEvent) -> float:
-        """Milliseconds from this event to `end_event`, both recorded and made with `enable_timing=True`."""
+        """Return the milliseconds from this event to `end_event`; both need `enable_timing=True` and
+        `record()`.
+        """
         if not (self._enable_timing and end_event._enable_timing):
             raise RuntimeError("elapsed_time needs both events made with enable_timing=True")
         if self._recorded_ns is None or end_event._recorded_ns is None:
@@ -46,18 +48,18 @@ class HostEvent:
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
-        """True: work before the event had finished when it was recorded."""
+        """Return True: earlier work had finished when the event was recorded."""
         return True
 
     def synchronize(self) -> None:
-        """Return at once, for the same reason."""
+        """Return at once: earlier work had finished when the event was recorded."""
 
     def wait(self, stream: object = None) -> None:
-        """Return at once, for the same reason."""
+        """Return at once: earlier work had finished when the event was recorded."""
 
 
 class HostStream:
-    """The only queue of a device without user streams: order holds by itself, so nothing has to wait."""
+    """The only queue of a device without user streams; its work runs in order, so nothing has to wait."""
 
     #: What is copied beside it is not beside it: who would overlap work can tell.
     one_queue: ClassVar[bool] = True
@@ -82,7 +84,7 @@ class HostStream:
         """Wait until the device has finished all its work."""
 
     def query(self) -> bool:
-        """Wait for the device, then True: all work has finished."""
+        """Wait for the device, then return True: all work has finished."""
         self.synchronize()
         return True
 
@@ -102,17 +104,17 @@ class Streams(Devices):
 
     @cached_property
     def Event(self) -> type[torch.Event]:
-        """The vendor's event class, called as `Event(enable_timing=True)`.
+        """The vendor's event class, to be called as `Event(enable_timing=True)`.
 
-        Where the vendor has none: a class that waits for the device and reads the host's clock.
+        Without one, a class that waits for the device and uses the host's clock.
         """
         return cast("Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()}))
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
-        """The vendor's stream class, called as `Stream()` or `Stream(device=..., priority=...)`.
+        """The vendor's stream class, to be called as `Stream()` or `Stream(device=..., priority=...)`.
 
-        Where the device has no user streams: a class with the same methods, all of one queue.
+        On a device without user streams, a class with the same methods whose streams are all one queue.
         """
         members = {
             "synchronize": lambda _: self.synchronize(),
@@ -128,28 +130,28 @@ class Streams(Devices):
         return self.Stream()
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
         return cast("Any", stream) if hasattr(stream, "__enter__") else nullcontext()
 
     def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` the current one of its device for this thread, until another is set.
+        """Make `stream` this thread's current stream of its device, until another one is set.
 
-        The default does nothing: in one queue every stream is the current one. Prefer `stream`, which
-        restores the one before.
+        The default does nothing, because the device has one queue. Prefer `stream`, which restores the
+        previous one.
         """
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """The stream that work of this thread goes to on that device."""
+        """Return the stream on which this thread's work runs on that device."""
         self._index_or_none(device_index)
         return self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
-        """The device's default stream; the current one where the vendor names no default (xpu)."""
+        """Return the device's default stream; the current one if the vendor names no default (xpu)."""
         return self.current_stream(device_index)
 
 
 class Ranges(Base):
-    """Ranges in a profiler's timeline."""
+    """Named ranges in a profiler's timeline."""
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
@@ -157,30 +159,28 @@ class Ranges(Base):
     _ranges: ClassVar = threading.local()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a named range in the profiler's timeline; never raises.
+        """Open a named range in the profiler's timeline; never raises an error.
 
-        The default is `torch.profiler.record_function`, at no cost while no profiler runs. `domain`
-        and `category` are for vendors that have them.
+        The default is `torch.profiler.record_function`, which costs nothing while no profiler runs. `domain`
+        and `category` are for vendors that support them.
         """
-        entered = None
-        if self._torch.autograd._profiler_enabled():
-            entered = self._torch.profiler.record_function(str(msg))
-            entered.__enter__()
+        seen = self._torch.autograd._profiler_enabled()
+        entered = self._torch.profiler.record_function(str(msg)) if seen else nullcontext()
+        entered.__enter__()
         # A range opened while no profiler ran is kept too, so that its end closes nothing else.
         self._open_ranges().append(entered)
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the range that this thread opened last; nothing where there is none; never raises."""
-        ranges = self._open_ranges()
-        if ranges and (entered := ranges.pop()) is not None:
-            entered.__exit__(None, None, None)
+        """Close the range that this thread opened last; do nothing if none is open; never raises an error."""
+        if ranges := self._open_ranges():
+            ranges.pop().__exit__(None, None, None)
 
     def _open_ranges(self) -> list[Any]:
         return self._ranges.__dict__.setdefault("stack", [])  # this thread's
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
-        """A context manager around `range_push` and `range_pop`."""
+        """Return a context manager that opens a named range and closes it at the end."""
         self.range_push(msg)
         try:
             yield

@@ -75,19 +75,22 @@ def _is_missing(error: RuntimeError) -> bool:
 
 
 class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
-    """An accelerator whose vendor fills `torch.<device_type>`, as most do.
+    """An accelerator whose vendor provides a module `torch.<device_type>`, as most do.
 
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
-    `acc.current_device is torch.npu.current_device`. `torch.accelerator` comes first where torch brings the
-    device (cuda, xpu, mps), and the vendor's module where a package does; the other of the two is next, and
-    the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: if a function raises
-    `NotImplementedError`, or names torch.accelerator's, it is no longer used, and `refused` keeps the
-    message. A function that differs only in the names of its parameters gets a closure in between. A member
-    that a subclass overrides is left alone, and its `super()` call reaches the vendor.
+    `acc.current_device is torch.npu.current_device`. If torch itself brings the device (cuda, xpu, mps),
+    accel takes torch.accelerator's function, else the vendor module's; if a package brings it, the vendor
+    module's, else torch.accelerator's. If neither has one, the default of `Accelerator` stays.
 
-    Without a declaration the device is the one that `torch.accelerator` names. Raises
-    `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it, must be
-    imported before.
+    On torch's PrivateUse1 a vendor's function may be unfinished: if its first call raises
+    `NotImplementedError`, or an error that names torch.accelerator's, accel stops using it and keeps the
+    message in `refused`.
+
+    A function that differs only in the names of its parameters is wrapped. A member that a subclass overrides
+    is left alone, and its `super()` call reaches the vendor's function. Without a declaration, the device is
+    the one that `torch.accelerator` reports.
+
+    Raises `BackendUnavailableError` if torch has no such module: import the vendor's package first.
     """
 
     def __init__(self, backend: Backend | None = None) -> None:
@@ -132,11 +135,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
-        try:
+        with suppress(RuntimeError):
             device = torchs_device(self._torch, counted=False)
-        except RuntimeError:
-            return False
-        return device is not None and device.type == self._device_type
+            return device is not None and device.type == self._device_type
+        return False
 
     @cached_property
     def _is_private(self) -> bool:
@@ -280,11 +282,11 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     # Devices
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
-        """A context manager that selects the device, then restores the one before.
+        """Return a context manager that selects the device, and restores the previous one; `None` changes
+        nothing.
 
-        `None` changes nothing. Raises `InvalidDeviceError`, a `ValueError`, when there is no such device. It
-        is the vendor's own class where there is one: that does not start a runtime on a device only to select
-        it again.
+        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device. If the vendor has such a
+        class, it is used: it does not start a device only to select it again at the end.
         """
         if device_index is None or self._vendor_device is None:
             return super().device_guard(device_index)
@@ -296,7 +298,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
             return super().device_guard(index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
+        """Return the properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
         index = self._index(device_index)
         told = self._part("get_device_properties", index)
         if told is None:
@@ -306,9 +308,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         return read_properties(told, self._if_supported(self.total_memory, index))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """Capabilities from `torch.accelerator.get_device_capability`; if it fails, each data type is tried.
+        """Return the data types that tensors on the device can have, from `torch.accelerator`, else by trial.
 
-        Not the vendor's function of this name, which tells a compute capability: `device_properties()` does.
+        A vendor's function of this name is not used: it returns a compute capability, which
+        `device_properties()` has.
         """
         index = self._index(device_index)
         if (ask := getattr(self._torch_accelerator, "get_device_capability", None)) is not None:
@@ -319,10 +322,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     # Random numbers
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """The device's entry of `default_generators`, which the vendor fills when it initialises.
+        """Return the device's generator from the vendor's `default_generators`; may initialise the device.
 
-        Initialises the device when it must. `None` means the current device. Raises `InvalidDeviceError`, a
-        `ValueError`, when there is no such device.
+        `None` means the current device. Raises `InvalidDeviceError`, a `ValueError`, if there is no such
+        device.
         """
         index = self._index(device_index)
         if not self._generators():
@@ -351,14 +354,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     @cached_property
     def Event(self) -> type[torch.Event]:
-        """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
+        """The vendor's event class, to be called as `Event(enable_timing=True)`; else the default."""
         # Metal has events of its own, and no streams; torch's own are tried with its streams.
         own = self._event_class is not self._torch.Event or self._has_streams
         return (self._event_class if own else None) or super().Event
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
-        """The vendor's stream class, which takes `device` and `priority`; else the default."""
+        """The vendor's stream class, which accepts `device` and `priority`; else the default."""
         if self._has_streams:
             return self._stream_class
         one_queue = super().Stream
@@ -367,14 +370,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         return torch_stream_class(one_queue, self._torch, self._device_type)
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
         enter = self._lookup("stream")
         if stream is None or enter is None or not self._has_streams:
             return super().stream(stream)
         return enter(stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` the current one of its device for this thread, until another is set."""
+        """Make `stream` this thread's current stream of its device, until another one is set."""
         if not self._has_streams:
             return
         select = self._lookup("set_stream")
@@ -388,27 +391,28 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """The vendor's word on bfloat16, emulated too; without it, whether a product comes out right.
+        """Return the vendor's answer for bfloat16, emulated or not; without one, try a matrix product.
 
-        That product is tried once, and again later where it failed for another reason than the data type.
+        The product is computed once, and again later if it failed for another reason than the data type.
         """
         return self._computes("is_bf16_supported", self._torch.bfloat16)
 
     def is_bf16_native(self) -> bool:
-        """Whether the vendor reports bfloat16 without emulation; by default, `is_bf16_supported`."""
+        """Whether the vendor reports bfloat16 without emulation; without such a report,
+        `is_bf16_supported()`.
+        """
         ask = self._lookup("is_bf16_supported")
         return super().is_bf16_native() if ask is None else self.is_available() and _natively(ask)
 
     def is_fp16_supported(self) -> bool:
-        """The vendor's word on float16; without it, whether a product comes out right.
+        """Return the vendor's answer for float16; without one, try a matrix product as for bfloat16.
 
-        Tried as for `is_bf16_supported`. A plugin that knows the answer overrides this, so that asking
-        starts no device.
+        A plugin that knows the answer overrides this, so that asking does not start the device.
         """
         return self._computes("is_fp16_supported", self._torch.float16)
 
     def is_fp8_supported(self) -> bool:
-        """Return the vendor's word on native 8-bit floating point; False without it."""
+        """Return the vendor's answer for 8-bit floating point in hardware; False without one."""
         ask = self._lookup("is_fp8_supported")
         return ask is not None and self.is_available() and _natively(ask)
 
@@ -433,9 +437,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     # Deferred calls
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Run `callback` when the device initialises, or now if it has or the vendor cannot wait."""
-        defer = self._lookup("_lazy_call")
-        return super().lazy_call(callback) if defer is None else defer(callback)
+        """Call `callback` when the device is initialised; at once if it is, or if the vendor cannot delay
+        calls.
+        """
+        return (self._lookup("_lazy_call") or super().lazy_call)(callback)
 
 
 def _delegate(name: str) -> Callable[..., Any]:
@@ -453,10 +458,10 @@ for _name in ("_select", *(ROWS.keys() - {"set_device"})):
 
 
 class GenericAccelerator(TorchAccelerator):
-    """`TorchAccelerator` over whatever device `torch.accelerator` names when this is constructed.
+    """`TorchAccelerator` for the device that `torch.accelerator` reports at construction.
 
-    The name stays "generic"; `device_name()` is torch's. Raises `BackendUnavailableError` when torch
-    reports no accelerator.
+    Its name is "generic"; `device_name()` is torch's name of the device. Raises `BackendUnavailableError` if
+    torch reports no accelerator.
     """
 
     #: Kept, as torch.compile cannot look into torch's count.
@@ -466,7 +471,9 @@ class GenericAccelerator(TorchAccelerator):
         return self._torchs_own_type()
 
     def device_count(self) -> int:
-        """How many devices torch sees; one that counts none before its start is started to be counted."""
+        """Return the number of devices that torch sees; a device that reports 0 before its start is
+        started.
+        """
         self._counted = self._counted or int(super().device_count())
         if not self._counted and self._is_private and self._holds_tensors():
             self._counted = int(super().device_count())

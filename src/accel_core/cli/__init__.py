@@ -54,7 +54,7 @@ BESIDE = {
 
 
 def main() -> None:
-    """Run `accel` on the arguments of this process, and end the process with its exit status."""
+    """Run the `accel` command with this process's arguments, then end the process with its exit status."""
     # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
     accel(prog_name="accel")
 
@@ -63,9 +63,10 @@ def main() -> None:
 
 
 def announced() -> dict[str, EntryPoint | None]:
-    """Every command by name, sorted, with the entry point of one that is not the core's; imports none.
+    """Return every installed command by name, sorted.
 
-    Of two of one name the first counts, and the name of a command of ours means no other's.
+    Of two with the same name, the first one found counts; the name of a built-in command always means that
+    command.
     """
     found: dict[str, EntryPoint | None] = dict.fromkeys(SUMMARIES)
     for entry_point in entry_points(GROUP):

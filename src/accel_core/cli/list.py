@@ -165,7 +165,4 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> pag
         return choice.selection.problem, "yellow"
     if choice.candidate is not None:
         return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
-    if any(verdict.usable for verdict in surveyed.verdicts):
-        # What is usable and yet not chosen is the CPU, which the settings refuse.
-        return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"
-    return f"Nothing is usable; {more}", "yellow"
+    return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"

@@ -13,13 +13,13 @@ from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
 
 def read_settings(timeout: float | None = None) -> Settings:
-    """The settings in the environment, with the time that the command line gives; raises `SettingError`."""
+    """Return the settings in the environment, with the command line's timeout; raises `SettingError`."""
     settings = read()
     return settings if timeout is None else settings._replace(probe_timeout=timeout)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`" Did you mean 'npu'?"` for a name that is nearly one of `names`, else nothing."""
+    """Return `" Did you mean 'npu'?"` for a name that is close to one of `names`, else an empty text."""
     from difflib import get_close_matches  # for the few who need one
 
     close = get_close_matches(name.lower(), list(names), n=1)
@@ -27,13 +27,13 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """One of the names that a function gives; another value is bad usage, with the name that may be meant."""
+    """A click type that accepts the names a function returns; the error for any other value suggests one."""
 
     def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
         self.name, self._names = kind, names
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The value itself."""
+        """Return the value if it is one of the names."""
         names = list(self._names())
         if value not in names:
             meant = did_you_mean(value, names) or f" Choose from {', '.join(names)}."
@@ -41,7 +41,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         return value
 
     def shell_complete(self, ctx: Any, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so."""
+        """Return the names that begin with the typed text."""
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete.lower())]
 
 

@@ -34,7 +34,7 @@ class _Misuse(click.ClickException):
 
 
 class Output:
-    """The command's own stdout; `write` takes the whole answer, once."""
+    """The command's own stdout; call `write` once, with the whole answer."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -49,18 +49,19 @@ class Output:
 
     @property
     def in_colour(self) -> bool:
-        """Whether escape codes are welcome: on a terminal, or with `FORCE_COLOR`, and `NO_COLOR` is unset."""
+        """Whether to write colours: `NO_COLOR` is unset, and stdout is a terminal or `FORCE_COLOR` is set."""
         capable = self.is_terminal and os.environ.get("TERM") not in ("dumb", "unknown")
         return (capable or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
 
     def can_write(self, text: str) -> bool:
-        """Whether the encoding has these characters."""
+        """Whether stdout's encoding has all these characters."""
         return text.encode(self._encoding, "ignore").decode(self._encoding) == text
 
     def write(self, text: str) -> None:
-        """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes.
+        """Write `text` and a line end; characters that the encoding lacks become escapes.
 
-        A reader that has gone away ends the command quietly, a full disk with one line.
+        If the reader has closed the pipe, the command ends without a message; if the disk is full, with one
+        line.
         """
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
@@ -80,7 +81,9 @@ class Output:
         self.write(page.to_text(parts, self.width, in_colour=self.in_colour))
 
     def write_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON document and its schema's version, in ASCII: valid whatever stdout's encoding."""
+        """Write one JSON document, with the version of its schema, in ASCII, which every encoding
+        can hold.
+        """
         self.write(json.dumps({"schema": _SCHEMA, **document}, indent=2))
 
 
@@ -109,13 +112,12 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
     def draw(stage: str, seconds: float) -> None:
         nonlocal drawn
-        words = stage.strip('["').partition('"')[0]  # of JSON the first string
-        if drawn or (words and seconds >= _SHORT):
+        if drawn or seconds >= _SHORT:
             with contextlib.suppress(OSError, ValueError):  # it has gone away
-                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                line = f"{printable(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
                 terminal.write(f"\r\x1b[K{line}")
                 terminal.flush()
-            drawn = bool(words)
+            drawn = bool(stage)
 
     child.watching = draw
     try:
@@ -126,11 +128,10 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
-    """The `Output` for one answer.
+    """Yield the `Output` for one answer, and turn an `AccelError` into a message and an exit status.
 
-    An `AccelError` becomes a message and an exit status, and with `as_json` a document too: 2 for a setting
-    that cannot be understood and a name that nothing has, else 1. Everything else is a fault of ours and
-    keeps its traceback.
+    The status is 2 for an invalid setting or an unknown name, else 1. With `as_json` the error is also
+    written as a JSON document. Any other exception is a bug of ours and keeps its traceback.
     """
     output = Output(sys.stdout)
     terminal = sys.stderr
@@ -146,5 +147,5 @@ def answering(*, as_json: bool) -> Iterator[Output]:
 
 
 def status_of(error: AccelError | None) -> int:
-    """The exit status of what failed: 2 for misuse, a name that nothing has included."""
+    """Return the exit status for an error: 2 for misuse or an unknown name, else 1."""
     return 2 if isinstance(error, (SettingError, BackendNotFoundError)) else 1

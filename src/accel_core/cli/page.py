@@ -32,7 +32,7 @@ _COLUMN = 4
 
 
 def paragraph(*cells: Cell) -> Part:
-    """Words that run on, wrapped as wide as the page; without cells an empty line."""
+    """Return a paragraph, wrapped to the page's width; without cells, an empty line."""
     return lambda width: _wrapped(cells, width)
 
 
@@ -42,24 +42,26 @@ def heading(text: str) -> Part:
 
 
 def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
-    """Names and values in two columns, each value wrapped in its own; a row without value is left out."""
+    """Return names and values in two columns, each value wrapped in its column; rows without a value are
+    omitted.
+    """
     return _hanging([((name, "dim"), [(value, "")]) for name, value in rows if value], indent)
 
 
 def marked(mark: Cell, *cells: Cell, indent: int = 0) -> Part:
-    """A paragraph that hangs on a sign of its own: ✓, ! or ✗."""
+    """Return a paragraph that is indented behind a sign: ✓, ! or ✗."""
     return _hanging([(mark, cells)], indent)
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
-    """Paragraphs that hang on a dash each."""
+    """Return a list of paragraphs, each behind a dash."""
     return _hanging([(("-", ""), cells) for cells in paragraphs], 2)
 
 
 def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
-    """A table whose last column is prose: beside the others on a wide page, below each row on a narrow one.
+    """Return a table whose last column is prose: at the side on a wide page, below each row on a narrow one.
 
-    The last cell of a row is prose; a cell after it, where there is one, is prose for a line of its own.
+    A cell after the prose is printed on a line of its own.
     """
     count = len(titles) - 1
     head = [(title, "bold") for title in titles]
@@ -84,7 +86,7 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
 
 
 def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
-    """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
+    """Return the parts as text, at most `width` columns wide (`None`: no limit), with or without colours."""
     lines = (line for part in parts for line in part(width or sys.maxsize))
     return "\n".join(_written(line, in_colour=in_colour) for line in lines)
 

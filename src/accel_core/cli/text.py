@@ -16,7 +16,7 @@ _UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)
 
 
 def style(verdict: Verdict) -> str:
-    """The style for the status: green is usable, red is broken, the rest is merely not there."""
+    """Return the style of a status: green if usable, red if broken, plain if nothing is there."""
     if verdict.usable:
         return "green"
     if verdict.status.is_failure:
@@ -25,19 +25,19 @@ def style(verdict: Verdict) -> str:
 
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
-    """Installed packages that bring the device into torch, from their metadata."""
+    """Return the installed packages that bring the device into torch, read from their metadata."""
     found = ((module, *brought_by(module)) for module in verdict.vendor_import)
     keys = ("module", "distribution", "version")
     return [dict(zip(keys, each, strict=True)) for each in found if each[1]]
 
 
 def described(verdict: Verdict) -> dict[str, object]:
-    """The verdict as JSON can hold it, with the vendor's packages as they are installed."""
+    """Return the verdict for JSON, with the versions of the vendor's installed packages."""
     return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
 
 
 def uninstalled(verdicts: Iterable[Verdict]) -> str:
-    """One line for backends of which only a package is missing; empty without any."""
+    """Return one line for the backends that lack only a package; empty if there are none."""
     lacking: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         what = "need torch" if verdict.vendor_import == ("torch",) else "vendor package not installed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import click
@@ -15,8 +15,8 @@ from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 
-#: The document, the page, which is only made where it is shown, and the exit status.
-_Answer: TypeAlias = "tuple[dict[str, Any], Callable[[], Iterable[page.Part]], int]"
+#: The document, the page, and the exit status.
+_Answer: TypeAlias = "tuple[dict[str, Any], list[page.Part], int]"
 
 
 @click.command("why")
@@ -36,7 +36,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
         if as_json:
             output.write_json(document)
         else:
-            output.write_page(parts())
+            output.write_page(parts)
     ctx.exit(status)
 
 
@@ -49,7 +49,7 @@ def _of_choice(settings: Settings) -> _Answer:
     selection = choice.selection
     document = {**selection.to_dict(), "verdicts": [text.described(v) for v in selection.verdicts]}
     status = 0 if selection.chosen is not None else status_of(choice.error)
-    return document, lambda: _choice_page(selection), status
+    return document, _choice_page(selection), status
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
@@ -134,13 +134,11 @@ def _of_backend(pin: Pin, settings: Settings) -> _Answer:
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     backends = [{**text.described(verdict), **standing} for verdict, standing in standings]
 
-    def parts() -> Iterator[page.Part]:
-        for i, (verdict, standing) in enumerate(standings):
-            alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
-            yield from [page.paragraph()] if i else []
-            yield from _backend_page(verdict, standing, alike)
-        yield from _listed(text.AUTOLOAD, autoload)
-
+    parts: list[page.Part] = []
+    for verdict, standing in standings:
+        alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
+        parts += [*([page.paragraph()] if parts else []), *_backend_page(verdict, standing, alike)]
+    parts += _listed(text.AUTOLOAD, autoload)
     status = 0 if any(verdict.usable for verdict, _ in standings) else 1
     return {"name": str(pin), "backends": backends, "autoload": list(autoload)}, parts, status
 

@@ -28,7 +28,7 @@ from accel_core.settings import Pin
 
 
 class Status(str, enum.Enum):
-    """Result of probing a candidate."""
+    """The result of probing a backend."""
 
     USABLE = "usable"
     NOT_PROBED = "not_probed"
@@ -52,7 +52,7 @@ class Status(str, enum.Enum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether something installed does not work, as against not being there."""
+        """Whether something that is installed does not work; False if it is merely missing."""
         return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
 
 
@@ -107,10 +107,10 @@ class _Known:
 
 
 class Candidate(_Known):
-    """A backend that can be examined, and the plugin that declares it.
+    """A backend that can be probed, and the plugin that declares it.
 
-    `backend` has its provenance. `plugin` is what the entry point names, a module of hooks; `None` for what
-    is built in.
+    `backend` has its provenance. `plugin` is the module of hooks that the entry point names; `None` if the
+    backend is built in.
     """
 
     def __init__(self, backend: Backend, plugin: object) -> None:
@@ -121,7 +121,7 @@ class Candidate(_Known):
 
 
 class Unloaded(_Known):
-    """An entry point of which no backend could be read, or none was: its name, and what came of it."""
+    """An entry point from which no backend could be read, or which was not loaded, and why."""
 
     def __init__(self, name: str, provenance: Provenance, outcome: Outcome) -> None:
         super().__init__(name, provenance)
@@ -129,7 +129,7 @@ class Unloaded(_Known):
 
 
 class Found(tuple[Candidate | Unloaded, ...]):
-    """Result of `discover`; in a notebook a line for each, or a table."""
+    """The result of `discover`; a notebook shows it as a table."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
 class Verdict(NamedTuple):
-    """Result of probing one candidate, and how long it took."""
+    """The result of probing one backend, and how long that took."""
 
     name: str
     status: Status
@@ -226,18 +226,17 @@ class Verdict(NamedTuple):
 
     @property
     def is_news(self) -> bool:
-        """Whether users are told, where this is not used, that it is not.
+        """Whether users are told that this backend is not used.
 
-        What is built in is no news, except where it met a vendor's package that is broken, and what the user
-        blocked is no surprise.
+        Built-in and blocked backends are not reported, unless a built-in one met a broken vendor package.
         """
         return (not self.builtin or self.status.is_failure) and self.status is not Status.BLOCKED
 
     @property
     def needs_mending(self) -> bool:
-        """Whether somebody should act: its hardware is present, or something installed for it does not work.
+        """Whether somebody should act: the hardware is present, or something installed for it does not work.
 
-        The one rule of the fallback's warning, of `ACCEL_STRICT`, of `accel list` and of `accel doctor`.
+        The fallback's warning, `ACCEL_STRICT`, `accel list` and `accel doctor` all use this rule.
         """
         if self.usable or not self.is_news:
             return False
@@ -245,11 +244,11 @@ class Verdict(NamedTuple):
         return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
 
     def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
-        """Whether both are the same backend of the same distribution, of which there may be several."""
+        """Whether both verdicts are about the same backend of the same distribution."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
+        """Return the record as plain values, for JSON."""
         return {
             **{name: value for name, value in self._asdict().items() if name not in _NOT_IN_JSON},
             "distribution": self.provenance.distribution,
@@ -274,7 +273,7 @@ def _clause(text: str) -> str:
 
 
 class How(str, enum.Enum):
-    """How a backend came to be chosen, and the same as a clause."""
+    """The way in which a backend was chosen."""
 
     words: str
 
@@ -294,7 +293,7 @@ class How(str, enum.Enum):
 
 
 class Selection(NamedTuple):
-    """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
+    """The record of one choice; `print(selection)` explains it, and `to_dict()` is for JSON."""
 
     #: The backend's name; `None` where the choice failed, and `problem` says why.
     chosen: str | None
@@ -320,11 +319,11 @@ class Selection(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether what would be chosen is not known, for a backend gave no answer in time."""
+        """Whether the choice is not known because a backend gave no answer in time."""
         return self.chosen is None and any(v.status is Status.TIMED_OUT for v in self.verdicts)
 
     def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
+        """Return the record as plain values, for JSON."""
         same = {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
         del same["provenance"]
         return {
@@ -362,7 +361,7 @@ class Selection(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A selection, the candidate it names and what else was considered; or the error it came to."""
+    """A selection, with the chosen candidate and the others considered; or the error that it ended with."""
 
     selection: Selection
     candidate: Candidate | None

@@ -24,17 +24,17 @@ from accel_core.settings import entry_points
 
 
 def announced() -> list[EntryPoint]:
-    """The packages that torch loads by itself, in its order.
+    """Return the packages that torch's autoload imports, in torch's order.
 
-    But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
-    all the same, and we do not.
+    Without accel-train's own, which brings no device, and without distributions that `ACCEL_BLOCK` blocks as
+    a whole: torch imports those too, but accel does not.
     """
     every = entry_points(torch_import.TORCH_GROUP)
     return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
-    """Those of them whose package no plugin among `others` claims."""
+    """Return the packages that torch's autoload imports and that no plugin among `others` declares."""
     return [e for e in announced() if not _claimants(e, others)]
 
 

@@ -329,10 +329,8 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
     mask = masks(backend, os.environ, there(backend, root))
-    if mask.nothing:
-        return hidden(backend, mask)
     if mask.faulty:
-        return no_device(str(mask), mask.step)
+        return hidden(backend, mask)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"

@@ -111,7 +111,7 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
 
 
 def installed_names() -> list[str]:
-    """Names that a pin can have, read from metadata alone."""
+    """Return the names of all installed backends, from metadata only."""
     names = [clean(e.name.lower()) for e in entry_points(ENTRY_POINT_GROUP) if e.name]
     return [*dict.fromkeys(sorted(names)), GENERIC.name, CPU.name]
 
@@ -239,15 +239,13 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
     """
     raise_if_users(error)
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
+    name, hint = entry_point.distribution, getattr(error, "hint", "")
     if isinstance(error, InvalidBackendError):
-        hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
+        hint = hint or f"report this to the maintainers of {name}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
-    return unfit(entry_point.distribution, error, at) or Outcome(
-        Status.BROKEN,
-        f"the plugin failed to load: {root_cause(error)} ({at})",
-        f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
-        error=error,
-    )
+    hint = hint or f"pip install --force-reinstall {name}, or pip uninstall it"
+    reason = f"the plugin failed to load: {root_cause(error)} ({at})"
+    return unfit(name, error, at) or Outcome(Status.BROKEN, reason, hint, error=error)
 
 
 def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:

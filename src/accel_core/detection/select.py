@@ -30,11 +30,12 @@ Find = Callable[[Pin | None], Candidates]
 
 
 def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
-    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
+    """Return every built-in or installed backend, in rank order; imports each plugin's module.
 
-    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
-    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
-    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
+    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes is not imported: it is returned unloaded, under its
+    entry point's name. With `isolated`, or `ACCEL_PROBE=isolated`, a child process imports the modules; this
+    process imports a plugin only when one of its hooks is called. Raises `SettingError` for an invalid
+    setting.
     """
     settings = read()
     return Found(find_candidates(None, settings, loader(settings, isolated=isolated)))

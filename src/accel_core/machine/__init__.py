@@ -22,7 +22,7 @@ _PART, _MOST = 1 << 14, 1 << 22
 
 
 def read_text(path: str, root: str = "/") -> str:
-    """The stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read or is large."""
+    """Return the stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read."""
     try:
         # Not `open`, which takes twice as long: the bus has a file for each of hundreds of functions.
         file = os.open(below(root, path), _READING)
@@ -38,7 +38,7 @@ def read_text(path: str, root: str = "/") -> str:
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
-    """The names in a folder, in no order; none where it cannot be listed."""
+    """Return the names in a folder, unsorted; none if it cannot be listed."""
     try:
         return os.listdir(below(root, folder))
     except (OSError, ValueError):
@@ -46,26 +46,24 @@ def names_in(folder: str, root: str = "/") -> list[str]:
 
 
 def path_exists(path: str, root: str = "/") -> bool:
-    """Whether there is a file or folder `path` (`"/proc/driver/nvidia/version"`); links are followed."""
-    try:
-        os.stat(below(root, path))
-    except (OSError, ValueError):  # also PermissionError, where a folder above it may not be searched
-        return False
-    return True
+    """Whether the file or folder `path` exists (`"/proc/driver/nvidia/version"`); links are followed."""
+    return os.path.exists(below(root, path))
 
 
 def below(root: str, path: str) -> str:
-    """Give the place of the machine's file `path` below `root`."""
+    """Return the path of the machine's file `path` below `root`."""
     return path if root == "/" else os.path.join(root, path.lstrip("/"))
 
 
 def on_linux() -> bool:
-    """Whether `/sys`, `/proc` and `/dev` say here what this package reads in them."""
+    """Whether this system has Linux's `/sys`, `/proc` and `/dev`."""
     return sys.platform.startswith("linux")
 
 
 def platform_matches(platforms: tuple[str, ...]) -> bool:
-    """Whether this is one of `Hardware.platforms`: `"linux"`, `"darwin-arm64"`; none given means any."""
+    """Whether this system is one of `Hardware.platforms`: `"linux"`, `"darwin-arm64"`; an empty tuple means
+    any.
+    """
     wanted = tuple(platform.lower() for platform in platforms)
     if not wanted or sys.platform.startswith(wanted):
         return True
@@ -82,20 +80,24 @@ _NODES = "/sys/devices/system/node"
 
 
 def numa_node_count(root: str = "/") -> int:
-    """Number of NUMA nodes that have cores, at least 1; memory-only nodes (CXL, HBM) have an empty list."""
+    """Return the number of NUMA nodes with cores, at least 1; nodes with memory only (CXL, HBM) do
+    not count.
+    """
     numbered = (n for n in names_in(_NODES, root) if n.startswith("node") and n[4:].isdigit())
     return max(1, sum(bool(read_text(f"{_NODES}/{name}/cpulist", root).strip()) for name in numbered))
 
 
 def allowed_cores() -> frozenset[int] | None:
-    """The logical cores that this process may use (cpusets are in it); `None` where it cannot be bound."""
+    """Return the logical cores that this process may use, cpusets included; `None` if it cannot be bound."""
     if not hasattr(os, "sched_getaffinity") or not hasattr(os, "sched_setaffinity"):
         return None
     return frozenset(os.sched_getaffinity(0))
 
 
 def usable_cores() -> int:
-    """How many cores' work this process can do at once, at least 1: those it may use, within its quota."""
+    """Return how many cores this process can keep busy, at least 1: those it may use, within its
+    CPU quota.
+    """
     allowed = allowed_cores()
     count = len(allowed) if allowed else os.cpu_count() or 1
     quota = cgroup_cpu_quota()

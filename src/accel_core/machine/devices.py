@@ -33,7 +33,7 @@ class PciDevice(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Signs that a device is present; false when there are none."""
+    """Signs that a device is present; false if there are none."""
 
     #: Device nodes that exist: `"/dev/nvidia0"`.
     nodes: tuple[str, ...] = ()
@@ -57,10 +57,10 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
-    """Detect `backend`'s hardware on this machine.
+    """Look for `backend`'s hardware on this machine.
 
     `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
-    false `Evidence` means "looked, and there is nothing".
+    false `Evidence` means that the hardware was looked for and not found.
     """
     if not machine.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None

@@ -83,7 +83,7 @@ class Masks(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Every device is hidden, or a value cannot be understood."""
+        """Whether every device is hidden, or a value is invalid."""
         return self.devices == () or any(step.malformed for step in self.steps)
 
     def __str__(self) -> str:
@@ -91,7 +91,9 @@ class Masks(NamedTuple):
 
     @property
     def step(self) -> str:
-        """The variables as they work here, where that is known; else what to name in the first of them."""
+        """The next step: the variables with values that work here if they are known, else what to name in the
+        first.
+        """
         written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
         if not written:
             return f"unset {self.faulty[0].variable}, or name in it the devices to use"
@@ -99,10 +101,11 @@ class Masks(NamedTuple):
 
 
 def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
-    """Compose the variables, for the devices of `backend` that are there: `there(backend)`, if that is known.
+    """Combine the visible-devices variables in `environ`, for the devices of `backend` that are `present`.
 
-    `Visibility.filters` come first, each counting among what the one before it leaves, then the first that is
-    set of `Visibility.variables`, as in the vendors' runtimes.
+    As in the vendors' runtimes, the variables of `Visibility.filters` come first, each counting among the
+    devices that the previous one leaves; then the first variable of `Visibility.variables` that is set.
+    `present` is `there(backend)`, if that is known.
     """
     (count, numbers, uuids), visibility = present, backend.visibility
     rules, steps = _grammar(visibility.grammar), list[Step]()

@@ -23,7 +23,7 @@ ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 
 def is_host_code(sources: Iterable[object]) -> bool:
-    """Whether there are source files, and all of them are C or C++; `.dp.cpp` is SYCL by custom."""
+    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as SYCL."""
     names = [str(source) for source in sources]
     return bool(names) and all(
         name.endswith((".c", ".cc", ".cpp", ".cxx")) and not name.endswith(".dp.cpp") for name in names
@@ -32,10 +32,10 @@ def is_host_code(sources: Iterable[object]) -> bool:
 
 @dataclass(frozen=True)
 class OpProvider:
-    """The operators that one provider has for a backend, and how its builders are asked.
+    """The operators that one provider has for a backend, and how to ask its builders.
 
-    The long answer to the hook `accel_op_builders`; a mapping alone is the short one. A provider whose
-    builders are asked in another way derives from it and overrides methods.
+    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not enough. A provider whose
+    builders must be asked in another way derives from this class.
     """
 
     #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
@@ -56,7 +56,7 @@ class OpProvider:
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
-        """Why one of its builders cannot be used here, as one sentence; empty where it can."""
+        """Return one sentence on why a builder cannot be used here; empty if it can."""
         if hasattr(builder, "compatibility"):
             return str(builder.compatibility())
         if hasattr(builder, "is_compatible") and not builder.is_compatible():
@@ -64,15 +64,15 @@ class OpProvider:
         return ""
 
     def is_built(self, builder: Any) -> bool:
-        """Whether nothing is left to compile; what it raises means that this is not known."""
+        """Whether nothing is left to compile. An exception means that this is not known."""
         return bool(builder.is_built())
 
     def compiles_for_host(self, builder: Any) -> bool:
-        """Whether what its first use would compile is C++ alone, which the processor runs."""
+        """Whether the builder's first use would compile only C++ for the CPU."""
         return is_host_code(builder.sources())
 
     def load(self, source: str) -> type[Any]:
-        """The class that is handed out for `"module:Class"`; raises what its import raises."""
+        """Return the builder class for `"module:Class"`; raises the errors of the import."""
         module, _, attribute = source.partition(":")
         found: type[Any] = getattr(importlib.import_module(module), attribute)
         return found
@@ -80,7 +80,7 @@ class OpProvider:
 
 @dataclass(frozen=True)
 class OpCandidate:
-    """One builder of one operator; imported, made and asked when its answers are first read."""
+    """One builder of one operator; it is imported and asked when one of its properties is first read."""
 
     #: The name that is asked for: `"FusedAdamBuilder"`.
     op: str
@@ -91,34 +91,34 @@ class OpCandidate:
 
     @property
     def provider(self) -> str:
-        """For people: `"accel-npu 1.2"`, `"accel-train portable"`."""
+        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train portable"`."""
         return self.origin.name
 
     @property
     def kind(self) -> str:
-        """`"plugin"`, `"compiled"`, `"portable"`, or what the provider says of itself."""
+        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own word."""
         return self.origin.kind
 
     @property
     def builder_class(self) -> type[Any] | None:
-        """The class; `None` where it cannot be imported."""
+        """The builder class; `None` if it cannot be imported."""
         return self._imported[0]
 
     @property
     def error(self) -> BaseException | None:
-        """The exception of its import; `None` if it can be imported."""
+        """The exception that its import raised; `None` if it can be imported."""
         return self._imported[1]
 
     @property
     def verdict(self) -> str:
-        """`"compatible"`, `"not compatible"`, or `"broken"` where it cannot be imported."""
+        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be imported."""
         if self.error is not None:
             return "broken"
         return "not compatible" if self.reason else "compatible"
 
     @cached_property
     def reason(self) -> str:
-        """Why it cannot be used here, as one sentence; empty where its builder says that it is compatible."""
+        """One sentence on why it cannot be used here; empty if its builder says that it is compatible."""
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
@@ -129,9 +129,9 @@ class OpCandidate:
 
     @cached_property
     def has_to_be_compiled(self) -> bool:
-        """Whether its first use would compile for the processor, unasked; another one may start at once.
+        """Whether its first use would compile code for the CPU without being asked to.
 
-        False for what a plugin brings, which was installed to be used, for code of a device, and under
+        False for a plugin's builder, which was installed to be used, for code of a device, and under
         `ACCEL_COMPILE=1`.
         """
         if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
@@ -140,7 +140,7 @@ class OpCandidate:
 
     @cached_property
     def is_built(self) -> bool | None:
-        """Whether nothing is left to compile; `None` where the builder does not say."""
+        """Whether nothing is left to compile; `None` if the builder does not say."""
         return self._asked(self.origin.is_built)
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
@@ -167,7 +167,7 @@ class OpCandidate:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: all who provide it, in the order in which they are asked, and who is used."""
+    """One operator: all its providers, in the order in which they are asked, and the one that is used."""
 
     #: The name of its builder: `"FusedAdamBuilder"`.
     name: str
@@ -176,11 +176,11 @@ class Operator:
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate that starts at once, else the first compatible one.
+        """The first compatible candidate that needs no compiling, else the first compatible one.
 
-        Where none is compatible it is the first that can be imported, whose `reason` tells why. A builder
-        that fails to import is passed over only where its provider is optional. Candidates are imported and
-        asked up to that one, an only one not at all.
+        If none is compatible, it is the first that can be imported; its `reason` says why. A builder that
+        fails to import is skipped only if its provider is optional. Candidates after the result are not
+        imported.
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
@@ -198,12 +198,12 @@ class Operator:
 
     @property
     def failed_to_import(self) -> bool:
-        """Whether that one, or one that was asked before it, cannot be imported."""
+        """Whether the used candidate, or one asked before it, cannot be imported."""
         asked = self.candidates[: self.candidates.index(self.used) + 1]
         return any(candidate.error is not None for candidate in asked)
 
     def untried(self) -> Operator:
-        """The same with nothing imported: what failed in the middle of an import may work later."""
+        """Return the operator with nothing imported yet: an import that failed may succeed later."""
         return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 
 

@@ -17,7 +17,6 @@ MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "nodes": ("/dev/nvidia0", "/dev/nvidiactl"),
         "files": ("/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",),
     },
-    "nvidia-without-nodes": {"pci": ("10de:2330/030200",), "nodes": (), "files": ()},
     "ascend": {
         "pci": ("19e5:d802/120000",),
         "nodes": ("/dev/davinci0", "/dev/davinci_manager"),
@@ -57,6 +56,8 @@ def followed(
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "COLUMNS": "1000",
         "HOME": str(folder),
+        # A simulated device is compiled once, not for each row.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHON": sys.executable,
     }
     done = subprocess.run(

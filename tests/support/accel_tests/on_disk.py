@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accel_core import InTorch
 from accel_testing import write_distribution
+from accel_tests import plugins
 from accel_tests.layouts import GROUP
 
-__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
+__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin", "install_strangers"]
 
 #: The real plugins' folder; a source distribution of accel_core has none.
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -59,3 +61,13 @@ def install_real_plugin(folder, name):
     declared = (home / "pyproject.toml").read_text().partition('[project.entry-points."accel.backends"]')[2]
     lines = declared.strip().partition("\n\n")[0].replace('"', "").splitlines()
     write_distribution(folder, f"accel-{name}", VERSION, {GROUP: dict(line.split(" = ") for line in lines)})
+
+
+def install_strangers(folder, name, distribution="", modules=None, **fields):
+    """A plugin for a simulated device, as its vendor publishes it; `fields` are those of its `Backend`."""
+    kind = {"device_type": name, "vendor_import": f"torch_{name}", "in_torch": InTorch(private_use1=True)}
+    source = plugins.declaring(plugins.arguments(name, 950, **{**kind, "accelerator": "", **fields}))
+    distribution = distribution or f"accel-{name}"
+    module = distribution.replace("-", "_")
+    groups, sources = {GROUP: {name: module}}, {module: source, **(modules or {})}
+    return write_distribution(folder, distribution, "1.0", groups, sources)

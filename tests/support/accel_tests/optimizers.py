@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 
 import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_train.ops import portable
 
 #: How many a property is tried on: few by day, and many by night, which measures coverage.
 EXAMPLES = 200 if os.environ.get("DEV_COVERAGE") == "1" else 10
-SHAPES = st.lists(
-    st.sampled_from([(), (1,), (0,), (7,), (3, 5), (2, 0, 3), (65,), (4, 1, 9), (1031,)]),
-    min_size=1,
-    max_size=4,
-)
-STEPS = st.integers(1, 60)
-SEEDS = st.integers(0, 2**31)
+SIZES = [(), (1,), (0,), (7,), (3, 5), (2, 0, 3), (65,), (4, 1, 9), (1031,)]
 RATES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.999])
-DECAYS = st.sampled_from([0.0, 0.01, 0.3])
-LR = st.sampled_from([1e-4, 1e-3, 0.05])
+ARGUMENTS = {
+    "shapes": st.lists(st.sampled_from(SIZES), min_size=1, max_size=4),
+    "steps": st.integers(1, 60),
+    "seed": st.integers(0, 2**31),
+    "beta1": RATES,
+    "beta2": RATES,
+    "weight_decay": st.sampled_from([0.0, 0.01, 0.3]),
+    "lr": st.sampled_from([1e-4, 1e-3, 0.05]),
+}
 #: What is promised in float32.
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
+
+
+def tried(*names, **more):
+    """A property's decorator: the arguments of these names, and more strategies."""
+    strategies = {name: ARGUMENTS[name] for name in names} | more
+    return lambda test: settings(max_examples=EXAMPLES, deadline=None)(given(**strategies)(test))
 
 
 def op(name):

@@ -83,9 +83,10 @@ def begin(faults: Mapping[str, Fault]) -> None:
 
 @contextmanager
 def injected(text: str) -> Iterator[None]:
-    """Make the faults of `text` occur inside the block, counted from its start; it ends with none.
+    """Inject the faults in `text` within the block; `@N` counts from the block's start.
 
-    Raises `SettingError` for an unknown fault, and for `driver`, which must be set before the process starts.
+    At the end these faults are off, even those that `ACCEL_SIMULATE_FAULTS` had requested. Raises
+    `SettingError` for an unknown fault, and for `driver`, which must be set before the process starts.
     """
     from accel_simulated import device
 

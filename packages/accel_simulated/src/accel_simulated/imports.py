@@ -19,10 +19,10 @@ def change(
     after: Callable[[ModuleType], None] | None = None,
     source: str = "",
 ) -> None:
-    """Call `before` when the module is about to be loaded, and `after` with the module once it is.
+    """Call `before` just before `module` is loaded for the first time, and `after` with the loaded module.
 
-    If `before` raises, the import raises it, and so does each later import of the module. `source` is put
-    before the module's source for readers of the source text.
+    If `before` raises an error, the import fails with it, and so does each later import of the module.
+    `source` is text that `inspect` shows in front of the module's source; it is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 

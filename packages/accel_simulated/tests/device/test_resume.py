@@ -86,10 +86,11 @@ print(json.dumps(found))
 
 def test_a_generators_state_of_another_device(simulated):
     told = simulated("acme", STATES).answer
-    step = "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
+    step = "of another kind of device. Seed it instead: set_rng_state(state, strict=False), or "
+    step += "manual_seed(seed)"
     assert told["errors"] == [
-        f"generic: a state of another device: 5056 bytes, this one has 16. {step}",
-        f"cpu: a state of another device: 16 bytes, this one has 5056. {step}",
+        f"generic: this state has 5056 bytes, the device's has 16: {step}",
+        f"cpu: this state has 16 bytes, the device's has 5056: {step}",
     ]
     assert told["seeded"] == [True, False]
     assert told["restored"]

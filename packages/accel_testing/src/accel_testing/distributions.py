@@ -41,7 +41,7 @@ def entry_points_text(groups: Groups) -> str:
 
 
 def metadata_text(name: str, version: str) -> str:
-    """Return the text of `METADATA`; what follows its empty line is a description, and no header."""
+    """Return the text of a `METADATA` file; the text after its first empty line is the description."""
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 

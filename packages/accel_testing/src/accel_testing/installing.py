@@ -60,7 +60,9 @@ class Installation:
 
 
 class Installing(AbstractContextManager[Installation]):
-    """Result of `installed`: a block, and a decorator that makes one around each call of a function."""
+    """The result of `installed`: a context manager, and a decorator that wraps each call of a
+    function in it.
+    """
 
     def __init__(self, begin: Callable[[], AbstractContextManager[Installation]]) -> None:
         self._begin = begin
@@ -114,26 +116,27 @@ def installed(
     isolated: bool = False,
     variables: Mapping[str, str | None] | None = None,
 ) -> Installing:
-    """Install a backend until the block ends; `@installed(...)` does so around each call of a function.
+    """Install a backend for the duration of a `with` block, or, as a decorator, of each call of a function.
 
     The block yields an `Installation`.
 
-    `plugin` is a `fake`, a `Backend`, or a plugin of your own: a module, or an object, with hooks.
-    `accelerator`: a class, or an object with the backend's name, for a `Backend` in place of the one that it
-    declares. Discovery and choice see the backend as an installed plugin with the given `distribution` and
-    `version`; so do child processes. By default the version is a new one each time, so that a crash in an
-    earlier run does not count.
+    `plugin` is a `fake`, a `Backend`, or your own plugin: a module or object with hooks. `accelerator` is the
+    class for a `Backend`, or an object with the backend's name; it replaces the class that the `Backend`
+    names. Discovery and choice in this process and in child processes see the backend as an installed plugin
+    of the given `distribution` and `version`. By default the version differs in each run, so that a crash in
+    an earlier run is not remembered.
 
-    Nothing is chosen when the block begins. What was chosen before is chosen again when it ends, and an
-    override by `use_accelerator` stays. `variables` are set in the block; `None` unsets one. With `isolated`,
-    variables `ACCEL_…` and `DS_…`, other plugins and hardware are hidden, so that only the CPU is left.
+    The block starts without a chosen accelerator; at its end, the one that was chosen before is the process's
+    again. An override by `use_accelerator` stays in force. `variables` are set in the block; `None` unsets
+    one. `isolated` hides all `ACCEL_…` and `DS_…` variables, other plugins and the machine's hardware, so
+    that only this backend and the CPU are left.
 
-    The entry of `sys.path`, the variables (also `PYTHONPATH` and `ACCEL_ALLOW`) and the choice belong to the
-    process: other threads see them too. Blocks may be nested, and may end in any order.
+    Other threads see the changes too: `sys.path`, the environment variables (also `PYTHONPATH` and
+    `ACCEL_ALLOW`) and the choice belong to the process. Blocks may be nested, and may end in any order.
 
-    These errors are raised when the block begins, and nothing is left behind: `InvalidArgumentError` if
-    `plugin` is not a backend, `InvalidBackendError` for an invalid declaration or distribution, and
-    `BackendConflictError` for a name that an installed plugin has.
+    Entering the block raises `InvalidArgumentError` if `plugin` is not a backend, `InvalidBackendError` for
+    an invalid declaration or distribution, and `BackendConflictError` if an installed plugin has the name.
+    Nothing is changed then.
     """
     return Installing(
         lambda: _installed(plugin, accelerator, distribution, version, variables or {}, isolated=isolated)

@@ -26,11 +26,11 @@ _layers: list[Layer] = []
 
 
 class Layer:
-    """One installation in a `with` block: a folder first in `sys.path`, environment variables, and modules.
+    """The changes that one `installed` block makes to the process, and that its end takes back.
 
-    `variables`: set in the block; `None` unsets one. `modules`: names of modules in the folder. If another
-    installation has imported modules with these names, they are removed from `sys.modules` and put back at
-    the end.
+    `folder` becomes the first entry of `sys.path`, and `variables` are set (`None` unsets one). `modules` are
+    names of modules in the folder: those already imported under these names are set aside and put back at the
+    end. The accelerator chosen so far is set aside too.
     """
 
     def __init__(self, folder: str, variables: Mapping[str, str | None], modules: tuple[str, ...]) -> None:
@@ -42,7 +42,7 @@ class Layer:
         self._choice: Any = None
 
     def begin(self) -> None:
-        """Apply the layer to the process."""
+        """Make the changes."""
         with _lock:
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
@@ -53,7 +53,7 @@ class Layer:
             _layers.append(self)
 
     def end(self) -> None:
-        """Remove the layer; the layers below it are as before."""
+        """Take the changes back; those of other layers, also of later ones, stay."""
         with _lock:
             above = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
@@ -85,11 +85,11 @@ def is_set(name: str) -> bool:
 
 
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Return the whole environment for a child process that sees what is `installed`.
+    """Return the complete environment for a child process that sees the same `installed` backends.
 
-    It has this process's variables, without those that steer a choice (`ACCEL_…`, `DS_…`) unless `installed`
-    has set them. `variables` are added; a value of `None` removes one. Raises `InvalidArgumentError` for a
-    value that is not a str.
+    It is a copy of this process's environment without the variables `ACCEL_…` and `DS_…`, unless `installed`
+    has set them. `variables` are added; `None` removes one. Raises `InvalidArgumentError` for a value that is
+    not a str.
     """
     check(variables or {})
     kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)}

@@ -47,7 +47,11 @@ def forget(mark: str) -> None:
 
 
 def source(mark: str) -> str:
-    """Return the source of the module that an entry point names; it finds the kept object, or its pickle."""
+    """Return the source of the generated plugin module that the entry point names.
+
+    In this process and its forks, the module uses the object that the test installed. In another process it
+    uses a pickle of it, or raises an error if it could not be pickled.
+    """
     try:
         # An accelerator's pickle is its name, by which another process would look for this very plugin.
         if isinstance(_kept[mark].accelerator, Accelerator):
@@ -69,10 +73,10 @@ def vendor_source(module: str, version: str) -> str:
 
 
 def loaded(mark: str, written: str, why: str) -> object:
-    """Return the plugin, when the generated module asks for it.
+    """Return the installed plugin; the generated module calls this when it is imported.
 
-    In another process it raises `BackendUnavailableError` if the plugin could not be pickled, or cannot be
-    unpickled there. It also raises the error of a fault at `"import"`.
+    In another process the plugin is unpickled from `written`. Raises `BackendUnavailableError` if that fails,
+    or, with the reason `why`, if it could not be pickled. A fault at `"import"` raises its own error.
     """
     installed = _kept.get(mark)
     if installed is None:

@@ -100,21 +100,15 @@ def test_what_a_child_said_is_in_the_error():
         assert text in str(raised.value)
     with pytest.raises(ChildError, match="SIGKILL"):
         run("import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(ChildError, match=r"'no json', expected JSON.*json\.dumps"):
-        _ = run("print('no json')").answer
     with pytest.raises(ChildError, match="ANSWER is followed by no JSON"):
         _ = run("print('ANSWER no')").answers
     assert run("print('ANSWER 1ANSWER [2]')").answers == [1, [2]]
-    with pytest.raises(ChildError, match=r"'no-such-program' cannot be started.*sys\.executable"):
-        run(["no-such-program"])
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: run(3), "expected Python source"),
         (lambda: run([]), "expected Python source"),
-        (lambda: run("", timeout=0), "timeout=0"),
         (lambda: run("", timeout="1"), "timeout='1'"),
         (lambda: run("", variables={"A": 1}), "'A' is 1"),
     ],

@@ -70,6 +70,7 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     assert "torch-aurora 2.13" in autoload.what
     assert autoload.step == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
     only(Level.WARNING, "several", DS_ACCELERATOR="aurora")
+    only(Level.WARNING, "several", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
 
 def registers(world, name, source, *, requires="torch>=2.4"):

@@ -109,7 +109,7 @@ def test_two_makers_cards_get_the_better_one_and_a_word_on_the_other(planned_for
     found = planned_for(machine)
     assert found.target == "NVIDIA GPU"
     assert [*found.notes] == [
-        "also here: AMD GPU. An environment holds one build of torch: use another for each."
+        "also here: AMD GPU. An environment holds one build of torch, so each needs its own."
     ]
 
 

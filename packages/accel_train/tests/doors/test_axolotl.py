@@ -38,14 +38,12 @@ def test_its_plugin_manager_loads_ours(beside):
     }
 
 
-@pytest.mark.nightly(reason="imports axolotl twice, for what every adapter does without our accelerator")
-@pytest.mark.parametrize("named", ["cpu", "nothing"])
-def test_without_our_accelerator_axolotl_goes_on(named, beside):
-    answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
-    said = [one.partition(" DS_ACCELERATOR=")[0] for one in answer.pop("said")]
+@pytest.mark.nightly(reason="imports axolotl, for what every adapter does without our accelerator")
+def test_without_our_accelerator_axolotl_goes_on(beside):
+    answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": "nothing"}).answer
+    (said,) = answer.pop("said")
     assert answer == {"class": "AccelPlugin", "mixins": [], "cfg": {}}
-    failed = ["axolotl cannot use accel's accelerator: BackendNotFoundError:"]
-    assert said == (failed if named == "nothing" else [])
+    assert said.startswith("axolotl cannot use accel's accelerator: BackendNotFoundError: DS_ACCELERATOR=")
 
 
 def test_it_stands_aside_for_a_device_of_axolotls(beside):

@@ -10,7 +10,6 @@ pytest.importorskip("torch", minversion="2.13")
 
 import torch
 from accel_tests.forks import forked
-from accel_tests.on_simulated import run_on
 from torch import nn
 
 import accel_core
@@ -102,11 +101,8 @@ def test_the_generic_interface_serves_inductor_and_streams():
         assert interface.current_device() == 1
     assert interface.device_count() == 2
     assert (interface.exchange_device(1), acc.current_device()) == (0, 1)
-    assert (interface.maybe_exchange_device(-1), acc.current_device(), interface.exchange_device(0)) == (
-        1,
-        1,
-        1,
-    )
+    seen = (interface.maybe_exchange_device(-1), acc.current_device(), interface.exchange_device(0))
+    assert seen == (1, 1, 1)
 
     def streams(x):
         side = torch.Stream(device="acme")
@@ -117,28 +113,3 @@ def test_the_generic_interface_serves_inductor_and_streams():
         return y + 1
 
     assert torch.compile(streams, backend="accel")(torch.ones(2, device="acme")).tolist() == [3.0, 3.0]
-
-
-RANK = """
-import json, torch, accel_core
-from accel_train import init_process_group
-with init_process_group() as ranks:
-    torch.manual_seed(0)
-    acc = accel_core.get_accelerator()
-    device = "cpu" if acc.name == "cpu" else acc.device(ranks.local_rank)
-    model = torch.nn.Linear(4, 2).to(device)
-    step = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="accel")
-    loss = step(torch.full((3, 4), 1.0 + ranks.rank, device=device)).pow(2).mean()
-    loss.backward()
-    seen = [loss.item(), *(each.grad.tolist() for each in model.parameters())]
-print(json.dumps(seen))
-"""
-
-
-@BY_NIGHT
-def test_two_ranks_equal_the_cpus(on_acme):
-    of_acme = run_on("acme", RANK, processes=2, timeout=300).answers
-    assert (
-        of_acme == run_on("acme", RANK, processes=2, timeout=300, environ={"DS_ACCELERATOR": "cpu"}).answers
-    )
-    assert of_acme[0][1:] == of_acme[1][1:]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from types import ModuleType
 
 import pytest
 
+import accel_core
 from accel_train.doors._warned import warned
+from accel_train.doors.bitsandbytes import register
 
 
 def test_an_error_becomes_one_warning():
@@ -15,6 +19,16 @@ def test_an_error_becomes_one_warning():
     assert [str(one.message) for one in seen] == [
         "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
     ]
+
+
+def test_bitsandbytes_is_imported_without_a_choice(monkeypatch):
+    module = ModuleType("bitsandbytes")
+    module.supported_torch_devices = {"acme"}
+    monkeypatch.setitem(sys.modules, "bitsandbytes", module)
+    register()
+    assert "supported_torch_devices" not in vars(module)
+    with accel_core.use_accelerator("cpu"):
+        assert module.supported_torch_devices == {"acme", "cpu"}
 
 
 def test_where_warnings_are_errors_it_stays_a_warning():

@@ -11,18 +11,15 @@ from accel_train.launch.plan import Cores, share_out
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(computer):
     """Write a machine's `/sys`: NUMA nodes, and which cores are hyper-threads of one."""
 
     def write(nodes=None, siblings=None):
-        files = {f"devices/system/node/node{node}/cpulist": text for node, text in (nodes or {}).items()}
+        for node, text in (nodes or {}).items():
+            computer.write(f"sys/devices/system/node/node{node}/cpulist", f"{text}\n")
         for core, text in (siblings or {}).items():
-            files[f"devices/system/cpu/cpu{core}/topology/thread_siblings_list"] = text
-        for name, text in files.items():
-            file = tmp_path / "sys" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{text}\n")
-        return str(tmp_path)
+            computer.write(f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", f"{text}\n")
+        return computer.path
 
     return write
 
@@ -49,6 +46,7 @@ def test_ranks_without_a_known_node_are_spread_over_all_nodes(machine):
 def test_hyper_threads_of_a_core_stay_together_and_count_once(machine):
     root = machine({0: "0-7"}, {core: f"{core % 4},{core % 4 + 4}" for core in range(8)})
     assert share_out([0, 0], range(8), root) == [Cores((0, 1, 4, 5), 2, 0), Cores((2, 3, 6, 7), 2, 0)]
+    assert physical_cores({7, 2, 3, 9}, root) == [(2,), (3, 7), (9,)]
 
 
 def test_only_allowed_cores_are_given(machine):
@@ -71,6 +69,7 @@ def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
 @pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
 def test_malformed_files_count_as_absent(machine, text):
     root = machine({0: text}, {0: text})
+    assert numa_nodes(root) == {}
     assert ids(share_out([None, None], range(4), root)) == [(0, 1), (2, 3)]
 
 
@@ -86,13 +85,6 @@ def test_no_core_is_lost_and_none_is_given_twice_where_there_are_enough(count, a
     assert all(share.threads >= 1 for share in shares)
 
 
-def test_hyper_threads_of_a_core_belong_together(machine):
-    root = machine(siblings={core: f"{core % 4},{core % 4 + 4}" for core in range(8)})
-    assert physical_cores(range(8), root) == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert physical_cores({7, 2, 3}, root) == [(2,), (3, 7)]
-    assert physical_cores([9], root) == [(9,)]
-
-
 @given(st.lists(st.integers(0, 500), unique=True).map(sorted))
 def test_ranges_are_read_as_they_are_written(numbers):
     assert parse_ranges(format_ranges(numbers)) == (tuple(numbers) or None)
@@ -101,8 +93,3 @@ def test_ranges_are_read_as_they_are_written(numbers):
 def test_only_folders_of_nodes_with_cores_are_nodes(machine):
     """The third has memory only, as with CXL or HBM."""
     assert numa_nodes(machine({0: "0-1", 1: "2", 2: "", "s": "3", "": "4"})) == {0: (0, 1), 1: (2,)}
-
-
-@pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
-def test_malformed_lists_count_as_absent(machine, text):
-    assert numa_nodes(machine({0: text})) == {}

@@ -30,12 +30,14 @@ def card(torch_world):
     return accelerator("card")
 
 
-def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(card):
+def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(card, monkeypatch):
     assert forwarded(card, ENVIRON) == {
         "ACCEL_STRICT": "1", "CARD_LOG": "1", "CCL_ROOT": "/opt/ccl", "DS_ACCELERATOR": "card",
         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "8", "PYTHONPATH": "/home/me/src",
     }  # fmt: skip
     assert list(forwarded(card, ENVIRON)) == sorted(forwarded(card, ENVIRON))
+    monkeypatch.setenv("CARD_OWN", "yes")
+    assert forwarded(card)["CARD_OWN"] == "yes"
 
 
 @pytest.mark.parametrize("prefixes", [[""], "NCCL", ["CARD", "A_"], [None]])
@@ -55,11 +57,6 @@ def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
     assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")
-
-
-def test_the_process_itself_is_the_default(card, monkeypatch):
-    monkeypatch.setenv("CARD_OWN", "yes")
-    assert forwarded(card)["CARD_OWN"] == "yes"
 
 
 def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(torch_world):
@@ -88,11 +85,6 @@ def test_a_shell_gets_every_value_as_it_is(value):
 def test_deepspeeds_file_holds_what_deepspeed_reads_back():
     text = as_deepspeed({"A": "1", "B": "two words", "C": "x=y"})
     assert text == "A=1\nB=two words\nC=x=y"
-    assert dict(line.split("=", maxsplit=1) for line in text.splitlines()) == {
-        "A": "1",
-        "B": "two words",
-        "C": "x=y",
-    }
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 
@@ -60,33 +58,6 @@ def test_slurm_gets_a_line_of_its_words():
 def test_what_slurm_would_split_or_alter_is_refused(value):
     with pytest.raises(LaunchError, match=r"^CARD_X: Slurm's --export"):
         formats.as_slurm({**PLAIN, "CARD_X": value})
-
-
-def has_slurm():
-    """Whether a cluster's controller answers here, which runs a job at once."""
-    if shutil.which("sbatch") is None or shutil.which("scontrol") is None:
-        return False
-    try:
-        done = subprocess.run(["scontrol", "ping"], capture_output=True, check=False, timeout=10)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
-
-
-@pytest.mark.nightly(reason="waits for a job of Slurm's, which few machines have")
-@pytest.mark.skipif(not has_slurm(), reason="no Slurm answers here")
-def test_a_job_of_slurms_gets_the_values(tmp_path):
-    """As a line of a batch script, and as the option of `srun`."""
-    given = {**PLAIN, "CARD_X": "a=b/c+d%e@f-g", "CARD_E": ""}
-    line = formats.as_slurm(given)
-    write = f"import json, os; print(json.dumps({{name: os.environ[name] for name in {sorted(given)}}}))"
-    command = shlex.join([sys.executable, "-c", write])
-    step = f"srun {line.removeprefix('#SBATCH ')} {command}"
-    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{line}\n{command}\n{step}\n")
-    output = tmp_path / "out.txt"
-    words = ["sbatch", "--wait", f"--output={output}", "job.sh"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=120)
-    assert [json.loads(line) for line in output.read_text().splitlines()] == [given, given]
 
 
 def words(text):

@@ -57,13 +57,18 @@ def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, 
 )
 def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(cards, ids, alone, reason):
     source = ACCELERATOR.format(count="return 2") + f"    def _every_id(self):\n        return {ids}\n"
+    source += (
+        "    def device_properties(self, device_index=None):\n"
+        "        from accel_core import DeviceProperties\n"
+        "        return DeviceProperties(name='Card', pci_address='0000:3b:00.0')\n"
+    )
     cards.module("ace_device", source)
     cards.backend(
         "ace", 990, accelerator="ace_device:Simulated",
         visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
     machine = launch.ask_machine(None)
-    assert (machine.alone, machine.not_alone) == (alone, reason)
+    assert (machine.alone, machine.not_alone, machine.pci) == (alone, reason, ["0000:3b:00.0"] * 2)
 
 
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
@@ -73,17 +78,6 @@ def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypat
     assert machine.not_alone == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
     cards.backend("bare", 990)
     assert launch.ask_machine(None).not_alone == "bare has no visible-devices variable"
-
-
-def test_the_pci_address_of_a_device_is_passed_on(cards):
-    source = ACCELERATOR.format(count="return 1") + (
-        "    def device_properties(self, device_index=None):\n"
-        "        from accel_core import DeviceProperties\n"
-        "        return DeviceProperties(name='Card', pci_address='0000:3b:00.0')\n"
-    )
-    cards.module("card_device", source)
-    cards.backend("card", 990, accelerator="card_device:Simulated")
-    assert launch.ask_machine(None).pci == ["0000:3b:00.0"]
 
 
 def test_the_cpu_is_no_device_to_show_alone(cards):
@@ -132,12 +126,6 @@ def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
         launch.ask_machine(None)
 
 
-def test_where_no_child_can_be_started_that_is_told(cards, monkeypatch):
-    monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(LaunchError, match="no child process can be started"):
-        launch.ask_machine("mlu")
-
-
 # --- planning -------------------------------------------------------------------------------------------
 
 MACHINE = Machine(
@@ -149,20 +137,14 @@ CPU = MACHINE._replace(name="cpu", origin="", is_cpu=True, devices=2, alone=[])
 
 
 @pytest.fixture
-def sixteen_cores(tmp_path, monkeypatch):
+def sixteen_cores(computer, monkeypatch):
     """A machine with two NUMA nodes, whose second one is near the first card."""
-    files = {
-        "devices/system/node/node0/cpulist": "0-7",
-        "devices/system/node/node1/cpulist": "8-15",
-        "bus/pci/devices/0000:3b:00.0/numa_node": "1",
-        "bus/pci/devices/0000:af:00.0/numa_node": "0",
-    }
-    for name, text in files.items():
-        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "sys" / name).write_text(text)
+    for node, cores, card in ((0, "0-7", "0000:af:00.0"), (1, "8-15", "0000:3b:00.0")):
+        computer.write(f"sys/devices/system/node/node{node}/cpulist", cores)
+        computer.write(f"sys/bus/pci/devices/{card}/numa_node", str(node))
     monkeypatch.setattr("accel_core.machine.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    return str(tmp_path)
+    return computer.path
 
 
 def plan(root, *arguments, machine=MACHINE):
@@ -186,10 +168,6 @@ class TestPlan:
             ("cpu", "0-3"), ("cpu", "4-7"), ("cpu", "8-11"), ("cpu", "12-15"),
         ]  # fmt: skip
 
-    def test_threads_that_the_user_set_are_kept(self, sixteen_cores, monkeypatch):
-        monkeypatch.setenv("OMP_NUM_THREADS", "3")
-        assert [p.environment for p in plan(sixteen_cores)] == [{}, {}]
-
     @pytest.mark.parametrize(
         "option", [["--no-bind"], ["--numa-binding", "node"], ["--virtual-local-rank"], ["--run-path"]]
     )
@@ -211,7 +189,8 @@ class TestPlan:
     def test_torchruns_own_variable_and_words_count(self, sixteen_cores, monkeypatch):
         assert len(plan(sixteen_cores, "--nproc-per-node", "cpu", machine=CPU)) >= 1
         monkeypatch.setenv("PET_NPROC_PER_NODE", "1")
-        assert len(plan(sixteen_cores)) == 1
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")  # which is kept
+        assert [p.environment for p in plan(sixteen_cores)] == [{}]
         assert len(plan(sixteen_cores, "--nproc_per_node=auto")) == 2
 
     @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from accel_tests import children
@@ -21,41 +22,47 @@ class Job:
     """The watches of a job's ranks on hosts host0, host1, …, by rank; not all of them need be made."""
 
     def __init__(self, size, silence):
-        pytest.importorskip("torch")
         self._hosts = [f"host{rank}" for rank in range(size)]
         self._silence = silence
         listener = lines.listen()
-        self.port = listener.getsockname()[1]
-        self.made = [Watch(0, self._hosts, silence, name="round", listener=listener, library="gloo")]
-        self.made[0].start()
+        self.port, self.made = listener.getsockname()[1], []
+        self.join(0, listener=listener)
 
     def line(self, rank):
         return lines.call(["127.0.0.1"], self.port, "round", rank, 10)
 
-    def join(self, rank):
-        made = Watch(rank, self._hosts, self._silence, name="round", line=self.line(rank), library="gloo")
-        made.start()
-        self.made.append(made)
-        return made
+    def join(self, rank, **line):
+        line = line or {"line": self.line(rank)}
+        self.made.append(Watch(rank, self._hosts, self._silence, name="round", library="gloo", **line))
+        self.made[-1].start()
+        return self.made[-1]
 
 
 @pytest.fixture
-def job():
+def alone():
+    """`alone(size)`: a job of which only rank 0 is there."""
+    pytest.importorskip("torch")
     jobs = []
 
     def make(size, silence=0.5):
         jobs.append(Job(size, silence))
-        return [jobs[-1].made[0], *map(jobs[-1].join, range(1, size))]
-
-    def alone(size, silence=0.5):
-        jobs.append(Job(size, silence))
         return jobs[-1]
 
-    make.alone = alone
     yield make
     for each in jobs:
         for made in reversed(each.made):
             made.stop()
+
+
+@pytest.fixture
+def job(alone):
+    """`job(size)`: the watches of all ranks."""
+
+    def make(size, silence=0.5):
+        made = alone(size, silence)
+        return [made.made[0], *map(made.join, range(1, size))]
+
+    return make
 
 
 def until(condition, timeout=10):
@@ -86,17 +93,12 @@ def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
     assert zero.loss() is None
 
 
-def test_a_rank_that_never_comes_is_missed(job):
-    zero = job.alone(2).made[0]
-    until(lambda: zero.trouble)
-    assert zero.loss().ranks == (1,)
-
-
-def test_rank_0_too_is_missed(job):
+def test_a_rank_that_never_comes_is_missed_and_rank_0_too(job, alone):
+    waiting = alone(2).made[0]
     zero, one = job(2)
     with zero._changed:
-        until(lambda: one.trouble)
-        assert one.loss().ranks == (0,)
+        until(lambda: one.trouble and waiting.trouble)
+        assert (one.loss().ranks, waiting.loss().ranks) == ((0,), (1,))
 
 
 def test_a_process_that_was_away_itself_blames_nobody(job):
@@ -121,8 +123,8 @@ def test_a_rank_that_has_gone_is_not_missed_before_the_end(job):
     assert raised.value.ranks == (1,)
 
 
-def test_a_line_that_the_kernel_closes_is_a_loss_at_once(job):
-    made = job.alone(3, silence=30)
+def test_a_line_that_the_kernel_closes_is_a_loss_at_once(alone):
+    made = alone(3, silence=30)
     zero, one = made.made[0], made.join(1)
     made.line(2).close()
     until(lambda: zero.trouble and one.trouble, timeout=5)
@@ -166,11 +168,8 @@ def test_who_is_waited_for_is_told_by_every_rank(job):
         except RankLostError as error:
             said[rank] = error
 
-    threads = [threading.Thread(target=leave, args=each) for each in ((zero, 0, 30), (one, 1, 1.5))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(leave, (zero, one), (0, 1), (30, 1.5)))
     assert str(said[1]).startswith("rank 1 (host host1) waited 1.5 s at the end for rank 2: still at work")
     assert said[1].ranks == (2,)
     assert "rank 1 (host host1) ended with RankLostError: rank 1 (host host1) waited" in str(said[0])
@@ -271,8 +270,8 @@ def test_what_torch_raises_below_a_collective_is_about_the_others(job):
         *(b'["hello", ["round", [1]]]\n', b'["hello", ["round"]]\n', b'["hello", ["round", true]]\n'),
     ],
 )
-def test_a_stranger_is_sent_away(job, said):
-    made = job.alone(2, silence=30)
+def test_a_stranger_is_sent_away(alone, said):
+    made = alone(2, silence=30)
     with socket.create_connection(("127.0.0.1", made.port), timeout=10) as stranger:
         stranger.sendall(said)
         with contextlib.suppress(ConnectionResetError):  # it closed with something of ours unread
@@ -281,16 +280,16 @@ def test_a_stranger_is_sent_away(job, said):
     assert not made.made[0].trouble
 
 
-def test_a_rank_of_another_round_and_a_second_one_of_this_are_refused(job):
-    made = job.alone(2, silence=30)
+def test_a_rank_of_another_round_and_a_second_one_of_this_are_refused(alone):
+    made = alone(2, silence=30)
     made.join(1)
     for name, rank in (("another", 1), ("round", 1), ("round", 0), ("round", 2)):
         with pytest.raises(TimeoutError, match=r"no answer within 0.2 s"):
             lines.call(["127.0.0.1"], made.port, name, rank, 0.2)
 
 
-def test_an_address_that_refuses_is_passed_over(job):
-    made = job.alone(2)
+def test_an_address_that_refuses_is_passed_over(alone):
+    made = alone(2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         free = other.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 
 import pytest
@@ -120,23 +119,17 @@ def test_where_none_is_compatible_the_first_explains(disk):
     odd = plugin("OddBuilder", "acme_ops:OddBuilder")
     first, second = candidates("OddBuilder", "maia", odd, odd)
     assert chosen_of(first, second) is first
+    disk.deepspeed("acme", odd="import no_such_vendor\n" + deepspeeds("OddBuilder"))
+    (only,) = candidates("OddBuilder", "acme")
+    assert chosen_of(only, OpCandidate(only.op, only.source, only.origin)) is only
 
 
 def test_an_only_candidate_is_not_imported_to_be_chosen():
     (only,) = candidates("OddBuilder", "maia", plugin("OddBuilder", "no_such_module:X"))
     assert chosen_of(only) is only
     assert "_imported" not in vars(only)
-    assert only.builder_class is None
-    assert only.verdict == "broken"
+    assert [only.builder_class, only.verdict, only.is_built] == [None, "broken", None]
     assert only.reason.startswith("no_such_module:X fails to import: ModuleNotFoundError")
-    assert only.is_built is None
-
-
-def test_of_broken_ones_alone_the_first_is_named(disk):
-    disk.deepspeed("acme", odd="import no_such_vendor\n" + deepspeeds("OddBuilder"))
-    (only,) = candidates("OddBuilder", "acme")
-    twice = (only, OpCandidate(only.op, only.source, only.origin))
-    assert chosen_of(*twice) is only
 
 
 def test_a_failed_import_is_tried_again_by_the_next_table(disk):
@@ -159,83 +152,48 @@ def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
         "FusedLambBuilder": ["portable"],
         "FusedLionBuilder": ["portable"],
     }
-    for op, operator in known.items():
-        portable = operator.candidates[-1]
-        assert portable.error is None
-        assert (operator.name, portable.source) == (op, f"{PORTABLE}:{op}")
-        assert portable.provider == "accel-train portable"
-        assert portable.is_built is True
+    assert [operator.candidates[-1].source for operator in known.values()] == [
+        f"{PORTABLE}:{op}" for op in known
+    ]
+    assert {operator.candidates[-1].provider for operator in known.values()} == {"accel-train portable"}
 
 
-@pytest.mark.skipif(torch_build() is None, reason="it needs torch")
-def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portable_one(
-    no_deepspeed, monkeypatch
-):
-    monkeypatch.setenv("ACCEL_COMPILE", "1")
-    compiled, portable = candidates("CPUAdamBuilder", "maia")
-    chosen = chosen_of(compiled, portable)
-    assert compiled.error is None
-    assert chosen is (portable if compiled.reason else compiled)
-    assert compiled.is_built in (True, False)
-
-
-#: A builder of C++ that is compiled when `built` is there.
-UNBUILT = deepspeeds(
-    "FusedAdamBuilder",
-    sources="return [SOURCE]",
-    is_built="return __import__('os').path.exists(BUILT)",
-)
+def operator(**origin):
+    given = {"kind": "plugin", "optional": True, **origin}
+    provider = OpProvider({"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **given)
+    return table("maia", provider)["FusedAdamBuilder"]
 
 
 @pytest.fixture
-def unbuilt(disk, tmp_path, monkeypatch):
-    """The candidates of FusedAdam, the first of which has to be compiled; `source` is its source."""
-    for name in ("c++", "ninja"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
-    monkeypatch.delenv("CXX", raising=False)
-
-    def made(source="csrc/adam.cpp", **origin):
-        text = UNBUILT.replace("SOURCE", repr(source)).replace("BUILT", repr(str(tmp_path / "built")))
-        disk.module("acme_ops", text)
-        provider = OpProvider(
-            {"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **{"optional": True, **origin}
-        )
-        return table("maia", provider)["FusedAdamBuilder"]
-
-    return made
+def unbuilt(disk):
+    """The module of a builder of C++ that is not built."""
+    source = deepspeeds("FusedAdamBuilder", sources="return SOURCES", is_built="return BUILT")
+    disk.module("acme_ops", f"SOURCES, BUILT = ['csrc/adam.cpp'], False\n{source}")
+    return importlib.import_module("acme_ops")
 
 
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(
-    unbuilt, tmp_path, monkeypatch
-):
-    operator = unbuilt()
-    first = operator.candidates[0]
-    assert operator.used.kind == "portable"
+def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(unbuilt, monkeypatch):
+    first = operator().candidates[0]
+    assert operator().used.kind == "portable"
     assert (first.verdict, first.reason) == ("compatible", "")
     assert ops._why_not(first) == "it must be compiled first"
-    assert ops._to_build(operator) is first
-    monkeypatch.setenv("ACCEL_COMPILE", "1")
-    assert unbuilt().used.source == ops._to_build(unbuilt()).source == "acme_ops:FusedAdamBuilder"
-    monkeypatch.setenv("ACCEL_COMPILE", "0")
-    assert unbuilt().used.kind == "portable"
-    (tmp_path / "built").touch()
-    assert unbuilt().used.source == "acme_ops:FusedAdamBuilder"
-    assert ops._why_not(unbuilt().candidates[0]) == ""
+    assert ops._to_build(operator()).source == first.source == "acme_ops:FusedAdamBuilder"
+    for compile_it, kind in (("1", "plugin"), ("0", "portable")):
+        monkeypatch.setenv("ACCEL_COMPILE", compile_it)
+        assert operator().used.kind == kind
+    unbuilt.BUILT = True
+    assert operator().used.kind == "plugin"
+    assert ops._why_not(operator().candidates[0]) == ""
 
 
 def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
-    assert unbuilt("csrc/adam.cu").used.source == "acme_ops:FusedAdamBuilder"
-    sys.modules.pop("acme_ops")
-    assert unbuilt(optional=False).used.source == "acme_ops:FusedAdamBuilder"
+    assert operator(optional=False).used.kind == "plugin"
+    unbuilt.SOURCES[:] = ["csrc/adam.cu"]
+    assert operator().used.kind == "plugin"
 
 
-def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_the_operator(
-    disk, tmp_path, monkeypatch
-):
+def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_it(disk, tmp_path, monkeypatch):
     disk.deepspeed(
         "acme",
         fused_adam=deepspeeds("FusedAdamBuilder", sources="return ['csrc/cpu/adam.cpp']"),
@@ -247,15 +205,6 @@ def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_the_oper
     assert known["ShareMemCommBuilder"].used.kind == "deepspeed"
     waiting = [known[f"Fused{name}Builder"].candidates[0].has_to_be_compiled for name in ("Adam", "Lion")]
     assert waiting == [True, False]
-    built = tmp_path / "kept" / "fusedadambuilder" / "fusedadambuilder.so"
-    built.parent.mkdir(parents=True)
-    built.touch()
-    assert table("acme")["FusedAdamBuilder"].candidates[0].has_to_be_compiled is False
-    source = tmp_path / "deepspeed" / "ops" / "csrc" / "cpu" / "adam.cpp"
-    source.parent.mkdir(parents=True)
-    source.touch()
-    os.utime(built, (1, 1))  # older than its source, as after an update of DeepSpeed: torch compiles again
-    assert table("acme")["FusedAdamBuilder"].candidates[0].has_to_be_compiled is True
 
 
 # ---------------------------------------------------------------------------- DeepSpeed's files
@@ -281,16 +230,27 @@ def test_deepspeeds_builders_are_read_from_its_files_without_an_import(disk):
     assert "deepspeed" not in sys.modules
 
 
-def test_cuda_has_the_root_and_borrows_the_hosts_optimizers(disk):
-    disk.deepspeed("cpu", cpu_adam="class CPUAdamBuilder: pass", comm="class CCLCommBuilder: pass")
-    disk.deepspeed("cuda", fused_adam="class FusedAdamBuilder: pass", cpu_lion="class CPULionBuilder: pass")
+def test_who_has_which_of_deepspeeds_builders(disk):
+    """CUDA's are at the root, and it borrows the host's optimizers; page-locked memory is everybody's."""
+    names = {"pin_memory": "PinMemoryBuilder", "fused_adam": "FusedAdamBuilder", "comm": "CCLCommBuilder",
+             "cpu_adam": "CPUAdamBuilder", "cpu_lion": "CPULionBuilder"}  # fmt: skip
+    for device, modules in (
+        ("cpu", ("cpu_adam", "cpu_lion", "comm", "pin_memory")),
+        ("cuda", ("fused_adam", "cpu_lion", "pin_memory")),
+        ("acme", ("fused_adam",)),
+    ):
+        disk.deepspeed(device, **{module: f"class {names[module]}: pass" for module in modules})
     root = "deepspeed.ops.op_builder"
-    assert op_builders.package("cuda") == root
-    assert op_builders.sources("cuda") == {
-        "CPUAdamBuilder": f"{root}.cpu.cpu_adam:CPUAdamBuilder",
-        "CPULionBuilder": f"{root}.cpu_lion:CPULionBuilder",
-        "FusedAdamBuilder": f"{root}.fused_adam:FusedAdamBuilder",
-    }
+    assert [op_builders.package(device) for device in ("cuda", "maia", "")] == [root, "", ""]
+    for device, modules in (
+        ("cuda", ("cpu.cpu_adam", "cpu_lion", "fused_adam", "pin_memory")),
+        ("cpu", ("cpu.cpu_adam", "cpu.cpu_lion", "cpu.comm", "cpu.pin_memory")),
+        ("acme", ("acme.fused_adam", "pin_memory")),
+        ("maia", ("pin_memory",)),
+        ("", ()),
+    ):
+        expected = {names[module.rpartition(".")[2]]: module for module in modules}
+        assert op_builders.sources(device) == {op: f"{root}.{module}:{op}" for op, module in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -305,51 +265,10 @@ def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, nam
     assert dict(provider.builders) == op_builders.sources(of)
 
 
-@pytest.mark.parametrize("device_type", ["maia", ""])
-def test_a_device_that_deepspeed_does_not_know_has_none_of_its_builders(disk, device_type):
-    disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
-    assert op_builders.package(device_type) == ""
-    assert op_builders.sources(device_type) == {}
-
-
-def test_page_locked_memory_is_the_hosts_and_every_device_has_its_builder(disk):
-    builder = "class PinMemoryBuilder: pass"
-    disk.deepspeed("cuda", pin_memory=builder, fused_adam="class FusedAdamBuilder: pass")
-    disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
-    disk.deepspeed("cpu", pin_memory=builder)
-    root = "deepspeed.ops.op_builder"
-    assert op_builders.sources("maia") == {"PinMemoryBuilder": f"{root}.pin_memory:PinMemoryBuilder"}
-    assert op_builders.sources("acme")["PinMemoryBuilder"] == f"{root}.pin_memory:PinMemoryBuilder"
-    assert op_builders.sources("cpu") == {"PinMemoryBuilder": f"{root}.cpu.pin_memory:PinMemoryBuilder"}
-
-
 def test_without_deepspeed_there_are_none(no_deepspeed):
     assert deepspeed.is_installed() is False
     assert op_builders.package("cuda") == ""
     assert op_builders.sources("cuda") == {}
-
-
-def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "deepspeed", type(sys)("deepspeed"))  # has no spec: find_spec raises
-    assert op_builders.package("cuda") == ""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_what_the_programs_own_signal_handler_raises_passes(disk):
-    """A deadline that comes while a builder is imported is no fault of the builder's."""
-
-    def late(*_):
-        raise TimeoutError("too late")
-
-    before = signal.signal(signal.SIGUSR1, late)
-    try:
-        disk.module("acme_ops", "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n")
-        with pytest.raises(TimeoutError, match="too late"):
-            candidates("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))[
-                0
-            ].verdict.upper()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):

@@ -9,8 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ pytest.importorskip("torch")
 from accel_core.errors import AccelError, OpBuildError, OpCacheError
 from accel_train.ops import builder as builder_module
 from accel_train.ops import compiler
-from accel_train.ops.builder import OpBuilder
 from accel_train.ops.compiler import Language
 
 #: Why nothing can be compiled here; the tests that compile are then skipped.
@@ -53,7 +50,17 @@ class AnswerBuilder(OpBuilder):
         return ["include"]
 """
 
-Project = Callable[[], type[OpBuilder]]
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension
+from answering.building import AnswerBuilder
+
+extension = AnswerBuilder().builder()
+assert extension.name == AnswerBuilder().absolute_name() == "answering.answer_op"
+assert extension.extra_compile_args == {"cxx": AnswerBuilder().cxx_args()}
+build = {"build_ext": BuildExtension}
+setup(name="answering", packages=["answering"], ext_modules=[extension], cmdclass=build)
+"""
 
 
 def write(folder, source=SOURCE, answer="#define ANSWER 42\n"):
@@ -77,21 +84,16 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def compiled(written, tmp_path_factory):
+def compiled(written, tmp_path_factory, program):
     """A folder with a compiler that notes its runs, and the cache that holds the operator."""
     folder = tmp_path_factory.mktemp("compiled")
-    script(folder / "c++", f'echo "$@" >> {folder}/runs\nexec {shutil.which("c++")} "$@"')
+    program(folder / "c++", f'echo "$@" >> {folder}/runs\nexec {shutil.which("c++")} "$@"')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACCEL_CACHE", str(folder / "cache"))
         patch.setenv("CXX", str(folder / "c++"))
         for builder in in_package(written, patch):
             assert builder.load().answer() == 42
     return folder
-
-
-def script(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def runs(folder):
@@ -202,14 +204,15 @@ def test_each_input_changes_the_place(builder, written, monkeypatch):
 
 @COMPILES
 @POSIX
-def test_native_flags_bring_the_processor_into_the_place(builder, tmp_path, monkeypatch):
+def test_native_flags_bring_the_processor_into_the_place(builder, tmp_path, monkeypatch, program):
     """A compiler that says other macros for -march=native stands for another processor."""
     monkeypatch.setattr(type(builder), "cxx_args", lambda self: ["-march=native"])
     monkeypatch.setenv("CXX", str(tmp_path / "c++"))
     names = set()
     for macro in ("__AVX2__", "__AVX512F__"):
         real = shutil.which("c++")
-        script(tmp_path / "c++", f'case "$*" in *-dM*) echo "#define {macro} 1";; *) exec {real} "$@";; esac')
+        text = f'case "$*" in *-dM*) echo "#define {macro} 1";; *) exec {real} "$@";; esac'
+        program(tmp_path / "c++", text)
         names.add(builder._entry().name)
     assert len(names) == 2
 
@@ -239,18 +242,17 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        (
-            {"CXX": "/nonexistent/c++ -m64"},
-            "the C++ compiler '/nonexistent/c++ -m64' is not on PATH (CXX names it)",
-        ),
+        ({"CXX": "/nowhere/c++ -m64"}, "the C++ compiler '/nowhere/c++ -m64' is not on PATH (CXX names it)"),
         ({"CXX": 'g++ "'}, "CXX='g++ \"' is not a valid command line: No closing quotation."),
         ({"PATH": ""}, "the C++ compiler 'c++' is not on PATH (set CXX"),
         ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
         ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
     ],
 )
-def test_without_a_compiler_the_reason_is_told(builder, variables, expected, tmp_path, monkeypatch, capfd):
-    script(tmp_path / "c++", "echo no licence >&2\nexit 1")
+def test_without_a_compiler_the_reason_is_told(
+    builder, variables, expected, tmp_path, monkeypatch, capfd, program
+):
+    program(tmp_path / "c++", "echo no licence >&2\nexit 1")
     monkeypatch.delenv("CXX", raising=False)
     expected = expected.format(tools=tmp_path)
     for name, value in variables.items():
@@ -269,41 +271,20 @@ def test_without_a_compiler_the_reason_is_told(builder, variables, expected, tmp
 
 
 @COMPILES
-def test_missing_headers_of_python_are_told(builder, tmp_path, monkeypatch):
+def test_missing_headers_and_sources_are_told(builder, tmp_path, monkeypatch):
     real = compiler.sysconfig.get_path
-    monkeypatch.setattr(
-        "sysconfig.get_path", lambda name, *a: str(tmp_path) if name == "include" else real(name, *a)
-    )
-    assert builder.compatibility().startswith(f"Python's headers are missing ({tmp_path}/Python.h)")
-
-
-@COMPILES
-def test_a_missing_source_is_told(builder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "sysconfig.get_path", lambda name, *a: str(tmp_path) if name == "include" else real(name, *a)
+        )
+        assert builder.compatibility().startswith(f"Python's headers are missing ({tmp_path}/Python.h)")
     monkeypatch.setattr(type(builder), "sources", lambda self: ["csrc/gone.cpp"])
     assert builder.compatibility().endswith("gone.cpp cannot be read: No such file or directory")
     with pytest.raises(OpBuildError, match=r"gone\.cpp"):
         builder.load()
 
 
-@COMPILES
-def test_a_cache_that_cannot_be_written_is_told(builder, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "file"))
-    assert "Set ACCEL_CACHE" in builder.compatibility()
-    with pytest.raises(OpCacheError, match="Set ACCEL_CACHE"):
-        builder.load()
-
-
 # ---------------------------------------------------------------------------- ahead of time
-
-
-def test_the_extension_has_what_the_builder_says(builder, monkeypatch):
-    pytest.importorskip("setuptools")
-    found = builder.builder()
-    assert found.name == builder.absolute_name() == "answering.answer_op"
-    assert Path(found.sources[0]).name == "answer.cpp"
-    assert found.extra_compile_args == {"cxx": builder.cxx_args()}
-    assert any(Path(path).parts[-2:] == ("answering", "include") for path in found.include_dirs)
 
 
 @COMPILES
@@ -311,29 +292,10 @@ def test_the_extension_has_what_the_builder_says(builder, monkeypatch):
 def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(tmp_path, monkeypatch):
     pytest.importorskip("setuptools")
     write(tmp_path)
-    (tmp_path / "setup.py").write_text(
-        textwrap.dedent("""
-        from setuptools import setup
-        from torch.utils.cpp_extension import BuildExtension
-
-        from answering.building import AnswerBuilder
-
-        setup(
-            name="answering",
-            packages=["answering"],
-            ext_modules=[AnswerBuilder().builder()],
-            cmdclass={"build_ext": BuildExtension},
-        )
-        """)
-    )
+    (tmp_path / "setup.py").write_text(SETUP)
     code = f"import sys; sys.path[:] = {['.', *sys.path]!r}; exec(open('setup.py').read())"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "build_ext", "--inplace"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", code, "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
@@ -346,19 +308,14 @@ def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(tmp_pat
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_folder_with_the_name_is_not_built_ahead_of_time(tmp_path, monkeypatch):
-    (write(tmp_path) / "answer_op").mkdir()
-    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
-    for builder in in_package(tmp_path, monkeypatch):
-        assert builder.is_built() is False
-
-
 def test_what_was_built_ahead_of_time_and_is_broken_is_told(tmp_path, monkeypatch):
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     package = write(tmp_path)
-    (package / f"answer_op{suffix}").write_bytes(b"for another torch")
+    (package / "answer_op").mkdir()  # which is no library
     monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
     for builder in in_package(tmp_path, monkeypatch):
+        assert builder.is_built() is False
+        (package / f"answer_op{suffix}").write_bytes(b"for another torch")
         with pytest.raises(OpBuildError, match="was built ahead of time and does not load") as caught:
             builder.load()
         assert isinstance(caught.value.__cause__, ImportError)

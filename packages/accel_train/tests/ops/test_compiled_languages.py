@@ -39,7 +39,7 @@ class Device(OpBuilder):
 
 
 @pytest.mark.parametrize("suffix", ["cu", "sycl"])
-def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
+def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch, program):
     """Step by step, as a user gets there; the tools are stand-ins for what this machine may lack."""
     import torch
     from torch.utils import cpp_extension
@@ -54,11 +54,9 @@ def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
     for name in ("cuda", "hip", "xpu"):
         monkeypatch.setattr(torch.version, name, None, raising=False)
     tools = tmp_path / "bin"
-    tools.mkdir()
 
     def tool(name, says):
-        (tools / name).write_text(f"#!/bin/sh\necho '{says}'\n")
-        (tools / name).chmod(0o755)
+        program(tools / name, f"echo '{says}'")
 
     if suffix == "sycl":
         assert "is built without XPU" in builder.compatibility()
@@ -86,15 +84,12 @@ def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
     assert builder.compatibility().startswith("hipcc is missing")
 
 
-def test_the_devices_for_which_torch_compiles_are_part_of_the_place(tmp_path, monkeypatch):
+def test_the_devices_for_which_torch_compiles_are_part_of_the_place(tmp_path, monkeypatch, program):
     import torch
     from torch.utils import cpp_extension
 
     for name in ("nvcc", "nvidia-smi", "c++"):
-        path = tmp_path / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("#!/bin/sh\necho 9.0\n")
-        path.chmod(0o755)
+        program(tmp_path / "bin" / name, "echo 9.0")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))

@@ -33,15 +33,12 @@ def runs(pid):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_compilers_end_with_their_builder(tmp_path, number):
+def test_compilers_end_with_their_builder(tmp_path, number, program):
     note = tmp_path / "pid"
     (tmp_path / "answer.cpp").write_text("")
     script = tmp_path / "c++"
-    script.write_text(
-        f'#!/bin/sh\ncase "$*" in *" -c "*) echo $$ > {note}~; mv {note}~ {note}; exec sleep 60;; esac\n'
-        f'exec {shutil.which("c++")} "$@"\n'
-    )
-    script.chmod(0o755)
+    note_and_wait = f"echo $$ > {note}~; mv {note}~ {note}; exec sleep 60"
+    program(script, f'case "$*" in *" -c "*) {note_and_wait};; esac\nexec {shutil.which("c++")} "$@"')
     code = (
         # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -34,15 +34,13 @@ class Builder:
 
 
 @pytest.fixture
-def tools(tmp_path, monkeypatch):
+def tools(tmp_path, monkeypatch, program):
     """A PATH with these programs alone, and a folder for what torch keeps."""
 
     def give(*names):
         for name in names:
-            (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
-            (tmp_path / "bin" / name).chmod(0o755)
+            program(tmp_path / "bin" / name)
 
-    (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
     monkeypatch.delenv("CXX", raising=False)
@@ -107,21 +105,15 @@ def test_what_is_built_needs_nothing(disk, tools, tmp_path):
     assert op_builders.compatibility(builder) == ""
 
 
-def test_what_torch_keeps_counts_as_built(tools, tmp_path):
-    builder = Builder("csrc/odd.cpp")
-    (tmp_path / "kept" / "odd_op").mkdir(parents=True)
-    (tmp_path / "kept" / "odd_op" / "odd_op.o").touch()
-    assert op_builders.is_built(builder) is False
-    (tmp_path / "kept" / "odd_op" / "odd_op.so").touch()
-    assert op_builders.is_built(builder) is True
-
-
 @pytest.mark.skipif(os.name == "nt", reason="torch takes no other compiler there")
 def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monkeypatch):
     builder = Builder("csrc/odd.cpp")
     kept = tmp_path / "kept" / "odd_op"
     kept.mkdir(parents=True)
+    (kept / "odd_op.o").touch()
+    assert op_builders.is_built(builder) is False
     (kept / "odd_op.so").touch()
+    assert op_builders.is_built(builder) is True
     (kept / "build.ninja").write_text("ninja_required_version = 1.3\ncxx = g++-12\n")
     assert op_builders.is_built(builder) is False
     monkeypatch.setenv("CXX", "g++-12")

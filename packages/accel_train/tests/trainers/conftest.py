@@ -9,15 +9,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from accel_tests import layouts, plugins
 from accel_tests.children import UNTRACED, clean_environment
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from accel_tests.on_simulated import environment, run_on  # noqa: E402 - found by the line above
+from accel_tests.on_disk import install_strangers  # noqa: E402 - found by the line above
+from accel_tests.on_simulated import environment, run_on  # noqa: E402
 
-from accel_core import InTorch  # noqa: E402
 from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 
 #: torchrun with two ranks on this host.
@@ -48,13 +47,7 @@ def imports():
 def path(tmp_path_factory):
     """Folders for `sys.path`: a plugin as a vendor would publish it, and the programs here."""
     folder = tmp_path_factory.mktemp("plugin")
-    declared = plugins.arguments(
-        "acme", 950, device_type="acme", vendor_import="torch_acme", in_torch=InTorch(private_use1=True),
-        communication_backend="accl", accelerator="accel_core.accelerators.torch_device:TorchAccelerator",
-    )  # fmt: skip
-    modules = {"accel_acme": plugins.declaring(declared)}
-    layouts.dist_info(folder, "accel-acme", "1.0", {layouts.GROUP: {"acme": "accel_acme"}}, modules)
-    return [folder, HERE]
+    return [install_strangers(folder, "acme", communication_backend="accl"), HERE]
 
 
 def built(device):

@@ -81,36 +81,20 @@ class Job:
 
     def arguments(self, kind="TrainingArguments", *, mixin=True, **more):
         """Arguments of that kind, ours or theirs; the batch of 8 is shared among the ranks."""
-        options = {
-            "output_dir": self.folder,
-            "max_steps": STEPS,
-            "per_device_train_batch_size": 8 // RANKS,
-            "per_device_eval_batch_size": 8 // RANKS,
-            "learning_rate": 1e-2,
-            "optim": "adamw_torch",
-            "save_steps": STEPS // 2,
-            "logging_steps": 1,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": self.own,
-            **more,
-        }
+        sizes = {f"per_device_{part}_batch_size": 8 // RANKS for part in ("train", "eval")}
+        steps = {"max_steps": STEPS, "save_steps": STEPS // 2, "logging_steps": 1}
+        quiet = {"report_to": "none", "disable_tqdm": True}
+        how = {"learning_rate": 1e-2, "optim": "adamw_torch", "use_cpu": self.own}
+        options = {"output_dir": self.folder, **sizes, **steps, **quiet, **how, **more}
         return (ours if mixin and not self.own else theirs)(kind)(**options)
 
 
 def gpt(job, mixin=True):
     """The Trainer alone, resumed from the middle."""
-
-    made = []
-
-    def trainer():
-        made.append(Trainer(model=model(), args=job.arguments(mixin=mixin), train_dataset=job.tokens()))
-        return made[-1]
-
-    answer = trained(trainer, resume=f"{job.folder}/checkpoint-{STEPS // 2}")
-    args = made[0].args
-    data = next(iter(made[0].get_train_dataloader()))["input_ids"].device
-    ranks = {"parallel": args.parallel_mode.value, "backend": made[0].accelerator.state.backend}
+    args = {"mixin": mixin}
+    answer, trainer = fitted(job, Trainer, model, job.tokens(), args, resume=True)
+    data = next(iter(trainer.get_train_dataloader()))["input_ids"].device
+    ranks = {"parallel": trainer.args.parallel_mode.value, "backend": trainer.accelerator.state.backend}
     return {**answer, **ranks, "data": str(data)}
 
 
@@ -142,73 +126,43 @@ def peft(job):
     """Trainer with LoRA, gradient checkpointing, evaluation, the best model at the end, and resume."""
     from peft import get_peft_model
 
-    def trainer():
+    def adapted():
+        network = model()
         torch.manual_seed(2)
-        return Trainer(
-            model=get_peft_model(model(), adapters()),
-            args=job.arguments(
-                activation_checkpointing=True,
-                activation_checkpointing_kwargs={"use_reentrant": False},
-                eval_strategy="steps",
-                eval_steps=2,
-                load_best_model_at_end=True,
-            ),
-            train_dataset=job.tokens(),
-            eval_dataset=job.tokens().select(range(16)),
-        )
+        return get_peft_model(network, adapters())
 
-    return trained(trainer, resume=f"{job.folder}/checkpoint-{STEPS // 2}")
+    again = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False}}
+    args = {**again, "eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
+    data = job.tokens()
+    return fitted(job, Trainer, adapted, data, args, resume=True, eval_dataset=data.select(range(16)))[0]
 
 
 def bf16(job):
     """The Trainer in bfloat16, evaluating in it too."""
-
-    def trainer():
-        args = job.arguments(bf16=True, bf16_full_eval=True, eval_strategy="epoch")
-        return Trainer(model=model(), args=args, train_dataset=job.tokens(), eval_dataset=job.tokens())
-
-    return trained(trainer)
+    args = {"bf16": True, "bf16_full_eval": True, "eval_strategy": "epoch"}
+    return fitted(job, Trainer, model, job.tokens(), args, eval_dataset=job.tokens())[0]
 
 
 def sft(job):
     """TRL's SFT with LoRA."""
     from trl import SFTTrainer
 
-    def trainer():
-        return SFTTrainer(
-            model=model(),
-            args=job.arguments("SFTConfig", max_length=16, bf16=False),
-            train_dataset=Dataset.from_list([{"text": text} for text in sentences()]),
-            processing_class=tokenizer(),
-            peft_config=adapters(),
-        )
-
-    return trained(trainer)
+    data = Dataset.from_list([{"text": text} for text in sentences()])
+    args = {"kind": "SFTConfig", "max_length": 16, "bf16": False}
+    more = {"processing_class": tokenizer(), "peft_config": adapters()}
+    return fitted(job, SFTTrainer, model, data, args, **more)[0]
 
 
 def dpo(job):
     """TRL's DPO, with a model of reference."""
     from trl import DPOTrainer
 
-    pairs = [
-        {
-            "prompt": " ".join(words[:4]),
-            "chosen": " " + " ".join(words[4:8]),
-            "rejected": " " + " ".join(words[8:12]),
-        }
-        for words in (text.split() for text in sentences())
-    ]
-
-    def trainer():
-        return DPOTrainer(
-            model=model(),
-            ref_model=model(),
-            args=job.arguments("DPOConfig", max_length=16, bf16=False, gradient_checkpointing=False),
-            train_dataset=Dataset.from_list(pairs),
-            processing_class=tokenizer(),
-        )
-
-    return trained(trainer)
+    rows = [text.split() for text in sentences()]
+    parts = {"prompt": (0, 4), "chosen": (4, 8), "rejected": (8, 12)}
+    data = [{part: " " * bool(a) + " ".join(row[a:b]) for part, (a, b) in parts.items()} for row in rows]
+    args = {"kind": "DPOConfig", "max_length": 16, "bf16": False, "gradient_checkpointing": False}
+    more = {"ref_model": model(), "processing_class": tokenizer()}
+    return fitted(job, DPOTrainer, model, Dataset.from_list(data), args, **more)[0]
 
 
 def grpo(job):
@@ -218,22 +172,11 @@ def grpo(job):
     def reward(completions, **_):
         return [float(sum(word in WORDS[:30] for word in text.split())) for text in completions]
 
-    def trainer():
-        return GRPOTrainer(
-            model=job.writer(),
-            reward_funcs=reward,
-            args=job.arguments(
-                "GRPOConfig",
-                num_generations=4,
-                max_completion_length=8,
-                bf16=False,
-                gradient_checkpointing=False,
-            ),
-            train_dataset=Dataset.from_list([{"prompt": " ".join(text.split()[:4])} for text in sentences()]),
-            processing_class=tokenizer(),
-        )
-
-    return trained(trainer)
+    data = Dataset.from_list([{"prompt": " ".join(text.split()[:4])} for text in sentences()])
+    args = {"kind": "GRPOConfig", "num_generations": 4, "max_completion_length": 8}
+    args |= {"bf16": False, "gradient_checkpointing": False}
+    more = {"reward_funcs": reward, "processing_class": tokenizer()}
+    return fitted(job, GRPOTrainer, job.writer, data, args, **more)[0]
 
 
 def seq2seq(job):
@@ -255,31 +198,12 @@ def seq2seq(job):
     def metrics(seen):
         return {"sum": float(seen.predictions.clip(0).sum()), "rows": float(len(seen.predictions))}
 
-    def trainer():
-        network = t5()
-        return Seq2SeqTrainer(
-            model=network,
-            args=job.arguments(
-                "Seq2SeqTrainingArguments",
-                predict_with_generate=True,
-                generation_max_length=8,
-                eval_strategy="steps",
-                eval_steps=2,
-            ),
-            train_dataset=data,
-            eval_dataset=data.select(range(16)),
-            data_collator=DataCollatorForSeq2Seq(names, model=network),
-            compute_metrics=metrics,
-        )
-
-    made = []
-
-    def kept():
-        made.append(trainer())
-        return made[-1]
-
-    answer = trained(kept)
-    predicted = made[0].predict(data.select(range(8)))
+    args = {"kind": "Seq2SeqTrainingArguments", "predict_with_generate": True, "generation_max_length": 8}
+    args |= {"eval_strategy": "steps", "eval_steps": 2}
+    more = {"eval_dataset": data.select(range(16)), "compute_metrics": metrics}
+    more["data_collator"] = DataCollatorForSeq2Seq(names, model=t5())  # asks it for its way to shift labels
+    answer, trainer = fitted(job, Seq2SeqTrainer, t5, data, args, **more)
+    predicted = trainer.predict(data.select(range(8)))
     return {**answer, "predicted": predicted.predictions.tolist()}
 
 
@@ -302,22 +226,13 @@ def sentence(job):
         tokenizer().save_pretrained(made)
     words = [text.split() for text in sentences()]
     pairs = [{"anchor": " ".join(row[:8]), "positive": " ".join(row[8:])} for row in words]
-    networks = []
-
-    def trainer():
-        body = Transformer(str(made), model_kwargs={"attn_implementation": "eager"})
-        device = "cpu" if job.own else str(accel_core.get_accelerator().device())
-        network = SentenceTransformer(modules=[body, Pooling(32)], device=device)
-        networks.append(network)
-        return SentenceTransformerTrainer(
-            model=network,
-            args=job.arguments("SentenceTransformerTrainingArguments"),
-            train_dataset=Dataset.from_list(pairs),
-            loss=MultipleNegativesRankingLoss(network),
-        )
-
-    answer = trained(trainer)
-    return {**answer, "embedded": digest([networks[0].encode(sentences()[:4], convert_to_tensor=True)])}
+    body = Transformer(str(made), model_kwargs={"attn_implementation": "eager"})
+    device = "cpu" if job.own else str(accel_core.get_accelerator().device())
+    network = SentenceTransformer(modules=[body, Pooling(32)], device=device)
+    args, loss = {"kind": "SentenceTransformerTrainingArguments"}, MultipleNegativesRankingLoss(network)
+    data = Dataset.from_list(pairs)
+    answer, _ = fitted(job, SentenceTransformerTrainer, lambda: network, data, args, loss=loss)
+    return {**answer, "embedded": digest([network.encode(sentences()[:4], convert_to_tensor=True)])}
 
 
 def inference(job):
@@ -349,9 +264,13 @@ def inference(job):
     }
 
 
-def trained(make, resume=None):
-    """All steps, and with `resume` those after that checkpoint once more."""
-    trainer = make()
+def fitted(job, kind, network, data, arguments, *, resume=False, **more):
+    """All steps, and with `resume` those after the middle once more; the answer, and the trainer."""
+
+    def made():
+        return kind(model=network(), args=job.arguments(**arguments), train_dataset=data, **more)
+
+    trainer = made()
     trainer.train()
     history = trainer.state.log_history
     unlike = ("runtime", "per_second", "step_time", "epoch")
@@ -364,11 +283,11 @@ def trained(make, resume=None):
         ],
         "parameters": digest(trainer.model.state_dict().values()),
     }
-    if resume is not None:
-        again = make()
-        again.train(resume_from_checkpoint=resume)
+    if resume:
+        again = made()
+        again.train(resume_from_checkpoint=f"{job.folder}/checkpoint-{STEPS // 2}")
         answer["resumed"] = digest(again.model.state_dict().values())
-    return answer
+    return answer, trainer
 
 
 def digest(tensors):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import warnings
 
 import lightning.pytorch as pl
 import torch
-from sklearn.datasets import load_digits
+from accel_tests import jobs
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
@@ -21,12 +19,8 @@ class Digits(pl.LightningModule):
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
-        self.losses = []
-        self.dtypes = set()
-        self.devices = set()
-        self.accuracy = 0.0
+        self.layers = jobs.network(nn.Dropout(0.1))
+        self.losses, self.dtypes, self.devices, self.accuracy = [], set(), set(), 0.0
 
     def training_step(self, batch, index):
         images, labels = batch
@@ -49,12 +43,6 @@ class Digits(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), 1e-2)
 
 
-def data(*, shuffle=True):
-    images, labels = load_digits(return_X_y=True)
-    pairs = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
-    return DataLoader(pairs, batch_size=64, shuffle=shuffle)
-
-
 def fit(*, epochs=1, resume=None, random=None, kind=Digits, **trainer):
     """Train from the same start each time; `trainer` are the `Trainer`'s arguments.
 
@@ -71,41 +59,42 @@ def fit(*, epochs=1, resume=None, random=None, kind=Digits, **trainer):
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
         if random is not None:
             torch.set_rng_state(random)
-        made.fit(
-            model,
-            data(),
-            data(shuffle=False),
-            ckpt_path=resume,
-            weights_only=None if resume is None else False,
-        )
+        loaded = {} if resume is None else {"ckpt_path": resume, "weights_only": False}
+        made.fit(model, jobs.digits(), jobs.digits(shuffle=False), **loaded)
     return model, made
 
 
-def fit_with_fabric(fabric):
-    """The same with Fabric's loop."""
+def fit_with_fabric(fabric, saved=None, resume=None):
+    """The same with Fabric's loop; `saved` is a checkpoint to write, `resume` one to go on from."""
     fabric.launch()
     model = Digits()
-    layers, optimizer = fabric.setup(model.layers, torch.optim.Adam(model.layers.parameters(), 1e-2))
+    # FSDP wants the module first.
+    layers = fabric.setup_module(model.layers)
+    optimizer = fabric.setup_optimizers(torch.optim.Adam(layers.parameters(), 1e-2))
+    state = {"model": layers, "optimizer": optimizer}
+    if resume is not None:
+        fabric.load(resume, state)
     torch.manual_seed(1)
-    for images, labels in fabric.setup_dataloaders(data()):
+    for images, labels in fabric.setup_dataloaders(jobs.digits()):
         output = layers(images)
         loss = nn.functional.cross_entropy(output, labels)
         fabric.backward(loss)
+        fabric.clip_gradients(layers, optimizer, max_norm=1.0)
         optimizer.step()
         optimizer.zero_grad()
         model.losses.append(loss.item())
         model.devices |= {str(images.device), str(output.device)}
+    if saved:
+        fabric.save(saved, state)
     return model
 
 
-def told(model):
-    """What two trainings are compared by."""
-    state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in state.values()))
+def told(model, learned=True):
+    """What two trainings are compared by; in shards no process knows what was `learned`."""
     return {
         "losses": model.losses,
-        "parameters": digest.hexdigest(),
         "dtypes": sorted(model.dtypes),
         "devices": sorted(model.devices),
         "accuracy": model.accuracy,
+        **({"parameters": jobs.digest(model)} if learned else {}),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import pytest
@@ -17,10 +18,9 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = "hugging_face.py"
 CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}
-BY_DAY = ["gpt"]
-BY_NIGHT = ["peft", "sft", "dpo", "grpo", "seq2seq", "sentence"]
+BY_DAY, BY_NIGHT = ("gpt",), ("peft", "sft", "dpo", "grpo", "seq2seq", "sentence")
 #: The last one changes the process.
-ALONE = [*BY_DAY, *BY_NIGHT, "bf16", "inference", "in_order"]
+ALONE = (*BY_DAY, *BY_NIGHT, "bf16", "inference", "in_order")
 PLACES = ("device", "weights", "data", "places")
 
 
@@ -31,18 +31,14 @@ def trained(ranks, folder, jobs, **how):
 
 
 @pytest.fixture(scope="module")
-def alone(ranks, tmp_path_factory):
-    return trained(ranks, tmp_path_factory.mktemp("alone"), ALONE)
+def runs(ranks, tmp_path_factory):
+    """`runs(jobs)`: trained once, in that many ranks."""
 
+    @functools.cache
+    def run(jobs, count=1):
+        return trained(ranks, tmp_path_factory.mktemp("trained"), list(jobs), torchrun=count > 1)
 
-@pytest.fixture(scope="module")
-def in_ranks(ranks, tmp_path_factory):
-    return trained(ranks, tmp_path_factory.mktemp("ranks"), BY_DAY, torchrun=True)
-
-
-@pytest.fixture(scope="module")
-def in_ranks_by_night(ranks, tmp_path_factory):
-    return trained(ranks, tmp_path_factory.mktemp("ranks"), BY_NIGHT, torchrun=True)
+    return run
 
 
 def compare(job, runs):
@@ -58,14 +54,14 @@ def compare(job, runs):
 
 
 @pytest.mark.parametrize("job", ALONE)
-def test_one_process_equals_the_cpus(job, alone):
-    compare(job, alone)
+def test_one_process_equals_the_cpus(job, runs):
+    compare(job, runs(ALONE))
 
 
 @pytest.mark.parametrize("job", BY_DAY)
-def test_two_ranks_equal_two_on_the_cpu(job, in_ranks):
-    compare(job, in_ranks)
-    _, answers = in_ranks
+def test_two_ranks_equal_two_on_the_cpu(job, runs):
+    compare(job, runs(BY_DAY, 2))
+    _, answers = runs(BY_DAY, 2)
     assert [answer[job]["parallel"] for answer in answers] == ["distributed"] * 2
     parameters = {answer[job][key] for answer in answers for key in ("parameters", "resumed")}
     assert len(parameters) == 1
@@ -73,13 +69,13 @@ def test_two_ranks_equal_two_on_the_cpu(job, in_ranks):
 
 @pytest.mark.nightly(reason="the ranks' start and the trainer's loop are those of the row by day")
 @pytest.mark.parametrize("job", BY_NIGHT)
-def test_two_ranks_of_the_others_equal_two_on_the_cpu(job, in_ranks_by_night):
-    compare(job, in_ranks_by_night)
+def test_two_ranks_of_the_others_equal_two_on_the_cpu(job, runs):
+    compare(job, runs(BY_NIGHT, 2))
 
 
-def test_the_rows_did_what_they_are_named_for(alone):
+def test_the_rows_did_what_they_are_named_for(runs):
     """So that none is equal because it did nothing."""
-    _, (answer,) = alone
+    _, (answer,) = runs(ALONE)
     for job in ("gpt", "bf16", "seq2seq", "sentence"):
         assert answer[job]["losses"][-1] < answer[job]["losses"][0]
     for job in ("gpt", "peft"):
@@ -91,8 +87,8 @@ def test_the_rows_did_what_they_are_named_for(alone):
     assert any("rewards/margins" in line for line in answer["dpo"]["metrics"])
 
 
-def test_the_mixin_on_the_cpu_is_their_own(alone, ranks, tmp_path):
-    (own,), _ = alone
+def test_the_mixin_on_the_cpu_is_their_own(runs, ranks, tmp_path):
+    (own,), _ = runs(ALONE)
     assert ranks(SCRIPT, folder=str(tmp_path), jobs=["gpt"], **CPU) == [{"gpt": own["gpt"]}]
 
 
@@ -136,6 +132,8 @@ def test_wrong_use_is_refused_in_one_message():
     assert "accel_train.deepspeed.activate()" in said(made, deepspeed={"train_batch_size": 1})
     partial_state()
     assert said(partial_state, "cpu").startswith("partial_state() was called for acme, and now for cpu")
+    assert partial_state("acme").device.type == "acme"
+    assert made("out", bf16=True).bf16
     assert str(made("out").device) == "acme:0"
     # A device of Transformers' ladder is there beside ours.
     torch.npu = types.SimpleNamespace(is_available=lambda: True)

@@ -1,4 +1,8 @@
-"""Lightning in two ranks, from each launcher: the same as with Lightning's own strategy on the CPU."""
+"""Lightning in ranks, and in shards: as Lightning's own DDP and FSDP2 do on the CPU.
+
+Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does the same sums. Ranks are from
+each launcher. One process, and two: each goes on from the other's checkpoints, of either device.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +14,163 @@ pytest.importorskip("sklearn")
 
 pytestmark = pytest.mark.slow
 
+SCRIPT = "lightning_ranks.py"
+ON_CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}
+CPU = {"own": True, **ON_CPU}
+DDP = {"strategy": "ddp"}
+FSDP = {"strategy": "fsdp"}
+FSDP2 = {"strategy": "model_parallel"}
+IN_SHARDS = {"sharded": True}
 
-def _trained(answer):
-    return {key: answer[key] for key in ("losses", "parameters", "accuracy")}
+
+class Runs:
+    """Trainings by where they ran: answers of every rank, and their checkpoints."""
+
+    def __init__(self, folder, start):
+        self._folder, self._start = folder, start
+        self.answers = {}
+
+    def run(self, where, trainings, **how):
+        """Train in a process, or in two where the name has that number."""
+        folder = self._folder / where
+        folder.mkdir()
+        how = {"torchrun": "2" in where, **how}
+        self.answers[where] = self._start(SCRIPT, folder=str(folder), trainings=trainings, **how)
+
+    def saved(self, where, job):
+        """The argument that goes on from a checkpoint."""
+        return {"resume": str(self._folder / where / job / "saved")}
+
+    def of(self, where, job):
+        """What each rank saw, but for the device."""
+        places = ("devices", "backend")
+        return [{k: v for k, v in answer[job].items() if k not in places} for answer in self.answers[where]]
+
+    def devices(self, where):
+        """Each rank's devices in all its trainings."""
+        return [{d for job in answer.values() for d in job["devices"]} for answer in self.answers[where]]
 
 
 @pytest.fixture(scope="module")
-def lightnings_ddp(ranks):
-    """Two ranks on Lightning's own CPU accelerator and DDP strategy."""
-    return ranks("ddp_lightning.py", own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
+def runs(ranks, tmp_path_factory):
+    """All trainings; later ones go on from checkpoints of earlier ones."""
+    runs = Runs(tmp_path_factory.mktemp("sharded"), ranks)
+    saved = runs.saved
+    runs.run("cpu 1", {"ddp": DDP, "fsdp2 in shards": FSDP2 | IN_SHARDS}, **CPU)
+    runs.run(
+        "cpu 2",
+        {
+            "ddp": DDP,
+            "fsdp2": FSDP2,
+            "fsdp2 in shards": FSDP2 | IN_SHARDS,
+            "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
+            "fabric ddp": DDP | {"fabric": True},
+            "ddp from cpu 2": DDP | saved("cpu 2", "ddp"),
+            "ddp from cpu 1": DDP | saved("cpu 1", "ddp"),
+        },
+        **CPU,
+    )
+    runs.run(
+        "acme 2",
+        {
+            "fabric ddp": DDP | {"fabric": True},
+            "fsdp": FSDP,
+            "fsdp in shards": FSDP | IN_SHARDS,
+            "fsdp2": FSDP2,
+            "fsdp2 in shards": FSDP2 | IN_SHARDS,
+            "fsdp bf16": FSDP | {"precision": "bf16-mixed"},
+            "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
+            "fsdp fp16": FSDP | {"precision": "16-mixed"},
+            "fsdp over a mesh": FSDP | {"mesh": [1, 2]},
+            "fabric fsdp over a mesh": FSDP | {"mesh": [1, 2], "fabric": True},
+            "fsdp by string": {"strategy": "accel_fsdp"},
+            "fabric fsdp": FSDP | {"fabric": True},
+            "fabric fsdp2": FSDP2 | {"fabric": True},
+            "fsdp from cpu 2": FSDP | saved("cpu 2", "ddp"),
+            "fsdp2 from cpu 1's shards": FSDP2 | saved("cpu 1", "fsdp2 in shards"),
+        },
+    )
+    runs.run(
+        "acme 1",
+        {
+            "fsdp": FSDP,
+            "fsdp2": FSDP2,
+            "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards"),
+        },
+    )
+    runs.run(
+        "cpu 1 again",
+        {
+            "ddp from cpu 2": DDP | saved("cpu 2", "ddp"),
+            "ddp from acme 2": DDP | saved("acme 2", "fsdp"),
+            "fsdp2 from acme 2's shards": FSDP2 | saved("acme 2", "fsdp2 in shards"),
+        },
+        **CPU,
+    )
+    # By Lightning's own launcher, and by torchrun that shows each rank one device.
+    auto = {"strategy": "auto"}
+    runs.run("cpu 2, launched", {"ddp": auto | {"devices": 2}}, torchrun=False, **ON_CPU)
+    runs.run("acme 2, launched", {"ddp": auto | {"devices": "auto"}}, torchrun=False)
+    runs.run("acme 2, one each", {"ddp": auto}, environ={"ACCEL_SIMULATE": "acme:1"})
+    return runs
+
+
+def test_each_rank_has_its_device(runs):
+    assert runs.devices("acme 2") == [{"acme:0"}, {"acme:1"}]
+    assert runs.devices("acme 1") == [{"acme:0"}]
+    assert runs.devices("cpu 2") == [{"cpu"}, {"cpu"}]
+    assert runs.devices("acme 2, one each") == [{"acme:0"}, {"acme:0"}]
 
 
 @pytest.mark.parametrize(
-    ("asked", "backend", "devices"),
-    [
-        ({"environ": {"DS_ACCELERATOR": "cpu"}, "devices": 2}, "gloo", ["cpu", "cpu"]),
-        ({"devices": "auto"}, "accl", ["acme:0", "acme:1"]),
-        (
-            {"devices": 2, "torchrun": True, "environ": {"ACCEL_SIMULATE": "acme:1"}},
-            "accl",
-            ["acme:0", "acme:0"],
-        ),
-    ],
-    ids=["cpu", "acme", "acme by torchrun that shows each rank one device"],
+    ("where", "backend"),
+    [("cpu 2, launched", "gloo"), ("acme 2, launched", "accl"), ("acme 2, one each", "accl")],
 )
-def test_two_ranks_equal_lightnings_own(asked, backend, devices, ranks, lightnings_ddp):
-    answers = ranks("ddp_lightning.py", **asked)
-    assert [answer["rank"] for answer in answers] == [0, 1]
-    assert [answer["devices"] for answer in answers] == [[device] for device in devices]
-    assert {answer["backend"] for answer in answers} == {backend}
-    assert {answer["world"] for answer in answers} == {2}
-    assert list(map(_trained, answers)) == list(map(_trained, lightnings_ddp))
+def test_two_ranks_of_each_launcher_equal_lightnings_own(where, backend, runs):
+    assert runs.of(where, "ddp") == runs.of("cpu 2", "ddp")
+    assert {answer["ddp"]["backend"] for answer in runs.answers[where]} == {backend}
 
 
-def test_two_ranks_of_fabric_equal_lightnings_own(ranks):
-    own = ranks("ddp_lightning.py", fabric=True, own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
-    ours = ranks("ddp_lightning.py", fabric=True, devices=2)
-    assert [answer.pop("devices") for answer in own] == [["cpu"], ["cpu"]]
-    assert [answer.pop("devices") for answer in ours] == [["acme:0"], ["acme:1"]]
-    assert ours == own
-    assert len({answer["parameters"] for answer in ours}) == 1
-    assert {answer["mean"] for answer in ours} == {0.5}
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_epoch_equals_the_cpus(strategy, count, runs):
+    expected = runs.of(f"cpu {count}", "ddp")
+    assert count == 1 or runs.of("cpu 2", "fsdp2") == expected  # so DDP is a fair reference
+    assert runs.of(f"acme {count}", strategy) == expected
+    assert expected[0]["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp2"])
+def test_fabric_equals_the_cpus(strategy, runs):
+    assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
+
+
+@pytest.mark.parametrize(
+    ("job", "reference"),
+    [("fsdp over a mesh", "ddp"), ("fabric fsdp over a mesh", "fabric ddp"), ("fsdp by string", "ddp")],
+)
+def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, reference, runs):
+    assert runs.of("acme 2", job) == runs.of("cpu 2", reference)
+
+
+def test_mixed_precision_is_the_devices(runs):
+    assert runs.of("acme 2", "fsdp2 bf16") == runs.of("cpu 2", "fsdp2 bf16")
+    for job, dtype in (("fsdp bf16", "bfloat16"), ("fsdp fp16", "float16")):
+        (first, second) = runs.of("acme 2", job)
+        assert first["dtypes"] == [f"torch.{dtype}"]
+        assert first["accuracy"] == second["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("where", "job", "reference"),
+    [
+        ("acme 2", "fsdp from cpu 2", ("cpu 2", "ddp from cpu 2")),
+        ("acme 2", "fsdp2 from cpu 1's shards", ("cpu 2", "ddp from cpu 1")),
+        ("acme 1", "fsdp from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+        ("cpu 1 again", "ddp from acme 2", ("cpu 1 again", "ddp from cpu 2")),
+        ("cpu 1 again", "fsdp2 from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_training_goes_on_from_the_others_checkpoints(where, job, reference, runs):
+    assert runs.of(where, job) == runs.of(*reference)

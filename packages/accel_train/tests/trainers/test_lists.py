@@ -26,13 +26,13 @@ def function(tree, name):
 
 
 def test_the_ladder_is_transformers():
-    steps = []
-    for node in ast.walk(function(source("transformers", "training_args.py"), "_setup_devices")):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.device":
-            for text in ast.walk(node):
-                if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    steps.append((text.lineno, text.value.partition(":")[0]))
-    kinds = [kind for _, kind in sorted(steps)]
+    calls = [
+        node
+        for node in ast.walk(function(source("transformers", "training_args.py"), "_setup_devices"))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.device"
+    ]
+    found = [text for call in calls for text in ast.walk(call) if isinstance(getattr(text, "value", 0), str)]
+    kinds = [text.value.partition(":")[0] for text in sorted(found, key=lambda text: text.lineno)]
     ladder = kinds[kinds.index("mps") :]
     assert tuple(kind for kind in ladder if kind not in ("cpu", "ACCELERATE_TORCH_DEVICE")) == _LADDER
 

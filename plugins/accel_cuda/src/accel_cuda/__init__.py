@@ -137,13 +137,13 @@ ROCM = replace(
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """The name `cuda` twice, for two kinds of hardware."""
+    """Return the backend `cuda` twice: for NVIDIA's GPUs and for AMD's."""
     return [CUDA, ROCM]
 
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Requirements of NVIDIA's driver besides its devices."""
+    """Return the checks of what NVIDIA's driver needs besides its device nodes."""
     from accel_cuda.checks import CHECKS  # here, because finding this plugin must cost nothing
 
     return CHECKS if backend.in_torch.builds == CUDA.in_torch.builds else []

@@ -20,11 +20,11 @@ _HIP_FP8 = ("gfx94", "gfx95", "gfx12")
 
 
 class CUDAAccelerator(TorchAccelerator):
-    """NVIDIA GPUs, and AMD GPUs where torch was built for ROCm.
+    """NVIDIA GPUs; AMD GPUs if torch was built for ROCm.
 
-    Without a device every question about abilities is answered False. Counting devices starts no driver
-    as long as NVML (on ROCm: amdsmi) answers, so a process may count, fork, and use the device in its
-    child; with MIG identifiers in `CUDA_VISIBLE_DEVICES` torch has to ask the driver.
+    Without a device, every `is_*_supported` member returns False. Counting devices starts no driver as long
+    as NVML (on ROCm: amdsmi) answers, so a process may count, fork, and use the device in its child. With MIG
+    identifiers in `CUDA_VISIBLE_DEVICES`, torch has to ask the driver.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -36,7 +36,7 @@ class CUDAAccelerator(TorchAccelerator):
     # Devices
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """As torch gives them, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
+        """Return torch's properties, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
@@ -54,12 +54,14 @@ class CUDAAccelerator(TorchAccelerator):
     # Data types
 
     def is_fp16_supported(self) -> bool:
-        """By capability: from 7; 6 only with `DS_ALLOW_DEPRECATED_FP16=1`, for it is slow there."""
+        """Whether the compute capability is at least 7; 6 counts with `DS_ALLOW_DEPRECATED_FP16=1`, but is
+        slow.
+        """
         major, _ = self._capability()
         return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
-        """By capability: from 8.9 (Ada, Hopper). On ROCm by architecture: MI300, MI350, RDNA 4."""
+        """Whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm: MI300, MI350 and RDNA 4."""
         if self._rocm and self.is_available():
             architecture: str = self.device_module.get_device_properties().gcnArchName
             return architecture.startswith(_HIP_FP8)
@@ -68,7 +70,7 @@ class CUDAAccelerator(TorchAccelerator):
     # Graphs
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether the current stream is capturing into a graph."""
+        """Whether work on the current stream is being captured into a graph."""
         # A CPU build has only a dummy behind torch.cuda's function, and before the start nothing captures.
         return self.is_initialized() and super().is_current_stream_capturing()
 
@@ -79,10 +81,10 @@ class CUDAAccelerator(TorchAccelerator):
         return is_installed("triton") and self._capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel beats `torch._grouped_mm` here: on capability 7 and 8.
+        """Whether a Triton kernel is faster than `torch._grouped_mm`: on compute capability 7 and 8.
 
-        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper (9.0) on and a loop
-        over the groups below; on AMD nobody has measured. A torch without `_grouped_mm` has only the loop.
+        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper (9.0) on, and a loop
+        over the groups below. On AMD nobody has measured. A torch without `_grouped_mm` has only the loop.
         """
         if self._rocm or not is_installed("triton"):
             return False
@@ -90,9 +92,9 @@ class CUDAAccelerator(TorchAccelerator):
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open an NVTX range; never raises.
+        """Open an NVTX range; never raises an error.
 
-        `domain` and `category` need the `nvtx` package: without it the range opens in NVTX's default domain.
+        `domain` and `category` need the package `nvtx`; without it the range is in NVTX's default domain.
         """
         with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
@@ -101,7 +103,7 @@ class CUDAAccelerator(TorchAccelerator):
                 self.device_module.nvtx.range_push(str(msg))
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the NVTX range that this thread opened last in `domain`; never raises."""
+        """Close the NVTX range that this thread opened last in `domain`; never raises an error."""
         with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
                 import_module("nvtx").pop_range(domain=domain)
@@ -111,7 +113,7 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Version of NCCL, on ROCm of RCCL: `(2, 27, 3)`; `None` in a torch without it."""
+        """Return the version of NCCL (RCCL on ROCm): `(2, 27, 3)`; `None` in a torch without it."""
         try:
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
         except (AttributeError, ImportError):

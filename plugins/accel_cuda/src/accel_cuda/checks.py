@@ -19,7 +19,7 @@ _NOT_HERE = CheckResult("ok", "there is no NVIDIA device node here")
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Whether the node of `nvidia-uvm` is there, which CUDA opens first, and `nvidia-smi` never.
+    """Check that the node of `nvidia-uvm` exists: CUDA opens it first, `nvidia-smi` never.
 
     NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
@@ -39,7 +39,7 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Whether libcuda.so is of the kernel module's version: after an update they differ until a reboot.
+    """Check that libcuda.so has the kernel module's version: after an update they differ until a reboot.
 
     NVIDIA's driver README: all parts of one driver have one version. The module's is in
     `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the library's in its file's name.

@@ -32,7 +32,7 @@ _STATISTICS = {
 
 
 def module_ids() -> tuple[int, ...] | None:
-    """The module id of each device, by index, as `hl-smi` prints them; `None` where it does not.
+    """Return each device's module id, by index, as `hl-smi` prints them; `None` if it prints none.
 
     The query is that of https://docs.habana.ai, Multiple Workloads on a Single Docker.
     """
@@ -49,18 +49,18 @@ def module_ids() -> tuple[int, ...] | None:
 
 
 class HPUAccelerator(TorchAccelerator):
-    """Intel Gaudi, of which a process owns one device.
+    """Intel Gaudi; a process owns one device.
 
-    `"hpu"` always means that device, and so does every index given to a member that works on the
-    process's own device: its generator, its queue. What names another accelerator's device is refused.
-    Constructing this sets neither a variable nor a mode: `apply_vendor_defaults` does.
+    `"hpu"` means that device, and so does any index passed to a member that works on the process's own
+    device, such as its generator. A name of another accelerator's device is refused. Constructing this sets
+    no variable and no mode; `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set Gaudi's variables where they are not set, and torch's deterministic mode; gives what changed.
+        """Set Gaudi's variables that are unset, and torch's deterministic mode; return what was changed.
 
-        What DeepSpeed does whenever its HPU accelerator is built. The mode holds for all of torch in this
-        process; new tensors are left unfilled, which the mode would otherwise change.
+        DeepSpeed does the same when it builds its HPU accelerator. The mode applies to all of torch in this
+        process. New tensors stay uninitialised, which the mode would otherwise change.
         """
         changed = super().apply_vendor_defaults()
         if self._torch.are_deterministic_algorithms_enabled():
@@ -76,11 +76,11 @@ class HPUAccelerator(TorchAccelerator):
     # Nature and devices
 
     def resolves_data_dependency(self) -> bool:
-        """True: Gaudi's graph compiler orders dependent work."""
+        """Return True: Gaudi's graph compiler orders dependent work."""
         return True
 
     def handles_memory_backpressure(self) -> bool:
-        """True: an allocation waits for memory that running work will give back."""
+        """Return True: if memory is short, an allocation waits until running work has freed some."""
         return True
 
     def _device_number(self, device: Any) -> int | None:
@@ -90,68 +90,70 @@ class HPUAccelerator(TorchAccelerator):
         return number
 
     def device_name(self, device_index: Device = None) -> str:
-        """`"hpu"`, whatever the index."""
+        """Return `"hpu"`, whatever the index."""
         self._device_number(device_index)
         return super().device_name()
 
     def device(self, device_index: Device = None) -> torch.device:
-        """`torch.device("hpu")`, whatever the index."""
+        """Return `torch.device("hpu")`, whatever the index."""
         self._device_number(device_index)
         return super().device()
 
     def synchronize(self, device_index: Device = None) -> None:
-        """Wait until the process's device has finished; the bridge takes no index."""
+        """Wait until the process's device has finished its work; the index is ignored."""
         self._device_number(device_index)
         self.device_module.synchronize()
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """With the bridge's name of the product: its properties are one line of text."""
+        """Return the properties, with the product's name from Habana's bridge: its own properties are one
+        text.
+        """
         index = self._index(device_index)
         return replace(super().device_properties(index), name=self.device_module.get_device_name(index))
 
     # Random numbers: there is one generator
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """The one generator, whatever the index."""
+        """Return the process's one generator, whatever the index."""
         self._device_number(device_index)
         return super().default_generator(0)
 
     def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
-        """State of the one generator, whatever the index."""
+        """Return the state of the process's one generator, whatever the index."""
         self._device_number(device_index)
         return super().get_rng_state(0)
 
     def set_rng_state(
         self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
     ) -> None:
-        """Restore the one generator, whatever the index."""
+        """Restore the process's one generator, whatever the index."""
         self._device_number(device_index)
         super().set_rng_state(new_state, 0, strict)
 
     # Streams: of the process's own device
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """The stream that work of this thread goes to, whatever the index."""
+        """Return the stream on which this thread's work runs, whatever the index."""
         self._device_number(device_index)
         return super().current_stream()
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
-        """The device's default stream, whatever the index."""
+        """Return the device's default stream, whatever the index."""
         self._device_number(device_index)
         return super().default_stream()
 
     # Memory and data types
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """The bridge's statistics under torch's keys, and beside them under its own.
+        """Return the bridge's statistics, under torch's keys and under its own.
 
-        `reserved_bytes` is the whole budget: the bridge does not tell what it holds of it.
+        `reserved_bytes` is the whole memory budget: the bridge does not report how much of it is in use.
         """
         stats = super().memory_stats(device_index)
         return {**stats, **{key: stats[own] for key, own in _STATISTICS.items() if own in stats}}
 
     def is_fp16_supported(self) -> bool:
-        """Ask the bridge about float16 (Gaudi 2 and later have it); without its word, try."""
+        """Return the bridge's answer for float16 (Gaudi 2 and later support it); without one, try it."""
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")
         except ImportError:
@@ -163,5 +165,8 @@ class HPUAccelerator(TorchAccelerator):
     def capture_to_graph(
         self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
-        """The bridge's `graph` context manager; its graphs share no memory pool, so `pool` is ignored."""
+        """Return the bridge's context manager that captures into `graph`; `pool` is ignored.
+
+        Gaudi's graphs share no memory pool.
+        """
         return super().capture_to_graph(graph, stream=stream)

@@ -89,15 +89,15 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """The one backend of this plugin."""
+    """Return the one backend of this plugin."""
     return BACKEND
 
 
 @hookimpl
 def accel_probe() -> ProbeResult | None:
-    """Not usable where the user has switched torch_xmlir off: torch.cuda is then nobody's but CUDA's.
+    """Return "not usable" if the user has switched torch_xmlir off: torch.cuda then means CUDA only.
 
-    As torch_xmlir reads the variable (the wiki, 02-import-hook.md): off for any number but 0.
+    As in torch_xmlir (the wiki, 02-import-hook.md), any number but 0 in the variable switches it off.
     """
     off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
     if off == "0":

@@ -67,5 +67,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """The one backend of this plugin."""
+    """Return the one backend of this plugin."""
     return BACKEND

@@ -18,7 +18,7 @@ class MLUAccelerator(TorchAccelerator):
     """
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every one."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every MLU."""
         return self.is_available()
 
     def is_triton_supported(self) -> bool:
@@ -26,17 +26,17 @@ class MLUAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a CNPX range, which has neither domains nor categories; never raises."""
+        """Open a CNPX range; `domain` and `category` are ignored; never raises an error."""
         with suppress(Exception):
             self.device_module.cnpx.range_push(str(msg))
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the CNPX range that this thread opened last; never raises."""
+        """Close the CNPX range that this thread opened last; never raises an error."""
         with suppress(Exception):
             self.device_module.cnpx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without it."""
+        """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without it."""
         try:
             version = self.device_module.cncl.version()
         except (AttributeError, RuntimeError):

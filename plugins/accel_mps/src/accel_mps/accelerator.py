@@ -17,28 +17,28 @@ __all__ = ["MPSAccelerator"]
 
 
 class MPSAccelerator(TorchAccelerator):
-    """The one GPU of an Apple processor, which works in the processor's memory.
+    """The one GPU of an Apple processor, which uses the processor's memory.
 
-    It has one queue and no user streams: `Stream` stands for that queue. Metal counts no peaks: where torch
-    does not either (before 2.13), what it holds now for this process stands for them, as in DeepSpeed.
+    It has one queue and no user streams: `Stream` stands for that queue. Metal counts no peaks of memory, and
+    neither does torch before 2.13: then the amount that Metal holds now is returned instead, as in DeepSpeed.
     """
 
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
-        """True, as in DeepSpeed (0.19.8): in one queue nothing has to wait for another stream.
+        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream has to wait for another.
 
-        The host still has to: `synchronize` before you read the clock. With it the host's clock tells as
-        much as an event, so `use_host_timers` is True as well.
+        The host still has to wait: call `synchronize` before you read the clock. Then the host's clock is as
+        good as an event, so `use_host_timers` is True too.
         """
         return True
 
     def current_device(self) -> int:
-        """0: there is one device."""
+        """Return 0: there is one device."""
         return 0
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """With the processor's name and the number of its GPU cores."""
+        """Return the properties, with the processor's name and the number of its GPU cores."""
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
         if not (hasattr(metal, "get_name") and self.is_available()):  # torch before 2.7; no Metal
@@ -48,7 +48,7 @@ class MPSAccelerator(TorchAccelerator):
     # Random numbers
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """The one generator. Raises `ValueError` when the index is out of range."""
+        """Return the device's one generator. Raises `ValueError` if the index is out of range."""
         self._index_or_none(device_index)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
         return generator
@@ -62,12 +62,14 @@ class MPSAccelerator(TorchAccelerator):
     # Memory
 
     def memory_allocated(self, device_index: Device = None) -> int:
-        """Bytes that tensors hold."""
+        """Return the bytes that tensors occupy."""
         self._index_or_none(device_index)
         return int(self.device_module.current_allocated_memory())
 
     def memory_reserved(self, device_index: Device = None) -> int:
-        """Bytes that Metal holds for this process, the allocator's cache and its own graphs included."""
+        """Return the bytes that Metal holds for this process, with the allocator's cache and Metal's own
+        graphs.
+        """
         self._index_or_none(device_index)
         return int(self.device_module.driver_allocated_memory())
 
@@ -81,23 +83,23 @@ class MPSAccelerator(TorchAccelerator):
         return True
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Peak of what tensors held, where torch counts it; else what Metal holds now: `memory_reserved`."""
+        """Return the peak of `memory_allocated` if torch counts it, else `memory_reserved()`."""
         self._index_or_none(device_index)
         return super().max_memory_allocated() if self._counts_peaks else self.memory_reserved()
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
-        """Peak of `memory_reserved`, where torch counts it; else `memory_reserved`."""
+        """Return the peak of `memory_reserved` if torch counts it, else `memory_reserved()`."""
         self._index_or_none(device_index)
         return super().max_memory_reserved() if self._counts_peaks else self.memory_reserved()
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
-        """Start the peaks again where torch counts them; else there is nothing to reset."""
+        """Reset the peaks if torch counts them; else do nothing."""
         self._index_or_none(device_index)
         if self._counts_peaks:
             super().reset_peak_memory_stats()
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """With torch's keys; the peaks are left out where nobody counts them."""
+        """Return the amounts under torch's keys; without the peaks if torch does not count them."""
         self._index_or_none(device_index)
         stats = super().memory_stats()
         return (
@@ -105,7 +107,7 @@ class MPSAccelerator(TorchAccelerator):
         )
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Bytes that Metal recommends one process to use; the memory itself is the host's."""
+        """Return the bytes that Metal recommends for one process; the memory itself is the host's."""
         self._index_or_none(device_index)
         return int(self.device_module.recommended_max_memory())
 
@@ -124,7 +126,7 @@ class MPSAccelerator(TorchAccelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """From macOS 14 on, which brought bfloat16 to Metal."""
+        """Whether this is macOS 14 or later, which brought bfloat16 to Metal."""
         return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
 
     def is_fp16_supported(self) -> bool:
@@ -132,5 +134,5 @@ class MPSAccelerator(TorchAccelerator):
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """False: Metal has no float64."""
+        """Return False: Metal has no float64."""
         return False

@@ -89,13 +89,13 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """The one backend of this plugin."""
+    """Return the one backend of this plugin."""
     return BACKEND
 
 
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """The next step after an error of torch_npu or of CANN that depends on what is installed."""
+    """Return the next step for errors of torch_npu or CANN whose cause depends on what is installed."""
     from accel_core import hint_for  # these here, because finding this plugin must cost nothing
     from accel_npu.checks import no_cann, torch_npu_version
 
@@ -112,14 +112,16 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Whether CANN's variables and version are what torch_npu needs."""
+    """Return the checks of CANN's variables and of its version against torch_npu's."""
     from accel_npu.checks import CHECKS  # here, for the same reason
 
     return CHECKS
 
 
 def cann_version() -> str | None:
-    """CANN's version below `ASCEND_HOME_PATH` (`"8.3.RC1"`), from its files; `None` where there is none."""
+    """Return CANN's version (`"8.3.RC1"`) from its files below `ASCEND_HOME_PATH`; `None` if it is
+    not found.
+    """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
     matches = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
@@ -127,8 +129,8 @@ def cann_version() -> str | None:
 
 
 def source_cann() -> str:
-    """Return the step that sets CANN's variables: its script, or an installation if there is none."""
+    """Return the step that sets CANN's variables: run its script, or install CANN if no script is found."""
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))
     found = (f"run CANN's `source {s}` in the shell that starts Python" for s in scripts if s.exists())
-    return next(found, "install CANN (https://www.hiascend.com/cann), then source its set_env.sh")
+    return next(found, "accel setup npu")

@@ -20,37 +20,37 @@ __all__ = ["NPUAccelerator"]
 class NPUAccelerator(TorchAccelerator):
     """Huawei Ascend NPUs.
 
-    Counting devices starts no runtime as long as the driver's `libascend_hal.so` answers, so a process
-    may count, fork, and use the device in its child. `torch.npu.is_available` would ask CANN.
+    Counting devices starts no runtime as long as the driver's `libascend_hal.so` answers, so a process may
+    count, fork, and use the device in its child. (`torch.npu.is_available` would ask CANN.)
 
-    Of a device that was never selected torch_npu gives no stream, properties or memory: it raises, or tells
-    of the current device. Here the device that is meant is selected first.
+    For a device that was never selected, torch_npu's functions for streams, properties and memory raise an
+    error or report the current device. So these members select the device first.
     """
 
     supports_nvtx_domain = True
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """The stream that work of this thread goes to on that device."""
+        """Return the stream on which this thread's work runs on that device."""
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
-        """The device's default stream."""
+        """Return the device's default stream."""
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """As torch_npu gives them; there is no compute capability on Ascend."""
+        """Return torch_npu's properties; Ascend has no compute capability."""
         with self.device_guard(self._index(device_index)):
             return super().device_properties(device_index)
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(free, total)` bytes of the device."""
+        """Return `(free, total)` bytes of the device."""
         with self.device_guard(self._index(device_index)):
             return super().mem_get_info(device_index)
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Bytes of memory of the device."""
+        """Return the device's memory in bytes."""
         return self.mem_get_info(device_index)[1]
 
     def toolkit(self) -> dict[str, str | None]:
@@ -66,7 +66,7 @@ class NPUAccelerator(TorchAccelerator):
         return ""
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; False without a device, or where CANN refuses."""
+        """Page-lock host memory; return False without a device, or if CANN refuses."""
         # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy engine is fast with.
         return bool(self._runtime and self._runtime.npuHostRegister(address, num_bytes, 2) == 0)
 
@@ -80,31 +80,33 @@ class NPUAccelerator(TorchAccelerator):
         return self.is_available() and hasattr(self.device_module, "npurt") and self.device_module.npurt()
 
     def pin_memory_alignment(self) -> int:
-        """A mapped range starts at a multiple of 4096."""
+        """Return 4096: CANN registers only addresses that are multiples of it."""
         return 4096
 
     def is_fp16_supported(self) -> bool:
-        """Every Ascend multiplies in float16: the first ones had nothing else."""
+        """Whether there is a device: every Ascend NPU computes in float16."""
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """False: torch_npu (2.13.0) casts to float64 by casting to float32, with a warning.
+        """Return False: torch_npu (2.13.0) makes a float32 tensor instead of a float64 one, with a warning.
 
-        "Device do not support double dtype now, dtype cast replace with float", it says of `.double()`.
+        For `.double()` it says "Device do not support double dtype now, dtype cast replace with float".
         """
         return False
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a range for the vendor's profiler (mstx: domains, no categories); never raises."""
+        """Open a range for the vendor's profiler (mstx: domains, no categories); never raises an error."""
         with suppress(Exception):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the mstx range opened last in `domain`; never raises."""
+        """Close the mstx range that was opened last in `domain`; never raises an error."""
         with suppress(Exception):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Version of HCCL, which is CANN's: `(8, 3)` of `8.3.RC1`; `None` where CANN does not tell."""
+        """Return the version of HCCL, which is CANN's: `(8, 3)` for `8.3.RC1`; `None` if CANN does not report
+        it.
+        """
         numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
         return tuple(map(int, numbers[0].split("."))) if numbers else None

@@ -22,10 +22,10 @@ _LATEST = max(_CANN)
 
 
 def variables() -> CheckResult:
-    """Whether CANN's set_env.sh was sourced: what torch_npu looks for when it is imported.
+    """Check that CANN's set_env.sh was sourced, whose variables torch_npu needs at import.
 
-    torch_npu 2.13.0 raises at its import where ASCEND_HOME_PATH is set and ASCEND_OPP_PATH, or one of the
-    folders runtime and compiler, is not there.
+    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, and ASCEND_OPP_PATH or one of the folders
+    runtime and compiler is missing.
     """
     if torch_npu_version() is None:
         return _NO_PACKAGE
@@ -55,7 +55,7 @@ def variables() -> CheckResult:
 
 
 def version() -> CheckResult:
-    """Whether CANN is as new as the one that torch_npu was built for."""
+    """Check that CANN is at least as new as the one that torch_npu was built for."""
     npu, cann = torch_npu_version(), cann_version()
     if npu is None:
         return _NO_PACKAGE
@@ -70,13 +70,13 @@ def version() -> CheckResult:
 
 
 def no_cann() -> str:
-    """`"torch_npu 2.13.0 needs CANN, which is not installed"`; empty if a CANN is here."""
-    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("install ")
+    """Return `"torch_npu 2.13.0 needs CANN, which is not installed"`; an empty text if CANN is installed."""
+    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("accel setup")
     return f"torch_npu {torch_npu_version()} needs CANN, which is not installed" if missing else ""
 
 
 def torch_npu_version() -> str | None:
-    """The installed release of torch_npu; `None` without one."""
+    """Return the installed release of torch_npu; `None` if it is not installed."""
     for found in metadata.distributions(name="torch-npu"):
         with contextlib.suppress(Exception):  # a folder without metadata: importlib_metadata's own error
             if number := found.version:

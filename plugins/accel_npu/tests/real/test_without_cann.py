@@ -37,7 +37,7 @@ def test_list_without_a_card(without_cann):
     assert (npu["status"], npu["devices"]) == ("no_device", 0)
     assert "/dev/davinci[0-9]*" in npu["reason"]
     assert f"; besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in npu["reason"]
-    assert npu["hint"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
+    assert npu["hint"].startswith("pip uninstall torch_npu. (On a machine that has one: accel setup npu")
     assert json.loads(ended.stdout)["chosen"] == "cpu"
     # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
     [said] = json.loads(ended.stdout)["autoload"]
@@ -55,7 +55,7 @@ def test_the_doctor_has_one_finding_and_one_remedy(without_cann):
     topics = json.loads(ended.stdout)["topics"]
     [finding] = [f for topic in topics for f in topic["findings"] if f["level"] == "error"]
     assert finding["what"] == "torch_npu 2.13.0 needs CANN, which is not installed, and no Ascend NPU is here"
-    assert finding["step"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
+    assert finding["step"].startswith("pip uninstall torch_npu. (On a machine that has one: accel setup npu")
 
 
 def test_one_cause_has_one_remedy(without_cann):

@@ -13,8 +13,8 @@ __all__ = ["SDAAAccelerator"]
 class SDAAAccelerator(TorchAccelerator):
     """Tecorigin cards; one card is four devices.
 
-    Nobody outside has read torch_sdaa, so every name of it is looked for before it is used. What it lacks
-    gives the documented default, or `UnsupportedError` with the member's name.
+    torch_sdaa's source is not public, so every function is looked up before it is used. If torch_sdaa lacks
+    one, the member's default applies, or it raises `UnsupportedError` with the member's name.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -22,16 +22,20 @@ class SDAAAccelerator(TorchAccelerator):
         self._knows_compilers = False
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every one."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every Tecorigin card."""
         return self.is_available()
 
     def get_compile_backend(self) -> str:
-        """`"teco_inductor"` where torch_sdaa registers it, else `"inductor"`, unless another was set."""
+        """Return the compiler that was set, else `"teco_inductor"` if torch_sdaa registers it, else
+        `"inductor"`.
+        """
         self._find_compilers()
         return super().get_compile_backend()
 
     def set_compile_backend(self, backend: str) -> None:
-        """Use another `torch.compile` backend; `ValueError` lists those that are registered."""
+        """Use another `torch.compile` backend; raises `ValueError`, with the registered ones, for an unknown
+        name.
+        """
         self._find_compilers()
         super().set_compile_backend(backend)
 

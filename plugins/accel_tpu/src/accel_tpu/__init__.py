@@ -24,7 +24,7 @@ _HINTS = (
         "unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu",
     ),
     ("registerdynamicpjrtplugin", "set TPU_LIBRARY_PATH to a PJRT library, or unset it"),
-    ("no module named 'libtpu'|libtpu not found", "pip install libtpu"),
+    ("no module named 'libtpu'|libtpu not found", "accel setup tpu"),
     # torch_tpu/_versioned_so_loader.py: glue for each minor version of torch from 2.11 to 2.15.
     (
         r"undefined symbol|no glue|torch_tpu\._internal",
@@ -79,7 +79,7 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """The one backend of this plugin; on a library in place of libtpu it is there without a card."""
+    """Return the one backend of this plugin; with a library in place of libtpu, it needs no TPU."""
     if own_library() is None:
         return BACKEND
     return replace(
@@ -91,7 +91,7 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """A library of the user's own is judged here: TorchTPU ends the process where it cannot load it."""
+    """Check the PJRT library that the user names: TorchTPU ends the process if it cannot load it."""
     if backend.name != BACKEND.name or not (library := own_library()):
         return None
     if wrong := fault(library):

@@ -21,9 +21,9 @@ __all__ = ["TPUAccelerator"]
 class TPUAccelerator(TorchAccelerator):
     """Google TPUs.
 
-    TorchTPU keeps most functions of `torch.tpu` for torch, so `torch.accelerator` serves them. It orders work
-    by its data, so streams are stand-ins of one queue. It binds a process to one device: another cannot be
-    selected. On a library in place of libtpu every process starts a runtime of its own, and has one device.
+    TorchTPU leaves most functions of `torch.tpu` to torch, so those of `torch.accelerator` are used. It
+    orders work by its data, so all streams are one queue. A process has one device and cannot select another.
+    With a library in place of libtpu, every process starts a runtime of its own.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -38,11 +38,11 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """True: XLA schedules work by the data that it needs (TorchTPU says so of its streams)."""
+        """Return True: XLA orders work by the data that it needs, as TorchTPU documents for its streams."""
         return True
 
     def device_count(self) -> int:
-        """How many devices this process sees: as many as TorchTPU does, and one without libtpu."""
+        """Return the number of devices that TorchTPU sees; at most 1 with a library in place of libtpu."""
         if not self._count:  # kept, as torch.compile cannot look into torch's count
             counted = int(super().device_count())
             self._count = counted if self._library is None else min(counted, 1)
@@ -57,7 +57,7 @@ class TPUAccelerator(TorchAccelerator):
             )
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Ask TorchTPU about the device; on another library than libtpu its name says so."""
+        """Return TorchTPU's properties; with a library in place of libtpu, the name says so."""
         found = super().device_properties(device_index)
         if self._library is None:
             return found

@@ -13,13 +13,15 @@ LIBRARY = "TPU_LIBRARY_PATH"
 
 
 def own_library() -> Path | None:
-    """Return the PJRT library that the user names in place of libtpu's; `None` without one."""
+    """Return the path of the PJRT library that the user names in place of libtpu's; `None` if none
+    is named.
+    """
     named = os.environ.get(LIBRARY)
     return Path(named) if named and Path(named).name != "libtpu.so" else None
 
 
 def fault(library: Path) -> str:
-    """Say in a clause why TorchTPU would not load it; empty where it would."""
+    """Return why TorchTPU cannot load the library, as a clause; empty if it can."""
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return "" if content.find(b"GetPjrtApi") >= 0 else "is no PJRT library: it has no GetPjrtApi"

@@ -15,9 +15,9 @@ _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
 def environment() -> tuple[dict[str, str], str]:
-    """Give the variables of the command, and a sentence on what it runs on.
+    """Return the environment variables for the command, and a sentence that says on what it runs.
 
-    Raises `IntegrationMissingError` where one of the two packages is not installed.
+    Raises `IntegrationMissingError` if one of the two packages is not installed.
     """
     missing = [
         distribution

@@ -27,18 +27,12 @@ from accel_core import (
 __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
 _INSTALL = "accel setup xpu"
-_NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
-
-#: Beside a torch that it was not built for.
-_ANOTHER_IPEX = (
-    "pip uninstall intel-extension-for-pytorch: torch 2.8 and later need none, an older one needs IPEX's GPU "
-    "build of its release"
-)
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
-    (r"works with torch [\d.]+ only", _ANOTHER_IPEX),
-    (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _NO_IPEX),
+    # IPEX beside a torch that it was not built for.
+    (r"works with torch [\d.]+ only", _INSTALL),
+    (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _INSTALL),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
     (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
     (r"out of memory|out_of_(device|host)_memory", "`xpu-smi ps` shows who holds the device's memory"),
@@ -92,7 +86,6 @@ IPEX = replace(
     accelerator="accel_xpu.accelerator:IPEXAccelerator",
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
-    install_hint=_NO_IPEX,
     requires=("torch>=2.6",),
     in_torch=NATIVE.in_torch._replace(
         builds=(),
@@ -104,13 +97,13 @@ IPEX = replace(
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """The name `xpu` twice, by two ways to the same devices."""
+    """Return the backend `xpu` twice: through IPEX, and through torch itself."""
     return [described(IPEX), NATIVE]
 
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Give the objection to this way to the device, without importing torch or IPEX."""
+    """Return why this way to the device cannot be used, without importing torch or IPEX; `None` if it can."""
     if backend.vendor_imports != ("torch",):
         cpu = _is_cpu_build()
         return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None
@@ -129,7 +122,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
 
 
 def described(backend: Backend) -> Backend:
-    """The declaration, which says so where the installed IPEX serves no GPU, whatever else is wrong."""
+    """Return the declaration; if the installed IPEX is its CPU build, the description says so."""
     if not _is_cpu_build():
         return backend
     what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"

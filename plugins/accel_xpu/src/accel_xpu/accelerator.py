@@ -13,14 +13,14 @@ __all__ = ["IPEXAccelerator", "XPUAccelerator"]
 class XPUAccelerator(TorchAccelerator):
     """Intel GPUs through torch itself.
 
-    Counting devices starts no driver as long as `pyzes` is installed and `ZE_AFFINITY_MASK` holds whole
-    numbers: then a process may count, fork, and use the device in its child.
+    Counting devices starts no driver as long as `pyzes` is installed and `ZE_AFFINITY_MASK` contains whole
+    numbers only: then a process may count, fork, and use the device in its child.
     """
 
     def communication_backend_name(self) -> str:
-        """`xccl` where this torch has it; else `ccl`, for which oneCCL's bindings are imported.
+        """Return `xccl` if this torch has it, else `ccl`, for which oneCCL's bindings are imported.
 
-        Without both it stays `xccl`, and torch.distributed says that it is missing.
+        Without both it is `xccl`, and torch.distributed reports that it is missing.
         """
         distributed = self._torch.distributed
         has_xccl = distributed.is_available() and getattr(distributed, "is_xccl_available", bool)()
@@ -30,11 +30,11 @@ class XPUAccelerator(TorchAccelerator):
         return super().communication_backend_name()
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: Intel's GPUs all compute in float16."""
+        """Whether there is a device: all of Intel's GPUs compute in float16."""
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """Ask the driver: the Arc cards and most integrated GPUs have no float64."""
+        """Return the driver's answer: the Arc cards and most integrated GPUs have no float64."""
         properties = self.device_module.get_device_properties() if self.is_available() else None
         return bool(getattr(properties, "has_fp64", True))
 
@@ -44,9 +44,9 @@ class XPUAccelerator(TorchAccelerator):
 
 
 class IPEXAccelerator(XPUAccelerator):
-    """Intel GPUs with Intel Extension for PyTorch, which adds to torch.xpu what torch's own lacks."""
+    """Intel GPUs through Intel Extension for PyTorch, which adds functions to torch.xpu."""
 
     def build_extension(self) -> type[Any]:
-        """IPEX's setuptools command, which compiles SYCL."""
+        """Return IPEX's setuptools command, which compiles SYCL."""
         builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
         return builder

@@ -37,20 +37,20 @@ EXTERNAL = replace(
     priority=900,
     description="Intel GPUs, with Intel Extension for DeepSpeed",
     url="https://github.com/intel/intel-extension-for-deepspeed",
-    install_hint="pip install intel-extension-for-deepspeed, and IPEX's build for your torch",
+    install_hint=IPEX.install_hint,
     requires=(*IPEX.requires, "intel-extension-for-deepspeed"),
 )
 
 
 @hookimpl
 def accel_backends() -> Backend:
-    """The one backend of this entry point."""
+    """Return the one backend of this entry point."""
     return described(EXTERNAL)
 
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
-    """The extension's builders, for this backend alone; passed over where they fail to import."""
+    """Return the extension's builders, for this backend only; those that fail to import are skipped."""
     if backend.name != EXTERNAL.name:
         return None
     from accel_xpu.operators import Extension  # here, because finding this plugin must cost nothing

@@ -11,10 +11,12 @@ __all__ = ["Extension"]
 
 
 class Extension(OpProvider):
-    """The extension's operators: SYCL, compiled at first use."""
+    """The operators of Intel Extension for DeepSpeed: SYCL code that is compiled at first use."""
 
     def compatibility(self, builder: Any) -> str:
-        """Its builders say yes on every machine, and nothing of theirs comes compiled."""
+        """Return why a builder cannot be used; without the SYCL compiler icpx none can, whatever it says
+        itself.
+        """
         if shutil.which("icpx") is None:
             return "it has to be compiled, and there is no SYCL compiler icpx: source oneAPI's setvars.sh"
         return super().compatibility(builder)

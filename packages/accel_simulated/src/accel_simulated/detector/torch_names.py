@@ -27,7 +27,9 @@ _FUNCTIONS = (FunctionType, functools._lru_cache_wrapper)
 
 
 def watch(log: Log, foreign: Mapping[str, Names]) -> None:
-    """Wrap what exists once torch is imported, and the rest when it is imported."""
+    """Wrap the functions to watch: those that exist after `import torch`, and others when they are
+    imported.
+    """
     import torch
 
     for kind in foreign:

@@ -19,7 +19,7 @@ _GROUP = "accel.simulators"
 
 
 def told() -> str:
-    """Return what this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one."""
+    """Return what this process simulates, such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing."""
     started = sys.modules.get(_STARTED)
     words: str = started.told(os.environ) if started is not None and device()[0] else ""
     return words
@@ -33,7 +33,7 @@ def device() -> tuple[str, str]:
 
 
 def simulator() -> packages.EntryPoint | None:
-    """Return the entry point of who simulates devices, not loaded; `None` where nobody does."""
+    """Return the entry point of the package that simulates devices, not loaded; `None` if there is none."""
     from accel_core.toolkit import entry_points
 
     return next(iter(entry_points(_GROUP)), None)

@@ -42,4 +42,7 @@ class AcceleratorTests(
     TestLightning,
     TestTransformers,
 ):
-    """Promises of accel_core about an accelerator. Subclass it, name it `Test…`, and set `backend`."""
+    """The checks of accel_core's promises about an accelerator.
+
+    Subclass it with a name that begins with `Test`, and set `backend`.
+    """

@@ -27,7 +27,7 @@ _STRAY = ("tests", "test", "docs", "examples", "benchmarks")
 
 
 class TestDeclaration(Subject):
-    """Costs for everybody whose machine has the plugin installed, and its texts for people."""
+    """Costs of the plugin for everybody who has it installed, and its texts for people."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -77,7 +77,7 @@ class TestDeclaration(Subject):
         )
 
     def test_hooks_fit(self, candidate: Candidate) -> None:
-        """Every hook of the module is one that accel_core calls, with arguments that it gives."""
+        """Every hook of the module is one that accel_core calls, with parameters that it passes."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
         try:
@@ -87,14 +87,14 @@ class TestDeclaration(Subject):
             require(False, str(error))
 
     def test_declares_itself(self, candidate: Candidate) -> None:
-        """Description, and the next step where the vendor's package is missing: `accel list` shows both."""
+        """The declaration has a description, and a next step if the vendor's package is missing."""
         backend = candidate.backend
         require(backend.description, "the declaration has no description")
         needs = backend.vendor_imports != ("torch",)
         require(backend.install_hint or not needs, "install_hint is empty, and vendor_import is not torch's")
 
     def test_class_can_be_found(self, candidate: Candidate) -> None:
-        """The class that the declaration names is in a module that is there."""
+        """The module and the class that the declaration names exist."""
         path = candidate.backend.accelerator
         if not path:
             not_claimed("the backend has no class of its own")
@@ -115,14 +115,14 @@ class TestDeclaration(Subject):
         require(not pinned, f"the distribution pins {', '.join(pinned)}; expected a range")
 
     def test_distribution_tells_about_itself(self, candidate: Candidate) -> None:
-        """Summary and licence are in the metadata: a registry shows them."""
+        """The distribution's metadata have a summary and a licence: a registry shows them."""
         found = self._metadata(candidate)
         require(found.get("Summary"), "the distribution's metadata has no Summary")
         licence = found.get("License-Expression") or found.get("License") or found.get("License-File")
         require(licence, "the distribution's metadata names no licence")
 
     def test_wheel_holds_its_package_alone(self, candidate: Candidate) -> None:
-        """The wheel puts nothing beside its package: a top-level `tests` would be everybody's."""
+        """The wheel contains only its package: a top-level `tests` would be shared by everybody."""
         name = candidate.distribution
         files = metadata.files(name) if name else None
         if candidate.builtin or not files:

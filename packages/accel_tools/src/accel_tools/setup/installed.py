@@ -20,6 +20,7 @@ BUILDS = {
 #: The oldest driver for programs built with a major release of CUDA:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+_IPEX = "intel-extension-for-pytorch"
 
 
 def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
@@ -31,6 +32,10 @@ def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
             with_driver = plan.hardware.nvidia if present.label == "NVIDIA GPU" else ""
             found.append(unfit(build, present.label, present.evidence, with_driver))
             found.append(too_old(build, with_driver) if with_driver else "")
+    if plan.backend == "xpu" and (ipex := packages.version(_IPEX)):
+        found.append(
+            f"{_IPEX} {ipex} is installed, which torch 2.8 and later do not need: pip uninstall {_IPEX}"
+        )
     tables, _ = recipes()
     for recipe in tables.values():
         found += _of_packages(recipe, build, machine)

@@ -90,7 +90,7 @@ def _of_others(plan: Plan, others: Sequence[Present]) -> tuple[str, ...]:
     if not labels:
         return ()
     return (
-        f"also here: {', '.join(labels)}. An environment holds one build of torch: use another for each.",
+        f"also here: {', '.join(labels)}. An environment holds one build of torch, so each needs its own.",
     )
 
 

@@ -74,7 +74,7 @@ class TestAmounts(Subject):
         del block
 
     def test_peaks(self, accelerator: Accelerator) -> None:
-        """The peak is the most that was held, and starts anew from the present amount when it is reset."""
+        """The peak is the largest amount since the last reset; a reset sets it to the present amount."""
         _require_allocator(accelerator)
         accelerator.reset_peak_memory_stats()
         before = accelerator.memory_allocated()
@@ -93,7 +93,7 @@ class TestAmounts(Subject):
             require(again == now, f"after {reset}() the peak is {again}, and {now} bytes are held")
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
-        """Total allocations are counted anew after `reset_accumulated_memory_stats`."""
+        """`reset_accumulated_memory_stats` sets the totals of allocations to 0."""
         _require_allocator(accelerator)
         key = "allocated_bytes.all.allocated"
         _block(accelerator)
@@ -108,7 +108,7 @@ class TestAmounts(Subject):
             require(again == 0, f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}")
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
-        """`memory_stats` tells under torch's keys what the members tell."""
+        """`memory_stats` has the same amounts, under torch's keys, as the members return."""
         _require_allocator(accelerator)
         block = _block(accelerator)
         stats = accelerator.memory_stats()
@@ -173,7 +173,7 @@ class TestAmounts(Subject):
             require(peak == now, f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held")
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
-        """Memory of this process is not free."""
+        """Memory that this process allocates is no longer reported as free."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
         free, total = accelerator.mem_get_info()
@@ -208,7 +208,7 @@ class TestAmounts(Subject):
         )
 
     def test_running_out_is_told(self, accelerator: Accelerator) -> None:
-        """More than there is raises `torch.OutOfMemoryError`, and the device goes on afterwards."""
+        """Allocating too much raises `torch.OutOfMemoryError`, and the device works afterwards."""
         _require_allocator(accelerator)
         if accelerator.handles_memory_backpressure():
             not_claimed("an allocation waits rather than fails")
@@ -237,7 +237,7 @@ class TestAmounts(Subject):
         _block(accelerator)
 
     def test_pinned_copies(self, accelerator: Accelerator) -> None:
-        """`pin_memory` gives a host tensor with the same numbers that `is_pinned` knows."""
+        """`pin_memory` returns a host tensor with the same values, for which `is_pinned` is True."""
         require_page_locked(accelerator)
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
@@ -268,7 +268,9 @@ class TestAmounts(Subject):
         accelerator.unpin_memory(pinned)
 
     def test_pinned_room(self, accelerator: Accelerator) -> None:
-        """`pin_empty` and `pin_empty_like` have the shape and type that was asked for, on the host alone."""
+        """`pin_empty` and `pin_empty_like` return tensors of the requested shape and type, on the
+        host only.
+        """
         model = torch.ones(2, 5, dtype=torch.float16)
         room = {
             "pin_empty(2, 3)": (accelerator.pin_empty(2, 3, dtype=torch.int32), (2, 3), torch.int32),
@@ -297,7 +299,7 @@ class TestAmounts(Subject):
             require(told is expected, f"is_pinned gave {told} for what {what} gave; expected {expected}")
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
-        """A DataLoader that pins memory gives batches that go to the device unchanged, of workers too."""
+        """Batches of a DataLoader that pins memory reach the device unchanged, with and without workers."""
         require_page_locked(accelerator)
         pin, place = accelerator.is_accelerator(), accelerator.device()
         torch.ones(1, device=place)  # workers start beside a device in use

@@ -43,10 +43,10 @@ _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class TestArithmetic(Subject):
-    """Numbers that are claimed are the right ones."""
+    """Results in every supported data type are right."""
 
     def test_claimed_dtypes_compute(self, accelerator: Accelerator) -> None:
-        """In each data type that is claimed, common operators come out as on the processor, within bounds."""
+        """In each supported data type, common operators give the CPU's results, within bounds."""
         claimed = list(accelerator.supported_dtypes())
         if accelerator.is_fp64_supported():
             claimed.append(torch.float64)
@@ -126,7 +126,7 @@ class TestArithmetic(Subject):
             require(not faults, "; ".join(faults))
 
     def test_copies(self, accelerator: Accelerator) -> None:
-        """Data sent to the device come back the same, also in parts, and by way of another device."""
+        """Data copied to the device come back the same, in parts too, and by way of another device."""
         host = torch.arange(60.0).reshape(3, 4, 5)
         for name, given in {
             "whole": host, "transposed": host.transpose(0, 2), "every second": host[:, ::2],
@@ -154,7 +154,7 @@ class TestArithmetic(Subject):
         require(accelerator.on_accelerator(again), f"after .to(device()) it is on {again.device}")
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
-        """Without float64, `DoubleTensor` is an UnsupportedError: no silent float32."""
+        """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
         from accel_core.errors import UnsupportedError
         from accel_testing.conformance.claims import refused
 
@@ -163,7 +163,7 @@ class TestArithmetic(Subject):
         refused(lambda: accelerator.DoubleTensor([1.0]), UnsupportedError, "DoubleTensor([1.0])")
 
     def test_autocast(self, accelerator: Accelerator) -> None:
-        """`autocast` computes products in the type it is given, and not where it is off."""
+        """`autocast` computes products in the given type, and does nothing if it is disabled."""
         ones = torch.ones(8, 8, device=accelerator.device())
         for dtype in accelerator.supported_dtypes()[1:]:
             with accelerator.autocast(dtype):

@@ -161,7 +161,7 @@ class TestNumbers(Subject):
             _hold(accelerator, _INTEGERS, left, (steps.flip(0) + top).to(dtype), way=str(dtype))
 
     def test_long_rows(self, accelerator: Accelerator) -> None:
-        """A row that fills no whole number of blocks is used to its end."""
+        """A row whose length is not a multiple of the block size is computed to its end."""
         generator = torch.Generator().manual_seed(4)
         left, right = torch.rand(3, _LONG, generator=generator), torch.rand(3, _LONG, generator=generator)
         left[:, -3] = 3.0  # the largest, in what is left over
@@ -218,7 +218,7 @@ class TestNumbers(Subject):
             _hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
 
     def test_nothing_in_it(self, accelerator: Accelerator) -> None:
-        """A tensor without a number in it is no error: the last batch, or an expert without a token."""
+        """An empty tensor is not an error: the last batch, or an expert without a token, may be empty."""
         operators: _Operators = {
             "add": lambda a, b: a + b,
             "mul": lambda a, b: a * b,

@@ -20,7 +20,7 @@ _LARGE = 1 << 20
 
 
 def keeps_busy(accelerator: Accelerator) -> None:
-    """Give the current stream more than launching it takes, so that what comes next is late."""
+    """Give the current stream so much work that what is queued next runs late."""
     product = torch.full((384, 384), 1e-3, device=accelerator.device())
     for _ in range(8):
         product = product @ product
@@ -30,7 +30,7 @@ class TestQueues(Subject):
     """Work on streams happens in the order that events and waits say."""
 
     def test_work_on_a_stream_is_seen_after_waiting(self, accelerator: Accelerator) -> None:
-        """A side stream's result is complete for everyone who waited, by stream and by event."""
+        """After waiting for a side stream, by stream or by event, its result is complete."""
         side, now = accelerator.Stream(), accelerator.current_stream()
         ways: dict[str, Callable[[Any], object]] = {
             "current_stream().wait_stream(s)": lambda _: now.wait_stream(side),
@@ -56,7 +56,7 @@ class TestQueues(Subject):
         require(side.query() is True, "a stream's query() after its synchronize() is not True")
 
     def test_a_stream_waits_for_another(self, accelerator: Accelerator) -> None:
-        """A stream that was told to wait reads what was written before, by stream and by event."""
+        """A stream that waits for another, by stream or by event, reads what that one has written."""
         side, now = accelerator.Stream(), accelerator.current_stream()
         for way in ("wait_stream", "wait_event"):
             total = torch.zeros(_SIZE, device=accelerator.device())
@@ -75,7 +75,7 @@ class TestQueues(Subject):
             require(found == 2 * _SIZE, f"after s.{way} the sum on s is {found:g}; expected {2 * _SIZE}")
 
     def test_late_copies(self, accelerator: Accelerator) -> None:
-        """A copy from page-locked memory is there for whoever waited for its stream, and back on the host."""
+        """A copy from or to page-locked memory is complete once its stream was waited for."""
         require_page_locked(accelerator)
         side, now = accelerator.Stream(), accelerator.current_stream()
         source = accelerator.pin_memory(torch.arange(float(_LARGE)))
@@ -112,7 +112,7 @@ class TestQueues(Subject):
         require(seen == _SIZE, f"after synchronize({last}) a sum on device {last} is {seen:g}")
 
     def test_claims_about_order(self, accelerator: Accelerator) -> None:
-        """Claims hold: calls that end with their work, streams that need no waits."""
+        """If the backend says so, calls return after their work is done, and streams need no waits."""
         if accelerator.resolves_data_dependency():
             side = accelerator.Stream()
             total = torch.zeros(_SIZE, device=accelerator.device())
@@ -172,7 +172,7 @@ class TestQueues(Subject):
         require(accelerator.current_stream() == before, "the current stream was not set back")
 
     def test_events_tell_time(self, accelerator: Accelerator) -> None:
-        """`elapsed_time` is in milliseconds, of the work between two events, and is never negative."""
+        """`elapsed_time` is the milliseconds of the work between two events, and never negative."""
         start, end = accelerator.Event(enable_timing=True), accelerator.Event(enable_timing=True)
         tensor = torch.ones(256, 256, device=accelerator.device())
         accelerator.synchronize()
@@ -205,7 +205,7 @@ class TestQueues(Subject):
         require(event.query() is True, "after synchronize() an event on another stream has not happened")
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
-        """A captured graph computes anew on what its inputs hold by then; without one the work runs."""
+        """A replayed graph computes with the present values of its inputs; without graphs, the work runs."""
         once = torch.zeros(2, device=accelerator.device())
         with accelerator.capture_to_graph(None):
             once.add_(1)

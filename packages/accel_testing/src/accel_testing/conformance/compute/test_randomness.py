@@ -17,10 +17,10 @@ def _drawn(accelerator: Accelerator, index: int = 0) -> list[float]:
 
 
 class TestRandomness(Subject):
-    """The same seed gives the same numbers, and a state that is saved goes on where it was."""
+    """The same seed gives the same numbers, and a restored state continues its sequence."""
 
     def test_same_seed_same_numbers(self, accelerator: Accelerator) -> None:
-        """`manual_seed` decides what is drawn, another seed draws others, and numbers go on changing."""
+        """The same seed gives the same numbers, another seed other ones, and each draw new ones."""
         accelerator.manual_seed(3)
         first, second = _drawn(accelerator), _drawn(accelerator)
         accelerator.manual_seed(3)
@@ -32,7 +32,7 @@ class TestRandomness(Subject):
         require(first != other, "another seed drew the same numbers")
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
-        """`initial_seed` tells the seed that was given."""
+        """`initial_seed` returns the seed that was set."""
         for seed in (1234, 4321):
             accelerator.manual_seed(seed)
             told = accelerator.initial_seed()
@@ -56,7 +56,7 @@ class TestRandomness(Subject):
         require(untouched, f"manual_seed(6) on device 0 seeded device {count - 1} too")
 
     def test_state_restores(self, accelerator: Accelerator) -> None:
-        """A state that is read and set again draws the same numbers, whatever was drawn in between."""
+        """A restored state draws the same numbers again, whatever was drawn in between."""
         for index in range(accelerator.device_count()):
             state = accelerator.get_rng_state(index)
             first = _drawn(accelerator, index)
@@ -69,7 +69,9 @@ class TestRandomness(Subject):
         require(_drawn(accelerator) == first, "set_rng_state(state) did not restore the current device's")
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
-        """Drawing inside `fork_rng` changes nothing outside it, nor on the host, an error or not."""
+        """Drawing inside `fork_rng` changes no random numbers outside it, on device or host, even after an
+        error.
+        """
         accelerator.manual_seed(7)
         host = torch.get_rng_state()
         with accelerator.fork_rng():
@@ -87,7 +89,7 @@ class TestRandomness(Subject):
         require(_drawn(accelerator) == inside, "after fork_rng other numbers are drawn than without it")
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
-        """`default_generator` is the one that kernels draw from: seeding it seeds them."""
+        """Kernels draw from `default_generator`: seeding it seeds them."""
         generator = accelerator.default_generator(0)
         generator.manual_seed(9)
         first = _drawn(accelerator)
@@ -97,7 +99,7 @@ class TestRandomness(Subject):
             require(same, f"seeding default_generator({index}) does not seed what is drawn")
 
     def test_host_is_left_alone(self, accelerator: Accelerator) -> None:
-        """Drawing on the device takes nothing from the host's generator, and seeding it seeds no host."""
+        """Drawing on the device, and seeding it, leave the host's generator unchanged."""
         if not accelerator.is_accelerator():
             not_claimed("the device is the host")
         before = torch.get_rng_state()
@@ -106,7 +108,7 @@ class TestRandomness(Subject):
         require(torch.equal(torch.get_rng_state(), before), "the host's generator changed")
 
     def test_checkpointing_draws_the_same(self, accelerator: Accelerator) -> None:
-        """Activation checkpointing draws dropout's mask again as it was."""
+        """Activation checkpointing draws the same dropout mask again in the backward pass."""
         if accelerator.device_type == "mps":
             not_claimed("torch.utils.checkpoint does not know Metal's generator")
         masks = []

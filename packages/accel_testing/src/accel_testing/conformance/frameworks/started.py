@@ -13,12 +13,12 @@ _SECONDS = 400.0
 
 
 def alone(framework: str, backend: str, *parts: str) -> Launch:
-    """Do these parts of the framework's program in one process; ends the check where it is missing."""
+    """Run these parts of the framework's program in one process; skip the check if it is not installed."""
     return _started(framework, backend, parts, ranks=1)
 
 
 def together(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
-    """Return the same in several ranks; ends the check where there are no devices for them."""
+    """Run these parts in several ranks; skip the check if there are too few devices."""
     _require_installed(framework)
     ranks = _ranks(accelerator)
     if ranks == 1:
@@ -27,7 +27,7 @@ def together(framework: str, backend: str, accelerator: Accelerator, *parts: str
 
 
 def wherever(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
-    """Return the same in as many ranks as there are devices for, be it one."""
+    """Run these parts in as many ranks as there are devices for, even only one."""
     return _started(framework, backend, parts, ranks=_ranks(accelerator))
 
 

@@ -47,7 +47,7 @@ _BOUNDS = {
 
 
 class Network(nn.Module):
-    """Two layers; notes where it is computed, and in which types."""
+    """Two layers that record on which device, and in which types, they compute."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()

@@ -26,10 +26,10 @@ _SMALLEST = 1 << 20
 
 
 class TestAnswers(Subject):
-    """One meaning on every backend: the exact type, the unit, and members that agree with one another."""
+    """Members mean the same on every backend: exact types and units, and members that agree."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
-        """Name, declaration and level are the backend's: records and logs tell accelerators apart by them."""
+        """Name, device type and variables are those of the declaration, and its repr has the name."""
         backend = accelerator.backend
         require(accelerator.name == backend.name, f"name is {accelerator.name!r}, declared {backend.name!r}")
         require(accelerator.name in repr(accelerator), f"its repr, {accelerator!r}, does not name it")
@@ -61,13 +61,13 @@ class TestAnswers(Subject):
         )
 
     def test_yes_or_no(self, accelerator: Accelerator) -> None:
-        """Answers of yes or no are a `bool`: JSON and `is True` tell it from an int."""
+        """Yes-or-no members return a `bool`: JSON and `is True` distinguish it from an int."""
         for name in _YES_OR_NO:
             require_type(getattr(accelerator, name)(), bool, f"{name}()")
         require_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain")
 
     def test_capabilities_agree(self, accelerator: Accelerator) -> None:
-        """`capabilities()` tells what the members tell: people and `--json` read it in their place."""
+        """`capabilities()` has the same answers as the members: people and `--json` read it instead."""
         told = accelerator.capabilities()
         for name in told.__annotations__:
             member = getattr(accelerator, name)
@@ -77,7 +77,7 @@ class TestAnswers(Subject):
             require(given == answer, f"capabilities().{name} is {given!r}, and the member gives {answer!r}")
 
     def test_available(self, accelerator: Accelerator) -> None:
-        """A backend that was chosen is available, has devices, and has started once one is used."""
+        """A chosen backend is available and has devices; once a device is used, it is initialised."""
         require(accelerator.is_available() is True, "is_available() gave False for what is in use")
         require_type(accelerator.device_count(), int, "device_count()")
         require(accelerator.device_count() > 0, f"device_count() gave {accelerator.device_count()}")
@@ -119,7 +119,7 @@ class TestAnswers(Subject):
             require(found == torch.device(name), f"device({index}) gave {found}, and device_name {name!r}")
 
     def test_total_memory_is_bytes(self, accelerator: Accelerator) -> None:
-        """`total_memory` is an `int` of bytes, no less than a mebibyte, whoever asks."""
+        """`total_memory` is an `int` of bytes, at least a mebibyte, by every way of asking."""
         total = accelerator.total_memory()
         require_type(total, int, "total_memory()")
         require(total >= _SMALLEST, f"total_memory() gave {total}: that many bytes?")
@@ -146,7 +146,7 @@ class TestAnswers(Subject):
         require(fits, f"available_memory() gave {available} bytes, and mem_get_info() {free} free")
 
     def test_memory_amounts_are_bytes(self, accelerator: Accelerator) -> None:
-        """Amounts are `int` bytes, peaks no lower than amounts, and old names tell the same as new ones."""
+        """Amounts are `int` bytes, peaks at least the amounts, and old names return the same as new ones."""
         block = torch.ones(1024, device=accelerator.device())
         for now, peak in (
             ("memory_allocated", "max_memory_allocated"), ("memory_reserved", "max_memory_reserved"),
@@ -181,7 +181,7 @@ class TestAnswers(Subject):
         require(isinstance(summary, str), f"memory_summary() gave {type(summary).__name__}, expected text")
 
     def test_properties(self, accelerator: Accelerator) -> None:
-        """`device_properties` names the device, and tells the memory that `total_memory` tells."""
+        """`device_properties` has the device's name, and the same memory as `total_memory`."""
         for index in range(accelerator.device_count()):
             found = accelerator.device_properties(index)
             require_type(found.name, str, f"device_properties({index}).name")
@@ -191,7 +191,7 @@ class TestAnswers(Subject):
             require(told in (None, total), what)
 
     def test_identifiers(self, accelerator: Accelerator) -> None:
-        """A device's identifier is text or None; of visible devices there are as many as devices."""
+        """A device's UUID is text or None; there are as many visible ids as devices."""
         uuid = accelerator.device_uuid(0)
         require(uuid is None or type(uuid) is str, f"device_uuid(0) gave {uuid!r}; expected str or None")
         ids = accelerator.visible_device_ids()
@@ -204,7 +204,9 @@ class TestAnswers(Subject):
         require(not wrong, f"visible_devices_envs() has {wrong}, which are no names of variables")
 
     def test_visible_devices_are_written(self, accelerator: Accelerator) -> None:
-        """`set_visible_devices_envs` writes the mapping that it is given, and not this process's."""
+        """`set_visible_devices_envs` writes into the given mapping, and not into this process's
+        environment.
+        """
         import os
 
         before = dict(os.environ)
@@ -240,7 +242,7 @@ class TestAnswers(Subject):
         require(fits, f"communication_backend_version() gave {version!r}; a tuple of int or None")
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
-        """`on_accelerator` tells the device's tensors from the host's, with a `bool`."""
+        """`on_accelerator` returns True for the device's tensors, and False for the host's."""
         here = accelerator.on_accelerator(torch.ones(1, device=accelerator.device()))
         require(here is True, f"on_accelerator gave {here!r} for a tensor on device()")
         for place in ("cpu", "meta") if accelerator.is_accelerator() else ("meta",):
@@ -248,7 +250,7 @@ class TestAnswers(Subject):
             require(there is False, f"on_accelerator gave {there!r} for a tensor on {place}")
 
     def test_random_module(self, accelerator: Accelerator) -> None:
-        """`random()` is the module that torch's functions of random numbers are in."""
+        """`random()` returns a module with torch's functions for random numbers."""
         module = accelerator.random()
         of_device = getattr(getattr(torch, accelerator.device_type, None), "random", None)
         fits = inspect.ismodule(module) and module in (torch.random, of_device)
@@ -271,7 +273,7 @@ class TestAnswers(Subject):
             require(fits, f"default_generator({index}) is for {found}")
 
     def test_streams_are_classes(self, accelerator: Accelerator) -> None:
-        """`Stream` and `Event` are classes, of which the streams that are handed out are instances."""
+        """`Stream` and `Event` are classes, and every stream that is returned is an instance of `Stream`."""
         for name in ("Stream", "Event"):
             require(callable(getattr(accelerator, name)), f"{name} is {getattr(accelerator, name)!r}")
         for name in ("current_stream", "default_stream"):
@@ -280,7 +282,7 @@ class TestAnswers(Subject):
                 require(hasattr(stream, method), f"{name}() gave {stream!r}, which has no {method}")
 
     def test_no_stream_is_no_change(self, accelerator: Accelerator) -> None:
-        """`stream(None)` changes nothing, as with torch.cuda: callers pass what they may not have."""
+        """`stream(None)` changes nothing, as with torch.cuda: callers pass a stream that may be None."""
         before = accelerator.current_stream()
         with accelerator.stream(None):
             inside = accelerator.current_stream()
@@ -297,7 +299,7 @@ class TestAnswers(Subject):
             pass
 
     def test_tidying_never_raises(self, accelerator: Accelerator) -> None:
-        """Emptying caches and resetting peaks are no-ops where there is nothing to do, and give None."""
+        """Emptying caches and resetting peaks return None, and raise nothing if there is nothing to do."""
         for name in (
             "empty_cache", "empty_host_cache", "synchronize", "reset_peak_memory_stats",
             "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
@@ -306,14 +308,14 @@ class TestAnswers(Subject):
             require(given is None, f"{name}() gave {given!r}; expected None")
 
     def test_lazy_call_runs(self, accelerator: Accelerator) -> None:
-        """`lazy_call` runs the function now, or once the device has started: never not at all."""
+        """`lazy_call` calls the function, at once or when the device is initialised."""
         ran: list[int] = []
         accelerator.lazy_call(lambda: ran.append(1))
         torch.ones(1, device=accelerator.device())
         require(ran == [1], f"lazy_call ran the function {len(ran)} times, the device started")
 
     def test_compile_backend(self, accelerator: Accelerator) -> None:
-        """The compile backend is one that torch has, and another name is refused and changes nothing."""
+        """The compile backend is registered with torch; setting an unknown one is refused."""
         from torch._dynamo import list_backends
 
         chosen = accelerator.get_compile_backend()
@@ -331,7 +333,7 @@ class TestAnswers(Subject):
         require(given == "eager", f"set_compile_backend('eager') was followed by {given!r}")
 
     def test_operators(self, accelerator: Accelerator) -> None:
-        """Operators are found by their builders' names; one that nobody has is a class that says so."""
+        """Operators are found by their builders' names; a missing one is a class that says so."""
         folder = accelerator.op_builder_dir()
         require_type(folder, str, "op_builder_dir()")
         require(importlib.util.find_spec(folder), f"op_builder_dir() gave {folder!r}, which is no package")
@@ -350,7 +352,7 @@ class TestAnswers(Subject):
         require(isinstance(accelerator.build_extension(), type), "build_extension() is no class")
 
     def test_host_memory(self, accelerator: Accelerator) -> None:
-        """Page-locking memory of one's own is answered by a `bool`; what was locked is released."""
+        """`register_host_memory` returns a `bool`; memory that it locked can be released."""
         alignment = accelerator.pin_memory_alignment()
         require_type(alignment, int, "pin_memory_alignment()")
         require(alignment > 0, f"pin_memory_alignment() gave {alignment}")
@@ -374,7 +376,7 @@ class TestAnswers(Subject):
             del view
 
     def test_vendor_defaults(self, accelerator: Accelerator) -> None:
-        """`apply_vendor_defaults` tells what it changed, and of that nothing is left the second time."""
+        """`apply_vendor_defaults` returns what it changed; a second call changes nothing."""
         first = accelerator.apply_vendor_defaults()
         require(type(first) is tuple, f"apply_vendor_defaults() gave {first!r}; expected a tuple")
         again = accelerator.apply_vendor_defaults()

@@ -59,7 +59,7 @@ class TestSelection(Subject):
             refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
 
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
-        """A device of another type is a `ValueError`, and what is none a `ValueError` or a `TypeError`."""
+        """Another type's device is a `ValueError`; anything else a `ValueError` or `TypeError`."""
         other = "cuda:0" if accelerator.device_type != "cuda" else "xpu:0"
         for name in (*_indexed(), "device", "device_name"):
             member = getattr(accelerator, name)
@@ -111,7 +111,7 @@ class TestSelection(Subject):
             require(current == 0, f"{name}({last}) made {current} the current device")
 
     def test_members_tell_of_the_device_they_are_given(self, accelerator: Accelerator) -> None:
-        """Asked for device i a member tells what it tells without an index where i is the current device."""
+        """With index i, a member returns what it returns without one while device i is the current one."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             not_claimed("there is one device")
@@ -128,7 +128,7 @@ class TestSelection(Subject):
         del kept
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
-        """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""
+        """`device_guard` selects a device in its block and restores the old one, even after an error."""
         last = accelerator.device_count() - 1
         before = accelerator.current_device()
         with accelerator.device_guard(last):

@@ -24,15 +24,15 @@ _SECONDS = 10.0
 
 
 class TestSharing(Subject):
-    """One object a process, which every thread may use and no other process inherits by accident."""
+    """A process has one object, which every thread may use; other processes get their own."""
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
-        """A copy of an accelerator is the accelerator: configurations that hold one are deep-copied."""
+        """A copy of an accelerator is the same object: configurations that contain it are deep-copied."""
         require(copy.copy(accelerator) is accelerator, "copy.copy made another accelerator")
         require(copy.deepcopy([accelerator])[0] is accelerator, "copy.deepcopy made another accelerator")
 
     def test_pickles(self, accelerator: Accelerator) -> None:
-        """A pickle brings back an accelerator of the same backend: spawned workers get theirs so."""
+        """Unpickling gives an accelerator of the same backend: spawned workers get it that way."""
         again = pickle.loads(pickle.dumps(accelerator))
         require(again.name == accelerator.name, f"the pickle of {accelerator.name} brought {again.name}")
         require(type(again) is type(accelerator), f"the pickle brought a {type(again).__name__}")
@@ -69,7 +69,7 @@ class TestSharing(Subject):
         require(not found, f"in another thread {'; '.join(found[:5])}")
 
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
-        """A process forked after the device was used can use it, or is told so: it never hangs or dies."""
+        """A child forked after the device was used can use it or gets an error: it never hangs or crashes."""
         if not hasattr(os, "fork"):
             not_claimed("this system has no fork")
         torch.ones(1, device=accelerator.device()).add_(1)

@@ -14,7 +14,7 @@ __all__ = ["TestSignatures"]
 
 
 class TestSignatures(Subject):
-    """Callers are written against `Accelerator`; a subclass may take more, and nothing less."""
+    """Callers rely on the signatures of `Accelerator`; a subclass may accept more, but not less."""
 
     def test_members_are_there(self, accelerator: Accelerator) -> None:
         """Every member of the interface exists: code for one device meets no AttributeError on another."""
@@ -23,13 +23,13 @@ class TestSignatures(Subject):
         require(not missing, f"the class has no {', '.join(missing)}")
 
     def test_members_keep_their_kind(self, accelerator: Accelerator) -> None:
-        """A method stays a method and an attribute an attribute: callers write the parentheses or do not."""
+        """A method stays a method and an attribute an attribute, so callers' parentheses stay right."""
         for name in _overridden(type(accelerator)):
             ours, theirs = _kind(Accelerator, name), _kind(type(accelerator), name)
             require(ours == theirs, f"{name} is a {theirs} in the class, and a {ours} in the interface")
 
     def test_signatures_take_what_the_interface_takes(self, accelerator: Accelerator) -> None:
-        """A member that is overridden takes every argument that the interface lists, by position or name."""
+        """An overridden member accepts every argument of the interface, by position and by name."""
         faults = [
             f"{name}{inspect.signature(theirs)}: {fault}; the interface has {inspect.signature(ours)}"
             for name, ours, theirs in _methods(type(accelerator))

@@ -21,7 +21,7 @@ _FORKED = "3.0"
 
 
 class TestTraces(Subject):
-    """A program that is not about the device must not notice that it was looked for."""
+    """Finding and building the accelerator must not affect programs that do not use it."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -38,35 +38,35 @@ class TestTraces(Subject):
         require(not found, words + _cure(traces))
 
     def test_making_takes_no_signals(self, traces: dict[str, Any]) -> None:
-        """Signal handlers stay the program's: Ctrl-C and a scheduler's SIGTERM are its own to answer."""
+        """Signal handlers stay as they are: Ctrl-C and a scheduler's SIGTERM are for the program."""
         found = [name for kind, name in traces["changes"] if kind == "signal"]
         require(not found, f"making the accelerator handles {', '.join(found)}{_cure(traces)}")
 
     def test_making_keeps_the_environment(self, traces: dict[str, Any]) -> None:
-        """Variables, folder, umask and locale stay: what is started later inherits them."""
+        """Variables, working directory, umask and locale stay: processes started later inherit them."""
         kinds = ("environment", "folder", "umask", "locale")
         found = [f"{kind} {name}" for kind, name in traces["changes"] if kind in kinds]
         require(not found, f"making the accelerator changes: {', '.join(found)}{_cure(traces)}")
 
     def test_making_keeps_torchs_settings(self, traces: dict[str, Any]) -> None:
-        """Determinism, seeds, threads and the default type stay: results would be others without a word."""
+        """Determinism, seeds, threads and the default type of torch stay: otherwise results would differ."""
         found = traces["settings"]
         require(not found, f"making the accelerator changes {', '.join(found)}{_cure(traces)}")
 
     def test_making_starts_no_thread(self, traces: dict[str, Any]) -> None:
-        """No thread of Python's runs on: a program that has one cannot fork safely."""
+        """No Python thread is left running: a program with one cannot fork safely."""
         found = [name for kind, name in traces["changes"] if kind == "thread"]
         require(not found, f"making the accelerator starts {', '.join(found)}")
 
     def test_is_initialized_is_torchs(self, traces: dict[str, Any]) -> None:
-        """`is_initialized()` says what torch's module of the device says, before its first use and after."""
+        """`is_initialized()` agrees with torch's module of the device, before its first use and after."""
         for when, (told, theirs) in traces["initialized"].items():
             require(theirs in (None, told), f"{when} is_initialized() gave {told}, and torch's own {theirs}")
 
     def test_a_child_sees_the_devices_that_it_is_left(
         self, accelerator: Accelerator, backend_name: str
     ) -> None:
-        """A process with what `set_visible_devices_envs` writes has those devices: launchers rely on it."""
+        """A child with the variables of `set_visible_devices_envs` sees those devices: launchers need it."""
         environ: dict[str, str] = {}
         accelerator.set_visible_devices_envs(environ, [accelerator.device_count() - 1])
         if not environ:
@@ -84,7 +84,7 @@ class TestTraces(Subject):
         require(seen == 1, f"set_visible_devices_envs of one device wrote {written}; a child sees {seen}")
 
     def test_making_starts_no_device(self, traces: dict[str, Any]) -> None:
-        """An accelerator that was made and not used has started no device: a program may fork yet."""
+        """An accelerator that was built and not used has started no device: the program can still fork."""
         said = traces["forked"]
         words = f"a process forked after the accelerator was made could not use the device: {said}"
         require(said == _FORKED, words + _cure(traces))

@@ -16,10 +16,10 @@ __all__ = ["TestTypes"]
 
 
 class TestTypes(Subject):
-    """Data types that a program may choose, and torch's old names for tensors of them."""
+    """Data types that a program may choose, and tensor types such as `FloatTensor`."""
 
     def test_supported_dtypes(self, accelerator: Accelerator) -> None:
-        """`supported_dtypes` lists what can be trained in, float32 first, as the yes-or-no members say."""
+        """`supported_dtypes` lists the types to train in, float32 first, as the yes-or-no members say."""
         dtypes = accelerator.supported_dtypes()
         require_type(dtypes, list, "supported_dtypes()")
         require(dtypes and dtypes[0] is torch.float32, f"supported_dtypes() gave {dtypes}; float32 is first")
@@ -33,7 +33,7 @@ class TestTypes(Subject):
         require(fits, f"training_dtype() gave {best}, and is_bf16_native() {native}")
 
     def test_device_capability(self, accelerator: Accelerator) -> None:
-        """`get_device_capability` tells the types of tensors, as torch.accelerator's, not a version."""
+        """`get_device_capability` returns data types, like torch.accelerator's, not a version."""
         for index in (None, 0):
             told = accelerator.get_device_capability(index)
             types = told.get("supported_dtypes") if isinstance(told, Mapping) else None
@@ -59,7 +59,7 @@ class TestTypes(Subject):
         require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
 
     def test_tensors_of_a_size(self, accelerator: Accelerator) -> None:
-        """A tensor type makes a tensor of a size, as torch's does; one number could be either: TypeError."""
+        """A tensor type makes a tensor of a given size, as torch's does; one number is a TypeError."""
         sizes: tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...] = (
             ((), (0,)), ((2, 3), (2, 3)), ((0, 4), (0, 4)), ((torch.Size([2, 3]),), (2, 3)),
         )  # fmt: skip
@@ -73,7 +73,7 @@ class TestTypes(Subject):
             refused(partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)")
 
     def test_instances(self, accelerator: Accelerator) -> None:
-        """`isinstance(t, FloatTensor)` tells the type and the device, as torch's types do: optimizers ask."""
+        """`isinstance(t, FloatTensor)` checks type and device, as torch's types do."""
         kinds = _tensor_types(accelerator)
         for other, dtype in kinds.items():
             here = torch.ones(1, dtype=dtype, device=accelerator.device())

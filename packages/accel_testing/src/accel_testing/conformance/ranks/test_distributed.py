@@ -30,7 +30,7 @@ class TestDistributed(Subject):
         kept(together, "reductions")
 
     def test_exchanges(self, together: Launch) -> None:
-        """Gathering, scattering, broadcasting, all-to-all, objects and barriers bring what was sent."""
+        """Gathering, scattering, broadcasting, all-to-all, objects and barriers deliver what was sent."""
         kept(together, "exchanges")
 
     def test_messages(self, together: Launch) -> None:
@@ -46,7 +46,7 @@ class TestDistributed(Subject):
         kept(together, "fully_sharded")
 
     def test_checkpoints(self, together: Launch) -> None:
-        """A distributed checkpoint that is saved is the same when it is loaded."""
+        """A distributed checkpoint loads with the same values."""
         kept(together, "checkpoints")
 
     def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:

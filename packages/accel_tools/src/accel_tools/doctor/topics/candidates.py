@@ -153,7 +153,12 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         return Level.OK
     if verdict.status is Status.TIMED_OUT:  # which may be the machine's
         return Level.WARNING
-    asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
+    pins = visit.settings.pins
+    if verdict.status is Status.CONFLICT and any(
+        pin.distribution for pin in pins if pin.name == verdict.name
+    ):
+        return Level.OK  # the user says which of them is meant
+    asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins)
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
 
 

@@ -1,23 +1,20 @@
-"""Train in shards with Lightning, in one process or several: a list of trainings, one after the other.
+"""Train with Lightning in one process or several: a list of trainings, one after the other, as `jobs` says.
 
-Its one argument is JSON: `out`, where each rank writes its answers by name; `folder` for checkpoints; `own`
-for Lightning's own accelerator and strategies, on the CPU; `jobs`, names with arguments of `train`.
+`folder` is for checkpoints; `own` for Lightning's own accelerator and strategies, on the CPU; `trainings`
+gives names with arguments of `train`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import sys
-import time
 from pathlib import Path
 
 import lightning.fabric.strategies as fabric_strategies
 import lightning.pytorch.strategies as strategies
 import torch
+from accel_tests import jobs
 from lightning.fabric import Fabric
-from lightning_digits import Digits, data, fit
+from lightning_digits import Digits, fit, fit_with_fabric, told
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -42,12 +39,12 @@ def shard(layers, mesh):
     return layers
 
 
-def options(strategy, own, fabric, sharded, mesh):
+def options(strategy, devices, own, fabric, sharded, mesh):
     """The strategy's arguments: an accelerator with a strategy of Lightning's own, or ours."""
     given = {}
     if strategy == "accel_fsdp":
         assert "acme" in register()
-        return {"accelerator": "acme", "devices": RANKS, "strategy": strategy}
+        return {"accelerator": "acme", "devices": devices, "strategy": strategy}
     if strategy == "fsdp":
         given = {"auto_wrap_policy": {nn.Linear}, "state_dict_type": "sharded" if sharded else "full"}
     elif strategy == "model_parallel":
@@ -61,50 +58,27 @@ def options(strategy, own, fabric, sharded, mesh):
         given |= {"device_mesh": tuple(mesh), "sharding_strategy": "HYBRID_SHARD"}
     if not own:
         ours = fabric_options if fabric else trainer_options
-        return dict(ours(strategy=strategy, devices=RANKS, **given))
+        return dict(ours(strategy=strategy, devices=devices, **given))
     theirs = fabric_strategies if fabric else strategies
     kinds = {"ddp": theirs.DDPStrategy, "model_parallel": theirs.ModelParallelStrategy}
-    return {"accelerator": "cpu", "devices": RANKS, "strategy": kinds[strategy](**given)}
+    return {"accelerator": "cpu", "devices": devices, "strategy": kinds[strategy](**given)}
 
 
-def train(*, strategy, own, folder, fabric=False, sharded=False, resume=None, precision="32-true", mesh=()):
+def train(
+    folder, strategy, devices=RANKS, own=False, fabric=False, sharded=False, resume=None, precision="32-true",
+    mesh=(),
+):  # fmt: skip
     """An epoch, saved to `folder/saved`; with `resume` the second one."""
-    given = {**options(strategy, own, fabric, sharded, list(mesh)), "precision": precision}
+    given = {**options(strategy, devices, own, fabric, sharded, list(mesh)), "precision": precision}
     saved = f"{folder}/saved"
     if fabric:
-        model = _with_fabric(Fabric(**given), saved, resume)
+        model = fit_with_fabric(Fabric(**given), saved, resume)
     else:
         kind = Sharded if strategy == "model_parallel" else Digits
         model, trainer = fit(kind=kind, epochs=1 if resume is None else 2, resume=resume, **given)
         trainer.save_checkpoint(saved)
-    return {
-        "losses": model.losses,
-        "accuracy": model.accuracy,
-        "devices": sorted(model.devices),
-        "dtypes": sorted(model.dtypes),
-        **({} if sharded else numbers(saved)),
-    }
-
-
-def _with_fabric(fabric, saved, resume):
-    fabric.launch()
-    model = Digits()
-    layers = fabric.setup_module(model.layers)
-    optimizer = fabric.setup_optimizers(torch.optim.Adam(layers.parameters(), 1e-2))
-    state = {"model": layers, "optimizer": optimizer}
-    if resume is not None:
-        fabric.load(resume, state)
-    torch.manual_seed(1)
-    for images, labels in fabric.setup_dataloaders(data()):
-        loss = nn.functional.cross_entropy(layers(images), labels)
-        fabric.backward(loss)
-        fabric.clip_gradients(layers, optimizer, max_norm=1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        model.losses.append(loss.item())
-        model.devices |= {str(images.device), str(loss.device)}
-    fabric.save(saved, state)
-    return model
+    seen = {**told(model, learned=False), "backend": torch.distributed.get_backend()}
+    return seen if sharded else {**seen, **numbers(saved)}
 
 
 def numbers(path):
@@ -119,24 +93,19 @@ def numbers(path):
     else:
         states.sort()
     moments = [state[name] for _, state in states for name in ("exp_avg", "exp_avg_sq")]
-    return {"parameters": digest(parameters.values()), "moments": digest(moments)}
+    assert len(parameters) == 4
+    return {"parameters": jobs.digest(parameters.values()), "moments": jobs.digest(moments)}
 
 
-def digest(tensors):
-    """The values, to the last bit."""
-    parts = [tensor.contiguous().numpy().tobytes() for tensor in tensors]
-    assert len(parts) >= 4
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+def all_of(folder, trainings, own=False):
+    """What this rank saw of each."""
+    answers = {}
+    for name, job in trainings.items():
+        here = Path(folder) / name
+        here.mkdir(exist_ok=True)
+        answers[name] = train(str(here), own=own, **job)
+    return answers
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    answers = {}
-    for name, job in told["jobs"].items():
-        here = Path(told["folder"]) / name
-        here.mkdir(exist_ok=True)
-        answers[name] = train(own=told.get("own", False), folder=str(here), **job)
-    (Path(told["out"]) / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(answers))
-    torch.distributed.destroy_process_group()
-    # gloo's threads drop the last tensors with Python's lock; while Python ends this aborts (pytorch#190489).
-    time.sleep(0.2)
+    jobs.report(all_of)
