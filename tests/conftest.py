@@ -1,7 +1,5 @@
 """For the core's own tests."""
 
-from __future__ import annotations
-
 import importlib.util
 
 # The accelerators' own tests have nothing to run on without torch; all others say so themselves.

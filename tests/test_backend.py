@@ -1,7 +1,5 @@
 """A declaration is checked when it is built, and says everything that is wrong with it at once."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, fields, replace

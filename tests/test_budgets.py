@@ -1,7 +1,5 @@
 """What finding and choosing may consist of, counted; `tools/size.py` bounds the lines."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.tools import TREE, load
 

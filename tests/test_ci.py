@@ -1,7 +1,5 @@
 """`.github/workflows` runs, in jobs, the sessions that `.ci/run` runs one after the other, and more."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

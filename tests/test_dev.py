@@ -1,7 +1,5 @@
 """`./dev`: a session's help, what one reads while it works and where it cannot, and the tests near a diff."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

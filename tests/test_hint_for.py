@@ -1,7 +1,5 @@
 """What a plugin's `accel_explain` is made of: patterns over what an error and its causes say."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_core import hint_for

@@ -1,7 +1,5 @@
 """Importing accel_core costs nothing and changes nothing; its public names are complete."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """docs/reference/torch-accelerator.md: every member once, and what it says of torch is what torch has."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 
 import pytest

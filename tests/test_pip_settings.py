@@ -1,7 +1,5 @@
 """`tools/pip_settings.py`: uv installs from where pip would, or not at all."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

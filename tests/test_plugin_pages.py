@@ -1,7 +1,5 @@
 """What plugin authors read is whole: the fields of `Backend`, and the members to override."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

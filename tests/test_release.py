@@ -1,7 +1,5 @@
 """`./dev release`: what stands against a release is said, each with the next step."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -1,7 +1,5 @@
 """Every variable is parsed in one place, forgivingly, and refuses what it cannot understand by name."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests import variables
 

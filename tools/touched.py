@@ -66,7 +66,7 @@ def _from_another_file(changed: PurePosixPath, test: str, text: str) -> int:
 
 
 def _is_named(test: str, word: str) -> bool:
-    """Say whether the word stands in the test module's name: `list` in test_list_for_people.py."""
+    """Say whether the word stands in the test module's name: `list` in test_list.py."""
     return re.search(rf"_{re.escape(word.lstrip('_'))}(_|\.py$)", PurePosixPath(test).name) is not None
 
 

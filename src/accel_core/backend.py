@@ -57,18 +57,18 @@ class ProbeResult(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """How the device is recognised without torch and without the vendor's package.
+    """Signs of the device that are visible without torch and without the vendor's package.
 
     Fields:
-        name: What people call the device, in the singular: `"NVIDIA GPU"`.
-        nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when it has nodes that other makers' devices have too, `"/dev/dri/renderD*"`:
-            they are no sign of the device; their absence is one of a container without its devices.
-        pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
+        name: The device's name for people, in the singular: `"NVIDIA GPU"`.
+        nodes: Set it if the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
+        shared_nodes: Set it if nodes of the device may be another maker's too, `"/dev/dri/renderD*"`: if they
+            exist, that proves nothing; if not, a container lacks its devices.
+        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
-        driver_step: What to do where the device is on the bus and the driver is not loaded.
-        platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
+        driver_step: The next step if the device is on the bus and the driver is not loaded.
+        platforms: Set it if only some systems have it: `"linux"`, or with the machine, `"darwin-arm64"`.
     """
 
     name: str = ""
@@ -81,12 +81,12 @@ class Hardware(NamedTuple):
 
 
 class Visibility(NamedTuple):
-    """The variables that say which devices a process sees.
+    """The environment variables that say which devices a process sees.
 
     Fields:
-        variables: Set it when there are such variables, the one that wins first: `("ACME_VISIBLE_DEVICES",)`.
-        filters: Set it when variables filter before those, each by itself: `("ROCR_VISIBLE_DEVICES",)`.
-        grammar: How their value is written: one of `GRAMMARS`.
+        variables: Their names, the one with the highest precedence first: `("ACME_VISIBLE_DEVICES",)`.
+        filters: Variables that apply before those, one after the other: `("ROCR_VISIBLE_DEVICES",)`.
+        grammar: The form of their values: one of `GRAMMARS`.
     """
 
     variables: tuple[str, ...] = ()
@@ -95,14 +95,14 @@ class Visibility(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """How containers and schedulers give a process the device.
+    """Words with which containers and schedulers give a process the device.
 
     Fields:
         docker: Options of `docker run`: `"--gpus all"`, `"--device /dev/acme0"`.
         kubernetes: The resource's name: `"nvidia.com/gpu"`.
         slurm: The name in `--gres`: `"gpu"`.
         apptainer: Options of `apptainer exec`: `"--nv"`.
-        podman: Options of `podman run`, where Docker's do not serve: `"--device nvidia.com/gpu=all"`.
+        podman: Options of `podman run`, if Docker's do not work there: `"--device nvidia.com/gpu=all"`.
         ray: The resource's name: `"NPU"`.
         ray_noset: The variable that keeps Ray from setting the visible-devices variable.
     """
@@ -117,20 +117,19 @@ class Granted(NamedTuple):
 
 
 class InTorch(NamedTuple):
-    """How the device stands in torch, and beside other vendors' packages.
+    """The device's place in torch, and its relation to other vendors' packages.
 
     Fields:
-        builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
-        same_version: Set it when a distribution must have torch's major and minor version: `("torch-npu",)`.
+        builds: Set it if torch must be built for the device: any of `TORCH_BUILDS`.
+        same_version: Set it if a distribution must have torch's major and minor version: `("torch-npu",)`.
         private_use1: The device is torch's renamed PrivateUse1, of which a process has one.
-        impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
-        wrapped_by: Set it when packages put functions around torch's own with the same device still behind
-            them. Whatever else replaces functions of `torch.<device_type>`, where torch itself brings it,
-            has taken it over.
-        taken_over_by: Set it when packages put another device behind torch's own functions.
-        in_child: Set it to `"import"` when importing the vendor may crash or hang: a child process imports
-            it first. Set it to `"count"` when `device_count()` starts the runtime, after which a process
-            cannot fork: a child process counts, and the choice goes by that answer.
+        impersonates: Set it if the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
+        wrapped_by: Packages that wrap torch's own functions and keep the same device. Any other package that
+            replaces functions of torch's own `torch.<device_type>` counts as having taken it over.
+        taken_over_by: Packages that put another device behind torch's own functions.
+        in_child: Set it to `"import"` if importing the vendor's package may crash or hang: a child process
+            imports it first. Set it to `"count"` if `device_count()` starts the runtime, after which a
+            process cannot fork: then a child process counts the devices.
     """
 
     builds: tuple[str, ...] = ()
@@ -147,8 +146,8 @@ class Environment(NamedTuple):
 
     Fields:
         forward: Prefixes of the variables that a launcher forwards to other nodes, three characters or
-            more: `"HCCL_"`. All that begin so go, whatever they hold.
-        set: Set it when the vendor wants variables set, `"NAME=value"`: for ranks, and `activate()`.
+            more: `"HCCL_"`. Every variable with such a prefix is forwarded.
+        set: Variables that the vendor recommends, `"NAME=value"`: ranks and `activate()` set them.
     """
 
     forward: tuple[str, ...] = ()
@@ -159,31 +158,31 @@ class Environment(NamedTuple):
 class Backend:
     """One kind of accelerator, as its plugin declares it.
 
-    Raises `InvalidBackendError`, naming every fault at once, when a field is malformed.
+    Raises `InvalidBackendError`, which lists every fault, if a field is malformed.
 
     Fields:
-        name: What users write in `DS_ACCELERATOR`, in lower case: `"npu"`, `"xpu.external"`.
+        name: The name that users write in `DS_ACCELERATOR`, in lower case: `"npu"`, `"xpu.external"`.
         priority: Rank among the usable backends, highest first. First-party plugins use 0 to 900.
         device_type: torch's device type, as in `torch.device(device_type)`.
-        vendor_import: Set it when a package other than torch brings the device into torch: the module to
-            import, or several, of which the first that is installed is imported.
-        accelerator: Set it when the device needs its own class: `"module:Class"`. Empty: `TorchAccelerator`.
+        vendor_import: Set it if a package other than torch brings the device into torch: the module to
+            import. If you give several, the first that is installed is imported.
+        accelerator: Set it if the device needs its own class: `"module:Class"`. Empty: `TorchAccelerator`.
         description: One line for people.
-        url: Where users of this backend read on.
-        install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`, or
+        url: A page with more for users of this backend.
+        install_hint: The next step if the vendor import is missing: `"pip install torch-npu"`, or
             `"accel setup npu"` for a plugin whose table accel-tools reads.
-        requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
-        communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
-        compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
-        hardware: How the device is recognised without its package: `Hardware`.
-        visibility: Which variables hide it: `Visibility`.
-        granted: How containers and schedulers give it: `Granted`.
-        in_torch: How it stands in torch, and beside other packages: `InTorch`.
-        environment: What is forwarded to ranks, or set for them: `Environment`.
-        hints: Set it when known errors have a known next step: pairs of a regular expression,
-            found in the error's text whatever the case, and the step. The first that fits counts. For what
-            takes more, there is `accel_explain`.
-        provenance: Where the declaration comes from. Filled in by discovery.
+        requires: Set it if distributions must be installed, as PEP 508 requirements: `"torch>=2.6"`.
+        communication_backend: torch.distributed's backend. Empty: torch's for the device, else `"staged"`.
+        compile_backend: torch.compile's backend. Empty: `"inductor"` if it supports it, else `"aot_eager"`.
+        hardware: Signs of the device, visible without its package: `Hardware`.
+        visibility: The variables that hide it: `Visibility`.
+        granted: Words with which containers and schedulers give it: `Granted`.
+        in_torch: Its place in torch, and its relation to other packages: `InTorch`.
+        environment: Variables to forward to ranks, or to set for them: `Environment`.
+        hints: Next steps for known errors: pairs of a regular expression, searched in the error's text
+            without regard to case, and the step. The first that matches counts. If that is not enough,
+            implement `accel_explain`.
+        provenance: The origin of the declaration; discovery fills it in.
     """
 
     name: str
@@ -267,7 +266,7 @@ def is_unknown_field(error: BaseException) -> bool:
 _EXAMPLES: dict[str, Any] = {
     "name": "npu", "priority": 0, "device_type": "npu", "provenance": Provenance("", ""),
 }  # fmt: skip
-#: Beyond it a number means nothing, and may have more digits than Python prints.
+#: The limit keeps priorities printable.
 _LARGEST = 10**9
 
 

@@ -4,11 +4,8 @@ The simulated module takes `torch.maia`, a device type that torch parses and shi
 computes on it; what is real in these tests is everything between a call and the vendor's function.
 """
 
-from __future__ import annotations
-
 import os
 import types
-from typing import Any
 
 import pytest
 import torch
@@ -70,7 +67,7 @@ class Event:
 
 def simulated_module(devices=2):
     """A vendor's module in the usual shape: lazy start, two devices, parameters called `device`."""
-    vendor: Any = types.ModuleType(f"torch.{SIMULATED}")
+    vendor = types.ModuleType(f"torch.{SIMULATED}")
     vendor.started, vendor.current, vendor.asked = False, 0, []
     vendor.default_generators, vendor.running = (), None
 

@@ -1,7 +1,5 @@
 """The processor's own ways. What it answers beside DeepSpeed's class, and its score card, tell the rest."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -50,7 +48,7 @@ def test_no_variable_hides_the_cpu(cpu, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert cpu.visible_devices_envs() == []
     assert cpu.visible_device_ids() is None
-    environment: dict[str, str] = {}
+    environment = {}
     cpu.set_visible_devices_envs(environment, [0, 1])
     assert environment == {}
 

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import gc
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -84,7 +81,7 @@ def test_windows_has_its_own_mark(monkeypatch, tmp_path, counted, mark):
 def test_a_containers_limit_counts(cpu, monkeypatch, limit, left):
     monkeypatch.setattr(machine_host, "cgroup_memory_limit", lambda: limit)
     monkeypatch.setattr(machine_host, "cgroup_memory_available", lambda: left)
-    host: Any = psutil.virtual_memory()
+    host = psutil.virtual_memory()
     assert cpu.total_memory() == min(host.total, limit or host.total)
     free, total = cpu.mem_get_info()
     assert total == cpu.total_memory()

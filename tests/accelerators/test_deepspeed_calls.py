@@ -1,7 +1,5 @@
 """Every call that DeepSpeed's interface accepts, ours accepts too: it may widen, never narrow."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A device is named by an index, a string, a `torch.device` or `None`, everywhere; one check, one message."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +14,7 @@ STATE = torch.Generator().get_state()
 Member = Callable[[Any, Any], Any]
 
 #: Members that look whether the device is there.
-CHECKED: dict[str, Member] = {
+CHECKED = {
     "set_device": lambda a, d: a.set_device(d),
     "device_guard": lambda a, d: a.device_guard(d).__enter__(),
     "set_rng_state": lambda a, d: a.set_rng_state(STATE, d),
@@ -34,7 +32,7 @@ CHECKED: dict[str, Member] = {
     },
 }  # fmt: skip
 #: Members that make a value of it.
-NAMED: dict[str, Member] = {
+NAMED = {
     "device": lambda a, d: a.device(d),
     "device_name": lambda a, d: a.device_name(d),
 }

@@ -1,17 +1,23 @@
 """What every accelerator gets from the base class: identity, and defaults built on a few primitives."""
 
-from __future__ import annotations
-
+import os
 import pickle
 import re
+import sys
 from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
 import torch
+from accel_tests.forks import forked
 
 import accel_core
 from accel_core import Accelerator, Capabilities, Provenance, UnsupportedError
+from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.accelerators.devices import Base
+from accel_core.accelerators.records import read_properties
+from accel_core.accelerators.streams import HostStream
+from accel_core.backend import Environment
 
 
 class Small(Accelerator):
@@ -303,3 +309,92 @@ def test_visible_ids_are_read_as_the_vendor_does(small, monkeypatch):
     monkeypatch.setenv("SIM_VISIBLE_DEVICES", "2,0")
     assert small.visible_device_ids() == (2, 0)
     assert small.visible_devices_envs() == ["SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
+
+
+def test_no_member_has_two_homes():
+    """In an order of sections that nobody has to know, none may hide another's member."""
+    homes = {}
+    for section in [Base, *Accelerator.__bases__]:
+        for name in vars(section):
+            if not (name.startswith("__") and name.endswith("__")):
+                homes.setdefault(name, []).append(section.__name__)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+    assert len(homes) > 100
+
+
+@forked("torch")
+def test_the_cpu_is_constructed_without_what_it_may_never_need():
+    for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+        del sys.modules[name]
+    from accel_core import Backend
+    from accel_core.accelerators.cpu import CPUAccelerator
+
+    CPUAccelerator(Backend(name="cpu", priority=0, device_type="cpu"))
+    needless = {"accel_core.accelerators.records", "accel_core.accelerators.torch_device", "psutil"}
+    assert needless & set(sys.modules) == set()
+
+
+def test_one_whole_number_is_refused_with_what_to_write(cpu):
+    with pytest.raises(TypeError, match=r"cpu\.FloatTensor\(5\) could mean") as caught:
+        cpu.FloatTensor(5)
+    assert "FloatTensor([5])" in str(caught.value)
+    assert "torch.empty(5, dtype=torch.float32, device='cpu')" in str(caught.value)
+    assert cpu.FloatTensor(5.0).item() == 5.0
+    assert cpu.ByteTensor(True).item() == 1
+    assert cpu.LongTensor(data=[1, 2]).tolist() == [1, 2]
+
+
+def test_a_type_that_the_device_lacks_can_be_asked_for_but_not_made(cpu, monkeypatch):
+    monkeypatch.setattr(cpu, "is_fp64_supported", lambda: False)
+    assert not isinstance(torch.ones(1), cpu.DoubleTensor)
+    for data in ((), (2, 3), ([1.0],)):
+        with pytest.raises(UnsupportedError, match="the device has no float64"):
+            cpu.DoubleTensor(*data)
+
+
+def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backend, monkeypatch):
+    monkeypatch.setenv("SIM_KEPT", "mine")
+    monkeypatch.setenv("SIM_NEW", "")
+    monkeypatch.delenv("SIM_NEW")  # so that it goes again when the test ends
+    accelerator = CPUAccelerator(
+        backend(device_type="cpu", environment=Environment(set=("SIM_KEPT=1", "SIM_NEW=a=b")))
+    )
+    assert "SIM_NEW" not in os.environ
+    assert accelerator.apply_vendor_defaults() == ("SIM_NEW=a=b",)
+    assert accelerator.apply_vendor_defaults() == ()
+    assert (os.environ["SIM_KEPT"], os.environ["SIM_NEW"]) == ("mine", "a=b")
+
+
+@pytest.mark.parametrize(
+    ("said", "integrated"),
+    [
+        ({"is_integrated": 1}, True),
+        ({"is_integrated": 0}, False),
+        ({"is_integrated_gpu": True}, True),
+        ({}, None),
+    ],
+)
+def test_an_integrated_device_is_told_from_a_card(said, integrated):
+    found = read_properties(SimpleNamespace(name="a device", **said), None)
+    assert found.integrated is integrated
+
+
+def test_an_event_that_takes_no_stream_can_be_recorded():
+    class MetalEvent:
+        recorded = False
+
+        def record(self):
+            self.recorded = True
+
+    event = MetalEvent()
+    assert HostStream().record_event(event) is event
+    assert event.recorded
+
+
+def test_in_one_queue_every_stream_is_the_current_one(backend):
+    accelerator = Accelerator(backend(device_type="simulated"))
+    side = accelerator.Stream()
+    with accelerator.stream(side):
+        assert accelerator.current_stream() == side
+    assert {side, accelerator.current_stream(), accelerator.default_stream()} == {side}
+    assert side != object()

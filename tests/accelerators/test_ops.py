@@ -1,7 +1,5 @@
 """Operators found by name: plugins', DeepSpeed's, ours, and what stands for one that nobody has."""
 
-from __future__ import annotations
-
 import decimal
 import sys
 

@@ -3,23 +3,15 @@
 Here what is bound, devices, random numbers and streams; the rest is in `test_torch_device_work.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from accel_tests.tools import words
 
-from accel_core import (
-    BackendUnavailableError,
-    InvalidDeviceError,
-    TorchAccelerator,
-    UnsupportedError,
-)
+from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.streams import HostEvent, HostStream
 
 Build = Callable[..., TorchAccelerator]
@@ -163,7 +155,7 @@ def test_a_vendors_function_gets_the_device_as_it_takes_one(vendor, backend, syn
 
 
 def test_seeds_and_streams_of_other_parameter_names_keep_ours(vendor, backend):
-    seen: list[Any] = []
+    seen = []
     vendor.manual_seed = vendor.manual_seed_all = lambda value: seen.append(value)
     vendor.stream = lambda s: seen.append(s)
     accelerator = TorchAccelerator(backend())

@@ -1,7 +1,5 @@
 """`TorchAccelerator` over a simulated vendor: memory, data types, graphs and deferred calls."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What every training script wrote by hand: the data type, a scaler that fits it, what the memory went to."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A class that no plugin declares: DeepSpeed's own example on our base, with only its import changed."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """One decision: the commands say of every choice what `get_accelerator()` then does, by its own words."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

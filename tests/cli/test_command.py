@@ -1,7 +1,5 @@
 """The command as a whole: help, version, completion, colour, and what it does with its output."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -9,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -230,6 +229,40 @@ def test_a_closed_descriptor_is_no_crash(accel, closed, tmp_path):
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert ("DISTRIBUTION" in done.stdout) == (closed == "stderr")
+
+
+def written(world, *arguments, stdout, **variables):
+    """The command with this file for its stdout."""
+    environ = children.untraced(children.clean_environment(**variables))
+    command = [sys.executable, "-c", program(world, *arguments)]
+    with Path(stdout).open("wb") as file:
+        return subprocess.run(
+            command, stdout=file, stderr=subprocess.PIPE, text=True, check=False, env=environ
+        )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]], ids=" ".join)
+def test_a_full_disk_is_one_line_and_status_1(accel, arguments):
+    done = written(accel.world, *arguments, stdout="/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "Error: stdout cannot be written: No space left on device\n"
+
+
+def test_colour_can_be_asked_for_and_refused(accel):
+    accel.install("npu")
+    assert ESCAPE in accel("list", FORCE_COLOR="1").stdout
+    assert ESCAPE not in accel("list", FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert ESCAPE not in accel("list", FORCE_COLOR="").stdout
+
+
+def test_without_a_locale_nothing_is_lost(accel, tmp_path):
+    accel.install("npu", r"ProbeResult(False, 'driver \u9a71', 'see \u9a71\u52a8')")
+    bare = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for arguments in (["list"], ["why", "npu"]):
+        done = written(accel.world, *arguments, stdout=tmp_path / "said", **bare)
+        assert "Traceback" not in done.stderr
+        assert rb"driver \u9a71" in (tmp_path / "said").read_bytes()
 
 
 class Terminal(io.StringIO):

@@ -1,7 +1,5 @@
 """Commands of other distributions: listed without importing them, and none costs another."""
 
-from __future__ import annotations
-
 import pytest
 
 COMMAND = """

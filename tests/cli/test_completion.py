@@ -3,8 +3,6 @@
 How a shell asks, and what it makes of the answer, is click's.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

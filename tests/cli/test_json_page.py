@@ -1,7 +1,5 @@
 """docs/reference/json.md says every key of the documents, and no other."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`accel -v`, and the fall-back's warning and errors as a command says them."""
 
-from __future__ import annotations
-
 import re
 
 from accel_core.backend import Hardware, InTorch

@@ -3,8 +3,6 @@
 Each fault in each place and command is in tests/faults; who is named at which step in detection's tests.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

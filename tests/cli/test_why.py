@@ -1,7 +1,5 @@
 """`accel why`: the whole choice, and one backend in detail."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests import layouts
 from accel_tests.plugins import NO_DEVICE

@@ -1,7 +1,5 @@
 """Finding the plugins, and the package of this folder that holds them against their vendors' surfaces."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 That its hooks fit and its module is inert is level 0 of the kit, which accel-simulated's tests run.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import runpy

@@ -1,7 +1,5 @@
 """How declarations of vendors' packages are judged, on a machine of folders with and without each."""
 
-from __future__ import annotations
-
 import pytest
 from accel_contracts.plugins import PLUGINS, declared
 from accel_tests.machines import Machine

@@ -1,7 +1,5 @@
 """The accelerator of a device: a `torch.device`, its name with an index, or a tensor that is on it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A fork before, after and amid the choice leaves both sides working."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import json

@@ -1,7 +1,5 @@
 """A plugin or a vendor's package that asks for the accelerator while it is being chosen."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.plugins import hook
 

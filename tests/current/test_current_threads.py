@@ -1,7 +1,5 @@
 """One accelerator a process, and a block's own one, with threads, tasks and contexts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -11,7 +9,7 @@ from accel_core import current
 
 
 def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
-    chosen: list[object] = []
+    chosen = []
     real = current.select
 
     def slow(*args, **options):
@@ -21,7 +19,7 @@ def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
 
     monkeypatch.setattr(current, "select", slow)
     barrier = threading.Barrier(32)
-    got: list[object] = []
+    got = []
 
     def ask():
         barrier.wait()
@@ -40,7 +38,7 @@ def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
 def test_use_is_seen_by_no_other_thread(mlu):
     outer = accel_core.get_accelerator()
     inside, done = threading.Event(), threading.Event()
-    seen: list[object] = []
+    seen = []
 
     def other():
         inside.wait(10)

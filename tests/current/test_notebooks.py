@@ -1,7 +1,5 @@
 """What a notebook shows of the records: the hooks that IPython calls, which is not needed for it."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests import plugins
 

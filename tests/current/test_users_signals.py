@@ -1,7 +1,5 @@
 """A signal handler of the program's own that raises while a plugin runs: what it raises is the program's."""
 
-from __future__ import annotations
-
 import functools
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What torch's autoload does here is tried in a child process; what it spoils is named with what helps."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

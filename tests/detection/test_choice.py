@@ -1,7 +1,5 @@
 """Which backend is chosen, how, and what the record says about it."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

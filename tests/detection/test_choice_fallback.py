@@ -1,7 +1,5 @@
 """The fall-back to the CPU warns once, with every reason, and only where it is news."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """A device that only torch knows is chosen where no plugin claims it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What the user's settings pin, allow, refuse and stop: what is chosen, or what the error says."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Plugins on disk become candidates, and a pin imports as few of them as can be."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -10,7 +8,7 @@ from accel_tests.asking import look, names, only
 from accel_tests.plugins import arguments, declaring
 
 from accel_core.backend import Provenance
-from accel_core.detection import Status, Unloaded
+from accel_core.detection import Status
 from accel_core.detection.select import discover
 from accel_core.settings import parse_pin
 
@@ -28,7 +26,6 @@ def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
     world.set_path([world.site, world.root / "accel-npu-checkout" / "src"])
     found = only("npu")
     assert found.provenance == Provenance("accel-npu", "1.2", "npu", "accel_npu")
-    assert found.backend is not None
     assert found.backend.provenance == found.provenance
     assert not found.builtin
     assert str(found) == "npu (accel-npu 1.2)"
@@ -90,7 +87,6 @@ def test_a_broken_plugin_that_is_pinned_comes_back_alone(world):
     world.plugin("npu", "raise ImportError('broken')")
     world.backend("mlu")
     (found,) = look(parse_pin("npu"))
-    assert isinstance(found, Unloaded)
     assert found.outcome.status is Status.BROKEN
     assert imported("accel_mlu") == []
 

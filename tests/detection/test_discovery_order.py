@@ -1,7 +1,5 @@
 """Candidates stand in a total order, which nothing about the machine changes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

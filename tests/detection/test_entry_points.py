@@ -1,7 +1,5 @@
 """Entry points are what `importlib.metadata` finds, and one broken neighbour hides nobody."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from accel_tests.acme import ACME, acme
@@ -24,7 +24,7 @@ from accel_core.settings import Settings
 #: What comes with torch itself.
 TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
 #: No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing.
-UNKNOWN: dict[str, Any] = {"hardware": {"pci_ids": ()}}
+UNKNOWN = {"hardware": {"pci_ids": ()}}
 SILENT = {"hardware": {"driver_file": ""}, "granted": {"docker": ""}}
 SLURM = acme(granted={"slurm": "gpu"})
 INDICES = acme(visibility={"grammar": "indices"})
@@ -236,7 +236,6 @@ def test_what_is_said(machine, monkeypatch, what):
         return
     outcome = absence if row.doubt else ruled_out
     assert (ruled_out is None) is row.doubt
-    assert outcome is not None
     assert outcome.status is Status.NO_DEVICE
     begin, _, end = row.said[0].partition("…")
     assert outcome.reason == row.said[0] or ("…" in row.said[0] and outcome.reason.startswith(begin))
@@ -247,11 +246,9 @@ def test_what_is_said(machine, monkeypatch, what):
 def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
     outcome, absence = machine.examine(pinned=True)
     assert outcome is None
-    assert absence is not None
     assert absence.reason == NONE
     machine.torch("2.13.0+cpu")
     outcome, absence = machine.examine(TORCH_OWN, pinned=True)
-    assert outcome is not None
     assert outcome.reason == (
         "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
@@ -283,7 +280,6 @@ class TestNamespace:
 
     def aside(self, machine, backend, by):
         outcome, _ = machine.examine(backend)
-        assert outcome is not None
         assert (outcome.status, outcome.reason, outcome.hint) == (
             Status.STANDS_ASIDE,
             f"torch.acme is impersonated by {by}",
@@ -327,5 +323,4 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=running, version=version))
     assert machine.examine() == (None, None)
     outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
-    assert outcome is not None
     assert outcome.reason.endswith("is a CPU build, without XPU")

@@ -1,7 +1,5 @@
 """Plugins that end, crash or hang the process that loads them; and plugins that nobody may load."""
 
-from __future__ import annotations
-
 import sys
 import time
 
@@ -73,11 +71,9 @@ def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_worl
     torch_world.backend("mlu", 300)
     found = {c.name: c for c in look(None, ISOLATED) if not c.builtin}
     bad, worse = found.pop("bad"), found.pop("worse")
-    assert isinstance(bad, Unloaded)
     assert bad.outcome.status is Status.CRASHED
     assert bad.outcome.reason == f"the process that loaded its plugin {ending} at: {at}"
     assert bad.outcome.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
-    assert isinstance(worse, Unloaded)
     assert worse.outcome.reason.endswith("accel-worse 1.0; last words: no licence")
     assert {name: type(c) for name, c in found.items()} == {"npu": Candidate, "mlu": Candidate}
     assert not imported(torch_world)
@@ -231,7 +227,6 @@ def test_what_a_plugin_makes_of_its_child_is_checked(torch_world):
     lie = "import accel_core.detection.isolated as own\nown.encode_backend = lambda backend: {'name': 5}\n"
     torch_world.plugin("liar", lie + declaring(arguments("liar")))
     found = next(c for c in look(None, ISOLATED) if c.name == "liar")
-    assert isinstance(found, Unloaded)
     assert found.outcome.status is Status.INVALID
 
 

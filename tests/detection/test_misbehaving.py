@@ -3,8 +3,6 @@
 What ends or hangs the process is met in a child: test_probe_isolated.py, test_loading.py.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """A plugin for a newer accel-core than this: whatever it uses, the verdict says what to install."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.asking import judge, only
 from accel_tests.plugins import arguments, declaring

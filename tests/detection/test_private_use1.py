@@ -1,7 +1,5 @@
 """Two packages that want torch's one PrivateUse1 slot: what is chosen, what is said and what helps agree."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

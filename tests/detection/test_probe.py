@@ -1,7 +1,5 @@
 """The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised."""
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -50,7 +48,7 @@ LACKING = {"vendor_import": ("torch_npu", "torch_npu_old.sub"), "install_hint": 
 ONLY = "this device exists on plan9, amiga-m68k only"
 ABSENT = "absent is not installed"
 BOTH = (Pin("npu", "accel-npu"),), (Pin("npu", "other"),)
-USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} is malformed", "")
+USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} cannot be checked", "")
 #: Fields of npu, what is allowed and blocked; its status, what the reason begins with, the next step.
 KNOWN = {
     "usable": ({}, (), (), USABLE),
@@ -190,7 +188,6 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     import gc
-    import weakref
 
     torch_world.module("torch_npu", "")
     torch_world.module(
@@ -204,7 +201,6 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     found = judge()
     gc.collect()
     (reference,) = sys.modules["npu_device"].seen
-    assert isinstance(reference, weakref.ref)
     assert found.error is not None
     assert reference() is None
 
@@ -276,3 +272,38 @@ def test_a_torch_that_lacks_its_own_symbols_is_to_be_reinstalled(torch_world):
     found = judge()
     assert found.reason.endswith("Reinstall torch")
     assert (found.hint, "another torch" in found.reason) == ("", False)
+
+
+# --- A package that was built for one release of torch, told by metadata ---------------------------------
+
+OTHER = "torch-npu {0} works with torch 2.8 only, and torch 2.99.0+simulated is installed"
+TORCH_2_8 = "pip install 'torch==2.8.*'"
+#: Its version, whether it is pinned, its own way out; status, reason, next step.
+RELEASES = [
+    ("2.8.10+xpu", False, "", Status.INCOMPATIBLE, OTHER, TORCH_2_8),
+    ("2.8.10+xpu", True, "", Status.INCOMPATIBLE, OTHER, TORCH_2_8),
+    ("2.8", False, "do this", Status.INCOMPATIBLE, OTHER, f"{TORCH_2_8}, or: do this"),
+    ("2.99.7.post1+cann", False, "", Status.USABLE, "", ""),
+    ("", False, "do this", Status.NOT_INSTALLED, "torch-npu is not installed", "do this"),
+]
+BUILT_FOR = InTorch(same_version=("torch-npu",))
+
+
+@pytest.mark.parametrize(("version", "pinned", "way_out", "status", "reason", "hint"), RELEASES)
+def test_a_package_of_another_release_of_torch_is_not_imported(
+    torch_world, version, pinned, way_out, status, reason, hint
+):
+    """Such a package may end the process when it is imported beside another torch."""
+    if version:
+        torch_world.distribution("torch-npu", version)
+    source = "" if status is Status.USABLE else "raise KeyboardInterrupt('imported beside another torch')"
+    vendor(torch_world, source, in_torch=BUILT_FOR, install_hint=way_out)
+    found = judge(pinned=pinned)
+    assert (found.status, found.reason, found.hint) == (status, reason.format(version), hint)
+    assert found.usable or not {"torch", "torch_npu"} & set(sys.modules)
+
+
+def test_without_torch_it_is_torch_that_is_missing(world):
+    world.distribution("torch-npu", "2.8")
+    vendor(world, "", in_torch=BUILT_FOR)
+    assert "torch is not installed" in judge().reason

@@ -1,7 +1,5 @@
 """What a plugin's own hooks say is believed where it fits; the owner alone is asked about his device."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Probing in a child process: whatever a vendor does to it is a verdict here."""
 
-from __future__ import annotations
-
 import sys
 import time
 

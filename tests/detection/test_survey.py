@@ -1,7 +1,5 @@
 """Everybody's verdict at once, each from a process of its own, and nothing of it stays behind."""
 
-from __future__ import annotations
-
 import importlib
 import signal
 import sys

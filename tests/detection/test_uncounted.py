@@ -1,7 +1,5 @@
 """Why a vendor's runtime counts no device: on machines that are trees of files, with nodes and variables."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

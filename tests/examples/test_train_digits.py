@@ -1,27 +1,24 @@
 """The example that the README runs: real training, through the public interface only."""
 
-from __future__ import annotations
-
-import importlib.util
 import json
 import os
 import re
 import runpy
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, untraced
 from accel_tests.forks import forked
+from accel_tests.tools import TREE, load
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 import accel_core  # noqa: E402 - beside torch
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "train_digits.py"
+EXAMPLE = TREE / "examples" / "train_digits.py"
+example = load("train_digits", "examples")
 
 
 @pytest.fixture(scope="session")
@@ -82,19 +79,6 @@ def test_it_names_no_device():
     assert not re.findall(r"torch\.(cuda|xpu|mps|npu|hpu|mlu)\b|[\"'](cuda|xpu|mps|npu|hpu|mlu)\b", code)
 
 
-@pytest.fixture(scope="module")
-def example():
-    """The example as a module, for what needs no process of its own."""
-    spec = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_digits"] = module  # its dataclass looks itself up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["train_digits"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -104,7 +88,7 @@ def example():
         (["--precision", "fp64"], "invalid choice: 'fp64'"),
     ],
 )
-def test_bad_arguments_are_named(example, monkeypatch, capsys, arguments, said):
+def test_bad_arguments_are_named(monkeypatch, capsys, arguments, said):
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
     with pytest.raises(SystemExit) as ended:
         example.main()
@@ -115,7 +99,7 @@ def test_bad_arguments_are_named(example, monkeypatch, capsys, arguments, said):
 @pytest.mark.parametrize(
     "content", [b"", b"no checkpoint", b"PK\x03\x04 torn off", b"\x80\x02J\x01", b"\x80\x02\x8a"]
 )
-def test_a_corrupt_checkpoint_is_one_message(example, tmp_path, content):
+def test_a_corrupt_checkpoint_is_one_message(tmp_path, content):
     checkpoint = tmp_path / "torn.pt"
     checkpoint.write_bytes(content)
     trainer = example.Trainer(accel_core.accelerator("cpu"), torch.float32, 0)
@@ -123,7 +107,7 @@ def test_a_corrupt_checkpoint_is_one_message(example, tmp_path, content):
         trainer.load(checkpoint)
 
 
-def test_another_accelerators_checkpoint_is_resumed(example, tmp_path):
+def test_another_accelerators_checkpoint_is_resumed(tmp_path):
     """Its generator's state has another size, as npu's has beside the CPU's."""
     cpu = accel_core.accelerator("cpu")
     trainer = example.Trainer(cpu, torch.float32, 0)

@@ -4,8 +4,6 @@ Everything runs in session `faults`, which records docs/explanation/fault-matrix
 place and each command runs once.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The record that the documents show is of all that there is, and all of it is as promised."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever a child process, another rank or a file of ours answers: a record, or an error in words."""
 
-from __future__ import annotations
-
 import json
 import socket
 

@@ -1,7 +1,5 @@
 """Whatever is typed behind `accel`: a call that can be made, or an error in words."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

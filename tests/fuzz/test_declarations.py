@@ -1,7 +1,5 @@
 """Whatever a plugin declares: a `Backend` or an error in words, and no declaration breaks what reads it."""
 
-from __future__ import annotations
-
 import json
 import types
 

@@ -1,16 +1,16 @@
 """Whatever a machine's files hold, `/proc`, `/sys`, `/etc` and `/run`: an answer of the right kind."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 
 import pytest
 from accel_tests.fuzzing import fuzzed
 from accel_tests.tools import words
+from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core import Backend, machine
+from accel_core._support import torch_import
 from accel_core.machine import devices
 from accel_core.machine.placement import placement
 from accel_tools.machine import driver_of, last_level_cache, processor_name
@@ -96,3 +96,31 @@ def test_any_files_are_a_machine(base, files):
 def test_ranges_of_cores_are_numbers_or_nothing(text):
     cores = parse_ranges(text)
     assert cores is None or parse_ranges(format_ranges(cores)) == cores
+
+
+_runs = itertools.count()
+
+#: What torch's version file is read for, and what else may stand there.
+LINES = r"""__version__ = '2.13.0'
+cuda: Optional[str] = None
+hip = '6'
+xpu = 1
+cuda = '12' + ''
+import os
+x = (
+# coding: nonsense
+a.b = c[0] = '1'
+__version__ = b'2'""".splitlines()
+TEXT = st.lists(st.sampled_from([*LINES, "\ufeff"]) | st.text(max_size=20), max_size=6).map("\n".join)
+VERSION = TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
+
+
+@fuzzed(written=VERSION)
+@example(written=b"x = " + b"(" * 50_000 + b")" * 50_000)
+@example(written=b"x = " + b"-" * 200_000 + b"1")
+@example(written=b"x = 1" + b"+1" * 50_000)
+def test_any_version_file_of_torch_is_read_or_passed_over(tmp_path, written):
+    (tmp_path / "version.py").write_bytes(written)
+    for name, value in torch_import._version_file([str(tmp_path)]).items():
+        assert isinstance(name, str)
+        assert value is None or isinstance(value, str)

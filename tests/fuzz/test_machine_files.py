@@ -1,7 +1,5 @@
 """A file from a stranger: `accel setup --machine` plans for it, or refuses it in a sentence with its name."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """Whatever stands in the environment: settings, or an error that names the variable."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

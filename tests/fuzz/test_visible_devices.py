@@ -1,7 +1,5 @@
 """Properties of every visible-devices grammar."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.fuzzing import fuzzed
 from hypothesis import example
@@ -13,7 +11,7 @@ from accel_core.machine.visible_devices import format_visible_devices, parse_vis
 
 INDEX = st.integers(0, 10**9 - 1)
 UUID = st.uuids().map(str)
-UNIQUE: dict[str, list[st.SearchStrategy[list[int | str]]]] = {
+UNIQUE = {
     "cuda": [
         st.lists(INDEX, unique=True),
         st.lists(UUID.map("GPU-{}".format), unique=True),

@@ -1,7 +1,5 @@
 """However a child process ends, the parent learns how, in time, and nothing of it is left behind."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os
@@ -192,7 +190,7 @@ def test_one_that_works_and_talks_ends_at_the_deadline_too(job):
 
 
 def test_whoever_waits_is_told_what_for(job, monkeypatch):
-    said: list[tuple[str, float]] = []
+    said = []
     monkeypatch.setattr(isolation, "watching", lambda *told: said.append(told))
     job("stage('importing torch')\ntime.sleep(2.5)\nreturn {}")
     assert [what for what, _ in said][-3:] == ["importing torch", "importing torch", ""]
@@ -249,7 +247,7 @@ def test_nothing_is_left_open_or_unreaped(job):
 
 
 def test_an_interrupt_ends_the_child_too(job, monkeypatch, tmp_path):
-    started: list[int] = []
+    started = []
 
     class Interrupted(isolation.subprocess.Popen):
         def wait(self, timeout=None):

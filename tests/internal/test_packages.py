@@ -1,7 +1,5 @@
 """Whether a package is installed, without importing it."""
 
-from __future__ import annotations
-
 import sys
 import types
 

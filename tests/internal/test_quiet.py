@@ -1,7 +1,5 @@
 """What plugins print goes to stderr; what anybody else prints stays where it belongs."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a plugin or a vendor's package leaves changed in the user's process is put back."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """torch is imported without its autoload, and what can be read about it is read without importing it."""
 
-from __future__ import annotations
-
 import builtins
 import os
 import sys

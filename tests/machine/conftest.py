@@ -1,7 +1,5 @@
 """A machine on disk: /sys, /proc and /dev under a temporary root."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.computers import Computer
 

@@ -1,7 +1,5 @@
 """What control groups allow of memory and of the processor, on trees built on disk."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

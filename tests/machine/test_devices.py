@@ -1,7 +1,5 @@
 """The PCI bus, device nodes and what both say of a backend, on trees built on disk."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Files, platform, NUMA nodes and cores, on trees built on disk."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """In which container and which scheduler's job a process is, on trees built on disk; and what it is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_core.backend import Backend, Granted, Hardware

@@ -1,7 +1,5 @@
 """Where our distributions come from: what `pip install` is told to take them from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

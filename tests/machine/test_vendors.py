@@ -1,7 +1,5 @@
 """Hardware that is known without its plugin, on trees built on disk, and against what plugins declare."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.backend import Backend
 from accel_core.machine import devices
 from accel_core.machine.devices import PciDevice
 from accel_core.machine.vendors import FIRST_PARTY, VENDORS, known_hardware
@@ -115,7 +112,7 @@ ANY_GPU = "WSL2's node for any maker's GPU: only torch's build, which the plugin
 OTHER_SYSTEMS = "torch has it on other systems too, and only Linux shows its devices in files"
 
 #: What only the table has, or only the plugin's declaration, each with the reason.
-DIFFERENCES: dict[tuple[str, str, str], str] = {
+DIFFERENCES = {
     ("cuda", "declaration", "/dev/dxg"): ANY_GPU,
     ("cuda", "table", "/usr/lib/wsl/lib/libcuda.so.1"): "says that the GPU behind /dev/dxg is NVIDIA's",
     ("cuda", "table", "linux"): OTHER_SYSTEMS,
@@ -128,7 +125,7 @@ DIFFERENCES: dict[tuple[str, str, str], str] = {
 
 def declared():
     """The first-party declarations, by the name of the backend."""
-    backends: dict[str, list[Backend]] = {}
+    backends = {}
     projects = sorted(PLUGINS.glob("accel_*/pyproject.toml"))
     declaring = [path for path in projects if '"accel.backends"' in path.read_text(encoding="utf-8")]
     for module in (path.parent.name for path in declaring):

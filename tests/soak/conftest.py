@@ -1,7 +1,5 @@
 """A machine with three plugins of which the second works, for programs that choose there over and over."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

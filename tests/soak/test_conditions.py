@@ -1,7 +1,5 @@
 """A choice where a machine has little to give: the same answer, in the process and in children."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

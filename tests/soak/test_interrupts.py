@@ -1,7 +1,5 @@
 """Ctrl-C at any moment: the process ends, and with it everything that it had begun."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Many choices in one process: the same answer, and nothing is left over."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

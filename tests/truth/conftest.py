@@ -1,7 +1,5 @@
 """Finding the package of this folder, and what its tests share."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

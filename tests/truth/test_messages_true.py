@@ -1,7 +1,5 @@
 """Every command, option, variable, group, distribution, address and file that users are told of exists."""
 
-from __future__ import annotations
-
 import itertools
 
 from accel_tests.tools import TREE

@@ -1,7 +1,5 @@
 """The record of others' names against their packages, where installed (tests, deepspeed, trainers)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The collector finds a wrong name of each kind, and nothing in the right one beside it."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.tools import TREE
 from accel_truth.collect import names

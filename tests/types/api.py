@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 import accel_core
 from accel_core import get_accelerater  # type: ignore[attr-defined]  # noqa: F401
-from accel_train import (  # type: ignore[attr-defined]
-    init_proces_group,  # noqa: F401
-    init_process_group,
-)
+from accel_train import init_process_group
 
 if TYPE_CHECKING:
     import torch

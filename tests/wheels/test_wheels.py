@@ -3,8 +3,6 @@
 The session `wheels` builds them and says where they are; without it these tests have nothing to test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -72,7 +70,7 @@ class Environment:
         """What `accel list --json` says, by name; of several declarations the first."""
         done = self.run("accel", "list", "--json")
         assert done.stderr == ""
-        first: dict[str, dict[str, object]] = {}
+        first = {}
         for row in json.loads(done.stdout)["backends"]:
             first.setdefault(row["name"], row)
         return first
@@ -195,20 +193,8 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     assert environment.run("accel", "list").returncode == 0
 
 
-def test_installing_the_plugin_adds_cuda_and_removing_it_takes_it_away(environment):
-    environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
-    try:
-        rows = environment.listed()
-        assert list(rows) == ["cuda", "generic", "cpu"]
-        assert rows["cuda"]["distribution"] == "accel-cuda"
-        assert rows["cuda"]["priority"] == 200
-    finally:
-        environment.pip("uninstall", "-y", "accel-cuda")
-    assert list(environment.listed()) == ["generic", "cpu"]
-
-
 @pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
-def test_with_torch_the_core_alone_gives_the_cpu(environment, tmp_path):
+def test_with_torch_the_core_alone_gives_the_cpu_and_the_plugin_adds_cuda(environment):
     environment.show_torch()
     said = environment.python(
         "import warnings; warnings.simplefilter('error')\n"
@@ -219,14 +205,14 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment, tmp_path):
     assert said.split()[0] in ("cpu", "generic")
     assert said.split()[1].startswith(("cpu", "cuda"))
     environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
-    pinned = environment.python(
-        "import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="cpu"
-    )
-    assert pinned == "cpu"
+    rows = environment.listed()
+    assert list(rows) == ["cuda", "generic", "cpu"]
+    assert (rows["cuda"]["distribution"], rows["cuda"]["priority"]) == ("accel-cuda", 200)
+    name = "import accel_core; print(accel_core.get_accelerator().name)"
+    assert environment.python(name, DS_ACCELERATOR="cpu") == "cpu"
     environment.pip("uninstall", "-y", "accel-cuda")
-    gone = environment.run(
-        "python", "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="cuda"
-    )
+    assert list(environment.listed()) == ["generic", "cpu"]
+    gone = environment.run("python", "-c", name, DS_ACCELERATOR="cuda")
     assert gone.returncode == 1
     assert "pip install accel-cuda" in gone.stderr.splitlines()[-1]
 

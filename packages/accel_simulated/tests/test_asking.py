@@ -1,7 +1,5 @@
 """Asking for a simulated device, and not asking: what a process has of it before torch is imported."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

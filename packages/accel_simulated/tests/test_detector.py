@@ -1,7 +1,5 @@
 """The detector without torch: whose place it is, what a process leaves behind, the reports, bad input."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How the tool of `./dev opinfo` counts a call on a device that is not to give CPU's bits."""
 
-from __future__ import annotations
-
 import sys
 from itertools import cycle
 from pathlib import Path

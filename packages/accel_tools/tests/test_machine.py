@@ -1,7 +1,5 @@
 """What reports and figures name of a machine, on trees built on disk."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.computers import Computer
 

@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     ("Torch not compiled with CUDA enabled", "accel setup cuda"),
     ("The NVIDIA driver on your system is too old (found version 11040).", "update the NVIDIA driver"),

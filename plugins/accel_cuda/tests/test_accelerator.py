@@ -1,7 +1,5 @@
 """`CUDAAccelerator` where there is no device, and its rules by capability."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from types import SimpleNamespace

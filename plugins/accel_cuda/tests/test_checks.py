@@ -1,7 +1,5 @@
 """What `accel doctor` looks into, on trees of files."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.computers import Computer
 

@@ -1,7 +1,5 @@
 """The two declarations."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_cuda import CUDA, ROCM

@@ -1,7 +1,5 @@
 """accel-cuda on a real device: the kit's checks, and what the kit cannot know of the vendors' software."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 What else rules the declarations out is told in `tests/detection/test_facts.py`.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

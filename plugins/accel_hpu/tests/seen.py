@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     ("Stock PyTorch version 2.13.0+cpu is not supported in Lazy mode.", "PT_HPU_LAZY_MODE=0"),
     ("'NoneType' object has no attribute 'startswith'", "PT_HPU_LAZY_MODE=0"),

@@ -3,8 +3,6 @@
 What its other members do is told by its score card.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import types

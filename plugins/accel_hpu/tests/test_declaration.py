@@ -1,7 +1,5 @@
 """What is Intel Gaudi's own: its package's namespace."""
 
-from __future__ import annotations
-
 from accel_tests import layouts
 from accel_tests.machines import Machine
 

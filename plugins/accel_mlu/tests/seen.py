@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     ("libcnrt.so: cannot open shared object file: No such file or directory", "NEUWARE_HOME"),
     ("please set NEUWARE_HOME: libcndrv.so", "NEUWARE_HOME"),

@@ -3,8 +3,6 @@
 How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     ("The operator 'aten::foo' is not currently implemented for the MPS device.", "FALLBACK=1"),
     ("MPS backend out of memory (MPS allocated: 17.9 GB, max allowed: 18.1 GB)", "WATERMARK"),

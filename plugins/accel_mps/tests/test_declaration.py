@@ -3,8 +3,6 @@
 What its members do is told by its score card and by `packages/accel_simulated/tests/device/test_metal.py`.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

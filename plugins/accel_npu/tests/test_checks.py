@@ -1,7 +1,5 @@
 """What `accel doctor` looks into: CANN's variables and version."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_npu.checks import variables, version

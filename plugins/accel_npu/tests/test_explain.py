@@ -1,7 +1,5 @@
 """The next step after the errors that users meet, and CANN's version from its files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 COMPILER = "install rebel-compiler from Rebellions' package index"
 MATCHING = "install the rebel-compiler made for your torch-rbln"
 

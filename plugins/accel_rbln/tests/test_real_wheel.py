@@ -3,8 +3,6 @@
 A hundredth of the size of other vendors' packages: a session of its own would take longer to make.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     ("ABORTED: The TPU is already in use by process with pid 17", "/tmp/libtpu_lockfile"),
     ("No module named 'libtpu'", "accel setup tpu"),

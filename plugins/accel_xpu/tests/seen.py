@@ -1,7 +1,5 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
-from __future__ import annotations
-
 SEEN = [
     (
         "ERROR! Intel Extension for PyTorch* needs to work with PyTorch 2.8.*, but PyTorch 2.13.0",

@@ -3,8 +3,6 @@
 What their other members do is told by the score card and beside DeepSpeed's class.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """An error of IPEX's that is none: the process ends."""
 
-from __future__ import annotations
-
 from accel_core import hint_for
 from accel_xpu import IPEX
 

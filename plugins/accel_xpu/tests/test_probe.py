@@ -1,7 +1,5 @@
 """Verdicts on the three ways to the device, in children, on distributions built on disk."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

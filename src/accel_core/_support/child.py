@@ -104,14 +104,15 @@ def run(
     as_we_are: bool = False,
     live: bool = False,
 ) -> ChildReport:
-    """Call `function` in a child process with `arguments`, and stop it after `timeout` seconds, if any.
+    """Call `function` in a child process with `arguments`; stop the child after `timeout` seconds, if any.
 
-    It stands at the top level of its module, takes the arguments and a callable that names the step it
-    begins, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
-    status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
-    once instead. The child has torch's autoload off, unless it is to be `as_we_are`, and ends when this
-    process does (on Linux). Raises `OSError` when no child can be started, also after
-    `end_all(for_good=True)`.
+    `function` is defined at the top level of its module. It is called with `arguments` and with a callable to
+    which it passes the name of each step that it begins, and it returns a dict of JSON values. The report has
+    that answer only if the child then exits with status 0.
+
+    The report's `stderr` is the end of what the child prints; with `live` it goes to our stderr at once
+    instead. In the child, torch's autoload is off unless `as_we_are` is set. The child ends when this process
+    does (not on Windows). Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
     """
     nonce = os.urandom(8).hex()
     job = {
@@ -265,12 +266,11 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """The command that runs `program`, Python source, under this Python's own options.
+    """Return the command that runs `program`, Python source, with this Python's own options.
 
-    A user who has started Python with `-I` or `-E` has said which files and variables are to be trusted;
-    who has set `-X utf8`, how texts are read. Warnings remain those of the child: with `-W error` one of
-    torch's or of a vendor's would be what is wrong with it. Raises `FileNotFoundError` where Python does not
-    know where it is.
+    Options such as `-I`, `-E` and `-X utf8` are passed on: they say which files and variables Python trusts
+    and how it reads text. Options for warnings are not: with `-W error`, a warning of torch's would look like
+    a fault of the backend. Raises `FileNotFoundError` if Python does not know its own path.
     """
     if not sys.executable:
         raise FileNotFoundError("sys.executable does not say where Python is")
@@ -284,7 +284,7 @@ def command(program: str, *arguments: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the job that stands on stdin; the answer goes to stdout, everybody else's output to stderr."""
+    """Read the job from stdin, run it, and write the answer to stdout; all other output goes to stderr."""
     with open(0, "rb", closefd=False) as stdin:
         job = json.load(stdin)
     nothing = os.open(os.devnull, os.O_RDONLY)

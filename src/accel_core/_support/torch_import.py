@@ -174,7 +174,7 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     # A simulated device has a finder of its own, which gives the source for the build that it simulates.
     for finder in sys.meta_path:
         if spec := finder.find_spec("torch.version", folders):
-            with contextlib.suppress(ImportError, OSError):  # it cannot be read
+            with contextlib.suppress(Exception):  # it cannot be read
                 text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
                 return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
     return {}

@@ -98,8 +98,8 @@ class HostStream:
 class Streams(Devices):
     """Streams and events.
 
-    To type checkers they are `torch.Stream` and `torch.Event`, as every vendor's are. Stand-ins have the same
-    methods, and are of torch's classes where torch has a stream of the device.
+    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has none, stand-ins with the
+    same methods take their place; if torch has a stream class for the device, they derive from it.
     """
 
     @cached_property

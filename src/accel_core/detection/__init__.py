@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_absence(self) -> bool:
-        """Whether all that is missing is a device, which a pinned backend can do without."""
+        """Whether the only thing missing is a device, without which a pinned backend can still be used."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 
 
 def no_device(reason: str, hint: str = "") -> Outcome:
-    """The outcome where a device is all that is missing."""
+    """Return the outcome for a backend that lacks only a device."""
     return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
 
 

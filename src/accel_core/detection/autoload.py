@@ -45,11 +45,11 @@ def _claimants(entry_point: EntryPoint, others: tuple[Backend, ...]) -> list[str
 
 
 def impersonator(backend: Backend) -> str:
-    """The package that has taken the backend's namespace of torch over; empty where none has.
+    """Return the package that has taken over the backend's torch namespace; empty if none has.
 
-    So do torch_supa's autoload, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` with
-    torch.cuda, which then reports a device that is not CUDA's. What takes it over below Python is known by
-    name alone.
+    torch_supa, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` take over torch.cuda,
+    which then reports a device that is not CUDA's. A package that takes it over below Python is recognised by
+    its name only.
     """
     other = taken_over_by(backend)
     if other or backend.vendor_imports != ("torch",):
@@ -58,7 +58,9 @@ def impersonator(backend: Backend) -> str:
 
 
 def taken_over_by(backend: Backend) -> str:
-    """The imported package that `Backend.in_torch.taken_over_by` names; empty where there is none."""
+    """Return the first imported package that `Backend.in_torch.taken_over_by` names; empty if there
+    is none.
+    """
     return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
 
 
@@ -199,11 +201,11 @@ def _remedy(package: EntryPoint, does: str) -> str:
 
 
 def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
-    """The packages that break `import torch`, or take torch's slot or namespace from `chosen`.
+    """Return the packages that break `import torch`, or take torch's slot or namespace from `chosen`.
 
-    None where torch's autoload is off, where this process has imported torch with it, and where nobody's
-    package but the chosen backend's own would be loaded. `timeout`: seconds for each child process, which
-    imports torch and the packages; one that dies of a package is followed by one without it.
+    The result is empty if torch's autoload is off, if this process has imported torch with autoload on, or if
+    torch would load only the chosen backend's own package. A child process imports torch and the packages,
+    within `timeout` seconds; if a package crashes it, another child continues without that package.
     """
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []

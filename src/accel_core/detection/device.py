@@ -58,12 +58,11 @@ class Group(NamedTuple):
 def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
-    Each step is announced before it is taken, so that a step that fails, hangs or crashes is named.
-
-    Whatever the plugin or the vendor's package raises comes out as it is. Raises
-    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
-    torch's import brought a package that takes the device's namespace over, and `InvalidAcceleratorError`
-    when the plugin builds something else. What vendors print while they are imported goes to stderr.
+    Each step is announced first, so that the step that fails, hangs or crashes is known. Errors of the plugin
+    and the vendor's package pass through. Raises `BackendUnavailableError` if torch is missing or its
+    PrivateUse1 slot is taken, `DeclinedError` if another package has taken over the device's torch namespace,
+    and `InvalidAcceleratorError` if the plugin builds something else. Output of the vendor's package goes to
+    stderr.
     """
     # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
     from accel_core.accelerators import Accelerator
@@ -141,7 +140,7 @@ def installed_imports(backend: Backend) -> list[str]:
 
 
 def impersonated(backend: Backend, by: str) -> Outcome:
-    """The outcome where another vendor's package has taken the backend's namespace over."""
+    """Return the outcome if another vendor's package has taken over the backend's torch namespace."""
     reason = f"torch.{backend.device_type} is impersonated by {by}"
     return Outcome(Status.STANDS_ASIDE, reason, f"choose that vendor's own backend, or do not load {by}")
 
@@ -171,11 +170,11 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
 def ask_device(
     candidate: Candidate, group: Group, *, pinned: bool, counted: Outcome | None = None
 ) -> Outcome:
-    """The plugin's own answer, then build the accelerator and count devices, all in this process.
+    """Ask the plugin, then build the accelerator and count its devices, all in this process.
 
-    A plugin that answers "usable" is believed about its devices; that its accelerator can be built is
-    seen here, where a failure is a verdict that leaves the next backend its turn. `counted` is what a child
-    process found, where counting here would start the device's runtime.
+    If the plugin says "usable", its devices are not counted; but if its accelerator cannot be built, the next
+    backend gets its turn. `counted` is the number that a child process has counted, if counting here would
+    start the device's runtime.
     """
     answer = plugin_answer(candidate, group)
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
@@ -321,7 +320,7 @@ def _explained(plugin: object, backend: Backend, error: BaseException) -> ProbeR
 
 
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
-    """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
+    """Return `no_device` with the most likely reason and the next step; files are looked up below `root`."""
     # These here, as whoever has a device never comes here.
     from accel_core.machine.placement import denied_nodes, permission_step, placement
     from accel_core.machine.visible_devices import masks, there
@@ -348,7 +347,7 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
 
 
 def hidden(backend: Backend, mask: Masks) -> Outcome:
-    """`no_device` where a variable hides every device of `backend`."""
+    """Return `no_device` for a variable that hides every device of `backend`."""
     from accel_core.machine.placement import placement
 
     place = placement()

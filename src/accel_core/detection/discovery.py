@@ -128,10 +128,10 @@ def builtin_candidates() -> tuple[Candidate, ...]:
 
 
 def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:
-    """A total order: priority descending, then name, then distribution.
+    """Return the sort key of a backend: priority, highest first, then name, then distribution.
 
-    A backend that impersonates a device namespace stands before every backend of that device type,
-    whatever the numbers say: what it impersonates looks usable when it is not.
+    A backend that takes over another device's torch namespace comes before all backends of that device type,
+    whatever their priority: otherwise the other backend would look usable.
     """
     items = list(candidates)
     declared = [(c, c.backend.device_type) for c in items if isinstance(c, Candidate)]
@@ -233,9 +233,9 @@ def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
 
 
 def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
-    """The outcome of an `error` that loading the plugin raised.
+    """Return the outcome for an `error` that loading the plugin raised.
 
-    What a signal handler of the program's raised is raised anew.
+    An exception of the program's own signal handler is raised again.
     """
     raise_if_users(error)
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
@@ -249,9 +249,9 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
 
 
 def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
-    """The outcome of a plugin that was written for another accel-core; `None` for any other error.
+    """Return the outcome for a plugin that was written for another accel-core; `None` for any other error.
 
-    It asks accel_core for a name, or has a hook or an argument of one, that this accel_core lacks.
+    Such a plugin uses a name, a hook or a hook's argument that this accel_core does not have.
     """
     first: Any = root(error)
     module = str(first.name).partition(".")[0] if isinstance(first, ImportError) else ""

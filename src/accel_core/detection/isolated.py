@@ -159,9 +159,9 @@ def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
 
 
 def decode_candidate(given: Mapping[str, Any]) -> Candidate:
-    """The candidate that `encode_candidate` wrote; its plugin is imported when it is needed.
+    """Return the candidate that `encode_candidate` wrote; its plugin is imported when it is needed.
 
-    Raises `InvalidBackendError` where the declaration is none.
+    Raises `InvalidBackendError` if the text is not a declaration.
     """
     source = Provenance(*given["provenance"])
     origin = EntryPoint(source.entry_point, source.value, source.distribution, source.version)

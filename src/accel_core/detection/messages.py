@@ -65,10 +65,11 @@ def reason(verdict: Verdict) -> str:
 
 
 def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[Verdict], list[Verdict]]:
-    """The verdicts with a row of their own, and those that share one line; in plain words, or `in_full`.
+    """Return the verdicts that get a row of their own, and those that share one line.
 
-    What is only not installed shares the line, unless it is so few that each can say what to do. Each cause
-    stands in full where it is first: it may be long, and a broken torch breaks all.
+    Backends of which only a package is missing share the line, unless they are so few that each can have its
+    next step. A cause is written in full only where it first occurs: a broken torch breaks all backends. The
+    text is plain, or complete with `in_full`.
     """
     every = list(verdicts)
     uninstalled = [v for v in every if _is_uninstalled(v)]
@@ -121,10 +122,9 @@ def _key(verdict: Verdict) -> tuple[str, str]:
 
 
 def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
-    """Why the CPU is used, where something else is installed or present.
+    """Return why the CPU is used although something else is installed or present.
 
-    One line, unless `in_full` is asked for, or there is something to mend: hardware that is here, or what is
-    installed and broken.
+    This is one line, unless `in_full` is set, the hardware is present, or something installed is broken.
     """
     news = [v for v in verdicts if v.is_news]
     if in_full or missing or any(v.needs_mending for v in news):
@@ -149,7 +149,7 @@ def _in_one_line(news: Sequence[Verdict]) -> str:
 
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why each accelerator that is installed or present is not used, a line each; what is here first."""
+    """Return why each installed or present accelerator is not used, one line each, present ones first."""
     news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
     rows, uninstalled = folded(news, in_full=True)
     return _lines([*missing, *rows, *_uninstalled(uninstalled)])

@@ -31,9 +31,10 @@ Way: TypeAlias = Literal["here", "child first", "child"]
 
 
 class Prober:
-    """The judge that probes; `isolated`: in child processes only, so that this process imports no torch.
+    """The judge that probes candidates; with `isolated`, only in child processes, without importing torch
+    here.
 
-    An isolated prober, and one that is strict, also looks into what is broken where a device is missing.
+    If it is isolated or strict, it also looks for broken packages of backends without a device.
     """
 
     def __init__(self, settings: Settings, *, isolated: bool = False, autoload: bool = True) -> None:

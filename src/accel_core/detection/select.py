@@ -272,12 +272,12 @@ class Survey(NamedTuple):
 def survey(
     settings: Settings, *, probing: bool = True, autoload: bool = True, load: Load | None = None
 ) -> Survey:
-    """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
+    """Judge every candidate, as many at once as there are cores, each within the settings' timeout.
 
-    This process imports neither torch nor a vendor: each candidate is probed in a child process. Without
-    `probing` no process is started but the one that reads the plugins' declarations: who passes the steps
-    that import nothing is `not_probed`, and what would be chosen is not known. Without `autoload` nobody
-    tries what torch's autoload spoils, which takes a process of its own after all others. `load` has read
+    Each candidate is probed in a child process, so this process imports neither torch nor a vendor's package.
+    Without `probing`, only the plugins' declarations are read: a backend that passes the steps that import
+    nothing is `not_probed`, and the choice is not known. Without `autoload`, nobody tries what torch's
+    autoload breaks, which takes one more child after all others. `load` is a loader that has read
     declarations before.
     """
     load = load or loader(settings, isolated=True)

@@ -118,9 +118,10 @@ def parse_number(text: str) -> int | None:
 
 
 def cgroup_memory_limit(root: str = "/") -> int | None:
-    """Bytes that this process's control group allows: the smallest limit from it up to the root group.
+    """Return the bytes that this process's control groups allow: the smallest limit of its group and those
+    above.
 
-    `None` where no group sets a limit.
+    `None` if no group has a limit.
     """
     return min((limit for limit, _ in _memory_limits(root)), default=None)
 
@@ -136,9 +137,9 @@ def cgroup_memory_available(root: str = "/") -> int | None:
 
 
 def cgroup_cpu_quota(root: str = "/") -> float | None:
-    """How many cores' time the control groups allow this process: the least from its group up.
+    """Return how many cores' time the control groups allow: the smallest quota of its group and those above.
 
-    `None` where no group sets a limit.
+    `None` if no group has a quota.
     """
     quotas = (_cpu_quota(version, folder, root) for version, folder in _groups("cpu", root))
     return min((quota for quota in quotas if quota is not None), default=None)

@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
 
 
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
-    """The first few items by comma; a machine with 16 cards must not fill the screen."""
+    """Return the first few items, joined by commas, and how many more there are."""
     rest = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + rest
 
@@ -76,9 +76,9 @@ _BUS = "/sys/bus/pci/devices"
 
 @lru_cache(maxsize=8)
 def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
-    """The PCI functions that the kernel lists, by address; empty where it lists none.
+    """Return the PCI functions that the kernel lists, by address; empty if it lists none.
 
-    Read once a process: a server has hundreds, and every backend asks.
+    They are read once per process, because a server has hundreds and every backend asks.
     """
     functions = (
         _pci_device(address, machine.read_text(f"{_BUS}/{address}/modalias", root))
@@ -116,7 +116,7 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
 
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """The NUMA node of the PCI device; `None` where the kernel does not know it."""
+    """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
     text = machine.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
     return machine.parse_number(text)  # the kernel writes -1 for "not known"
 
@@ -125,7 +125,7 @@ def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
 
 
 def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
-    """The paths that fit any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
+    """Return the paths that match any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
     names: dict[str, list[str]] = {}  # in each folder, which is listed once
     return tuple(
         sorted({path for pattern in patterns for path in _paths(pattern, root, names)}, key=_natural)

@@ -25,7 +25,7 @@ _APPTAINER, _SINGULARITY = "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"
 
 
 class Placement(NamedTuple):
-    """The container and the job that this process is in; false where there is neither."""
+    """The container and the job that this process runs in; false if it runs in neither."""
 
     #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, `"container"` for another; empty outside.
     container: str = ""
@@ -126,10 +126,10 @@ def _container(root: str, environ: Mapping[str, str]) -> str:
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
-    """The nodes, where this process may open none of them; by their modes, or by its control group.
+    """Return the device nodes if this process may open none of them, because of their modes or its control
+    group.
 
-    The kernel asks the group's list of devices whenever it checks a permission: Linux,
-    fs/namei.c, `inode_permission`.
+    As in Linux (fs/namei.c, `inode_permission`), the control group's list of devices applies too.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
     allowed = any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own)

@@ -132,11 +132,11 @@ _NAMED = r"'?(accel-[\w-]+)((?:\[[\w,]+\])?)(?:==[\w.]+)?'?"
 
 
 def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
-    """`text` with our distributions in its `pip install` commands named by where this accel-core came from.
+    """Return `text` with the source of accel's distributions in its `pip install` commands.
 
-    That is a checkout, a repository, or else a registry or a folder of wheels, which know them by name.
-    `place` gives another answer than that. Before the first `accel setup` comes what installs accel-tools,
-    where that is missing.
+    The source is the one from which this accel-core was installed: a checkout or a repository; a registry or
+    a folder of wheels needs only the name. `place` overrides it. If accel-tools is missing, its installation
+    is put before the first `accel setup`.
     """
 
     def placed(found: re.Match[str]) -> str:
@@ -173,7 +173,7 @@ def _place(name: str) -> str:
 
 
 def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
-    """The accelerators on this machine for which a first-party plugin exists, each with its evidence."""
+    """Return the accelerators on this machine that have a first-party plugin, each with its evidence."""
     linux = machine.on_linux()
     bus = devices.pci_devices(root) if linux else ()
     nodes = devices.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()

@@ -78,7 +78,7 @@ class Masks(NamedTuple):
 
     @property
     def faulty(self) -> list[Step]:
-        """The steps that have to be changed."""
+        """The variables whose values must be changed."""
         return [step for step in self.steps if step.lost or step.malformed or step.hides or step.better]
 
     @property
@@ -208,19 +208,19 @@ def _meant(
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device"; `None` if no variable does that.
 
-    Also where a variable cannot be understood: the sentence then says why.
+    For an invalid variable, the sentence says why it is invalid.
     """
     found = masks(backend, environ)
     return str(found) if found.nothing else None
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
+    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` means that the variable is not set.
 
-    Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
-    the value too, and for an unknown grammar. A UUID stays a string, as it was written.
+    A UUID stays a string, as written. Raises `SettingError`, a `ValueError`, for a value that the vendor's
+    runtime refuses too, and for an unknown grammar.
     """
     rules = _grammar(grammar)
     mask = Mask() if value is None else rules.parse(value)
@@ -230,11 +230,11 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
-    """The value that makes exactly the devices `ids` visible, in `grammar`.
+    """Return the value that makes exactly the devices `ids` visible, in `grammar`.
 
-    `ids` are indices, or identifiers where the vendor has them; a string of digits counts as an index.
-    The value is sorted where the order has no meaning or must ascend. Raises `SettingError`, a
-    `ValueError`, for what the grammar cannot express.
+    `ids` are indices, or identifiers if the vendor has them; a string of digits is an index. The value is
+    sorted if the order has no meaning or must ascend. Raises `SettingError`, a `ValueError`, for ids that the
+    grammar cannot express.
     """
     rules = _grammar(grammar)
     items = [_normal(item) for item in ids]

@@ -1,7 +1,5 @@
 """The plugins of this repository, what they declare and what they drive."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path
@@ -9,8 +7,6 @@ from pathlib import Path
 from accel_tests import surfaces
 
 from accel_core.detection.discovery import declarations
-
-__all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
 
 ROOT = Path(__file__).parents[3]
 #: Those that are written and declare a backend, which accel-simulated does not. Each must have a surface.

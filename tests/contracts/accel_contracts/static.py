@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from accel_tests.surfaces import Entry
 
-__all__ = ["Use", "uses", "violations"]
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -86,7 +84,7 @@ class _Scope:
 
     def __init__(self, nodes, device):
         self.own = {"self.device_module": f"torch.{device}", "self._torch": "torch", "torch": "torch"}
-        self.guarded: set[int] = set()
+        self.guarded = set()
         for node in nodes:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             if isinstance(node, ast.ImportFrom):

@@ -1,7 +1,5 @@
 """Which fault is met in which place by which command: all of them but where a command takes seconds."""
 
-from __future__ import annotations
-
 import itertools
 
 from accel_faults.catalogue import FAULTS, Place

@@ -1,7 +1,5 @@
 """Two distributions: `accel-faulty`, with one fault in one place, and `accel-good`, ranked below it."""
 
-from __future__ import annotations
-
 from accel_tests import layouts, plugins
 
 from accel_faults.catalogue import Place

@@ -1,7 +1,5 @@
 """What was seen, as `docs/explanation/fault-matrix.json` keeps it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What must be seen of a fault, from what the documents promise; what was seen is never asked here."""
 
-from __future__ import annotations
-
 from accel_faults.catalogue import SLEEP, Kind, Place
 from accel_faults.modes import Mode
 

@@ -1,7 +1,5 @@
 """A device that is nobody's, and what judges it on a machine that is a tree of files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility

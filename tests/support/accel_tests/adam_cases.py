@@ -1,7 +1,5 @@
 """Steps of CPU Adam whose inputs are exact on every machine: for our operator, and for DeepSpeed's."""
 
-from __future__ import annotations
-
 import torch
 
 #: Leaves a rest beside whole vectors of 16 and of 8 floats, and the same rest.

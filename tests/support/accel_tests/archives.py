@@ -1,12 +1,8 @@
 """Archives in memory, of names with their bytes."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile
-
-__all__ = ["of_tar", "of_wheel", "of_zip"]
 
 
 def of_zip(files, method=zipfile.ZIP_DEFLATED):

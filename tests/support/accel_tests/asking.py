@@ -1,7 +1,5 @@
 """What several test files ask of accel_core, and two plugins to ask about."""
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

@@ -1,10 +1,6 @@
 """As little effort as a measurement can be made with: whether it is right, not how fast anything is."""
 
-from __future__ import annotations
-
 from accel_tools.bench.records import QUICK
-
-__all__ = ["TINY"]
 
 TINY = QUICK._replace(
     seconds=0.005, span=0.001, least=2, most=3, caches=0, least_bytes=1 << 16, copy_bytes=1 << 16,

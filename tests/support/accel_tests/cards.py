@@ -1,12 +1,9 @@
 """Score cards as users get them, `accel verify NAME --json`, and those on record, which the docs tell."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from accel_simulated import DEVICES
 from accel_tests.children import without
@@ -63,8 +60,7 @@ def run_processor():
 
 def on_record(name):
     """The card that the docs tell of."""
-    record: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
-    return record
+    return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 #: Checks that a card leaves out: the stand-in for CANN lacks kernels of theirs, and that spoils the rest; one

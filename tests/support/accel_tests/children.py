@@ -3,8 +3,6 @@
 Everything that starts Python goes through `start` and `finish`; the folders' own fixtures say with what.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The `accel` command, in a world of its own: in this process, its children's answers too, or in a child."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import importlib
@@ -11,7 +9,6 @@ import re
 import sys
 import threading
 import traceback
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -162,9 +159,7 @@ class Accel:
         """The one document that the command prints, ending with this exit status."""
         done = self(*args, "--json", torch=torch, cwd=cwd, **env)
         assert done.returncode == status, done.stderr
-        document = json.loads(done.stdout)  # all of stdout: nothing else may be there
-        assert isinstance(document, dict)
-        return document
+        return json.loads(done.stdout)  # all of stdout: nothing else may be there
 
     def install(self, name, answer="ProbeResult(True, devices=2)", priority=990, **more):
         """Install a backend whose probe gives this answer."""
@@ -190,8 +185,7 @@ def backend(document, name, distribution=""):
     """The one backend of that name in the document of `accel list`."""
     found = [b for b in document["backends"] if b["name"] == name and distribution in ("", b["distribution"])]
     assert len(found) == 1, found
-    only: dict[str, Any] = found[0]
-    return only
+    return found[0]
 
 
 @pytest.fixture(name="backend")

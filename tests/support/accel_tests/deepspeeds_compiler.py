@@ -1,11 +1,7 @@
 """The variables with which DeepSpeed compiles its operators in the tests."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-
-__all__ = ["VARIABLES"]
 
 #: Without debug information: the same code in two thirds of the time (torch wants g++ in the name). All who
 #: load them take the same, as ninja compiles again what another command has compiled. Whoever names one

@@ -1,7 +1,5 @@
 """A world of its own for each test: its distributions, its torch, its process-wide state."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ A test function with `@forked(device)` runs in one. It asserts there as any othe
 activate and break what it likes, for the process ends with it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -21,8 +19,6 @@ from typing import Any, TypeVar
 import pytest
 
 from accel_tests.children import Ended, clean_environment, finish, start
-
-__all__ = ["Forks", "forked", "opened"]
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 _SUPPORT = str(Path(__file__).parents[1])
@@ -80,7 +76,7 @@ class Forks:
 
     def __init__(self, prelude, environ, folder):
         self.folder, self.count = folder, 0
-        self.pids: list[int] = []
+        self.pids = []
         self.process = start(["-c", _PARENT, prelude], environ, stdin=PIPE)
 
     def __call__(self, code, each, *, folder=None, timeout=240):
@@ -90,7 +86,6 @@ class Forks:
             self.count += 1
             asked.append((environ, *(str(self.folder / f"{self.count}.{name}") for name in ("out", "err"))))
         order = {"code": code, "each": asked, "folder": str(folder or self.folder)}
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         self.pids = self._line(600)  # the first time it is still importing
@@ -103,11 +98,9 @@ class Forks:
 
     def _line(self, timeout):
         """Read a line of numbers; processes that are too slow are killed, which their statuses show."""
-        assert self.process.stdout is not None
         if not select([self.process.stdout], [], [], timeout)[0]:
             self.kill()
-        numbers: list[int] = json.loads(self.process.stdout.readline())
-        return numbers
+        return json.loads(self.process.stdout.readline())
 
     def kill(self):
         """End the processes, and what they have started."""

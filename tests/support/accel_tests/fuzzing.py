@@ -4,19 +4,14 @@ Session `tests` runs a few examples of each, the same on every run; session `fuz
 runs many, others each time. Whatever failed once is an `@example` beside the property.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import tracemalloc
-from collections.abc import Callable
 from contextlib import contextmanager
 from functools import wraps
 
 from hypothesis import HealthCheck, Phase, given, settings
-
-__all__ = ["bounded", "fuzzed"]
 
 #: How many examples of each property; without it a few that are always the same.
 _MANY = int(os.environ.get("FUZZ_EXAMPLES", "0"))
@@ -49,8 +44,7 @@ def fuzzed(**strategies):
             with bounded():
                 check(*arguments, **named)
 
-        prepared: Callable[..., None] = _effort(given(**strategies)(one))
-        return prepared
+        return _effort(given(**strategies)(one))
 
     return decorate
 

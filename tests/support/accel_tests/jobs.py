@@ -4,8 +4,6 @@ A program calls `report(train)`. Its one argument is JSON: `out`, the folder whe
 `train` gives, and the arguments of `train`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ Each function writes one distribution below `root` and returns the entry for `sy
 by module name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from accel_testing.distributions import entry_points_text, metadata_text

@@ -1,7 +1,5 @@
 """Small shared libraries, built by gcc where there is one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,16 +1,12 @@
 """For the tests of plugins: a vendor's package as it may be found on a machine."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Any
 
 from accel_tests import children, layouts
 
 REPOSITORY = Path(__file__).parents[3]
 
-__all__ = ["Machine"]
 
 _PROBE = """
 import json, os, sys
@@ -56,8 +52,5 @@ class Machine:
             distribution=self.plugin.replace("_", "-"),
         )  # fmt: skip
         source = REPOSITORY / "plugins" / self.plugin / "src"
-        path: list[str | Path] = [self.site, children.SIMULATED, source, *sys.path]
-        answer: dict[str, Any] = children.run(
-            code, path, variables, bare=False, strict=False, traced=False
-        ).answer
-        return answer
+        path = [self.site, children.SIMULATED, source, *sys.path]
+        return children.run(code, path, variables, bare=False, strict=False, traced=False).answer

@@ -1,16 +1,12 @@
 """Plugins on disk: one that declares a simulated device, so that accel_core is tested without the real ones,
 and the real ones, with their own entry points, whatever is installed beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accel_core import InTorch
 from accel_testing import write_distribution
 from accel_tests import plugins
 from accel_tests.layouts import GROUP
-
-__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin", "install_strangers"]
 
 #: The real plugins' folder; a source distribution of accel_core has none.
 PLUGINS = Path(__file__).parents[3] / "plugins"

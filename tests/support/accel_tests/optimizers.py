@@ -1,7 +1,5 @@
 """Optimisers of torch, and random tensors to compare them on. Needs torch and hypothesis."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """A fixture of the plugins' tests: a child. A plugin's `conftest.py` imports it where its tests use it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

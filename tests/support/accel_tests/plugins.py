@@ -1,7 +1,5 @@
 """Source of plugins, of vendor packages and of the accelerators they bring, all of them simulated."""
 
-from __future__ import annotations
-
 HEAD = """import accel_core
 from accel_core import (
     Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl,
@@ -28,7 +26,7 @@ def declaring(*backends):
 
 def arguments(name, priority=500, **more):
     """Arguments of `Backend(...)`; the vendor import is a module that is always there."""
-    given: dict[str, object] = {
+    given = {
         "name": name,
         "priority": priority,
         "device_type": name.partition(".")[0],

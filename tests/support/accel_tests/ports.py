@@ -1,11 +1,7 @@
 """Ports for ranks to meet on."""
 
-from __future__ import annotations
-
 import random
 import socket
-
-__all__ = ["free_port"]
 
 #: Below what Linux (32768), macOS and Windows (49152) give to whoever asks for any port.
 _OURS = range(20_000, 32_000)

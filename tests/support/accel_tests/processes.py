@@ -1,15 +1,11 @@
 """Processes that were started somewhere below a test, found by a variable of their environment (Linux)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import threading
 import time
 from pathlib import Path
-
-__all__ = ["fork_amid", "left_of"]
 
 
 def left_of(variable, patience=1.0):

@@ -1,7 +1,5 @@
 """What accel_core finds on `sys.path`, and what the standard library finds there."""
 
-from __future__ import annotations
-
 import sys
 from importlib import metadata as reference
 
@@ -17,7 +15,6 @@ ONE = {GROUP: {"npu": "accel_npu"}}
 def oracle():
     found = []
     for entry in reference.entry_points(group=GROUP):
-        assert entry.dist is not None
         found.append((entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version))
     return found
 

@@ -7,9 +7,6 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-__all__ = ["FOLDER", "Entry", "Surface", "files", "for_backend", "load", "users_names"]
 
 FOLDER = Path(__file__).parents[3] / "packages/accel_simulated/src/accel_simulated/surfaces"
 #: Surfaces of packages that add to torch's own module of the device, by the package that does.
@@ -73,7 +70,7 @@ def files():
 def load(name):
     """The surface in `surfaces/<name>.json`."""
     full = _read(name)
-    modules: dict[str, dict[str, Entry]] = {}
+    modules = {}
     for path, module in full["modules"].items():
         names = {name: _entry(f"{path}.{name}", written) for name, written in module["names"].items()}
         modules[path] = names
@@ -91,8 +88,7 @@ def users_names(name):
 
 
 def _read(name):
-    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
-    return found
+    return json.loads((FOLDER / f"{name}.json").read_text())
 
 
 def for_backend(backend):
@@ -100,7 +96,7 @@ def for_backend(backend):
     tops = {module.partition(".")[0] for module in backend.vendor_imports}
     names = [name for name, package in ADDITIONS.items() if package in tops]
     names += [name for name in files() if name == backend.device_type]
-    surface: Surface | None = None
+    surface = None
     for name in names:
         surface = load(name) if surface is None else surface | load(name)
     return surface
@@ -109,7 +105,7 @@ def for_backend(backend):
 def _entry(path, written):
     if isinstance(written, str):
         written = {"kind": written} if written in ("attribute", "module") else {"function": written}
-    more: dict[str, Any] = {
+    more = {
         "condition": written.get("if", ""),
         "calls": tuple((count, frozenset(keywords)) for count, *keywords in written.get("calls", ())),
     }
@@ -127,6 +123,6 @@ def _entry(path, written):
 def _signature(text):
     if text == "?":
         return None
-    namespace: dict[str, Any] = {}
+    namespace = {}
     exec(f"def f{text}: ...", namespace)  # our own files, in the form of Python's parameter lists
     return inspect.signature(namespace["f"])

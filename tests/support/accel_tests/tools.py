@@ -1,23 +1,19 @@
 """The tools of the tree, which are scripts and no package, as modules for their tests."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
-__all__ = ["TREE", "load", "words"]
-
 #: The words of a text, for a list of many.
 words = str.split
 TREE = Path(__file__).resolve().parents[3]
 
 
-def load(name):
-    """The module `tools/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
-    folder = TREE / "tools"
+def load(name, place="tools"):
+    """The module `<place>/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
+    folder = TREE / place
     if not (folder / f"{name}.py").is_file():
         pytest.skip("an sdist has no tools", allow_module_level=True)
     sys.path.insert(0, str(folder))

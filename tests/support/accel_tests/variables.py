@@ -1,7 +1,5 @@
 """Every environment variable that accel_core and its plugins read as a setting, wherever that is."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path
@@ -10,8 +8,6 @@ import accel_core
 import accel_train
 import accel_train_startup as startup
 from accel_core.settings import Variable
-
-__all__ = ["NAMES", "variables"]
 
 #: Those of the core, and those of accel-train, which declares as the core does.
 _SOURCES = (Path(accel_core.__file__).parent, Path(accel_train.__file__).parent)

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from accel_core import errors
 from accel_truth.texts import HOLE, Text
 
-__all__ = ["KINDS", "OURS", "OWN", "Name", "names"]
-
 #: Kinds whose names may come from outside, and those that only this tree can have.
 KINDS = ("option", "variable", "group", "distribution", "url", "file", "module", "prose")
 OWN = ("command", "line", "value", "session", "link", "attribute", "extra")
@@ -116,7 +114,7 @@ def _typed(code):
         words = list(lexer)
     except ValueError:  # a quotation that a later line ends
         words = code.split()
-    command: list[str] = []
+    command = []
     for word in [*words, ";"]:
         if word and not set(word) - set("();<>|&"):
             if command:

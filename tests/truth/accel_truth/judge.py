@@ -1,14 +1,10 @@
 """Hold what is named against the tree and against the record of what others have."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import tomllib
 
 from accel_truth.collect import KINDS, OURS
-
-__all__ = ["Judge", "Outside"]
 
 
 class Outside:
@@ -17,9 +13,9 @@ class Outside:
     def __init__(self, text):
         self.sources = tomllib.loads(text)["source"]
         #: Of each kind, the names; of options, `program option`.
-        self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
-        self.used: set[tuple[str, str]] = set()
-        self.twice: list[str] = []
+        self.names = {kind: set() for kind in KINDS}
+        self.used = set()
+        self.twice = []
         for source in self.sources:
             for kind in KINDS:
                 listed = source.get(kind, [])
@@ -62,7 +58,7 @@ class Judge:
 
     def faults(self, names):
         """A line for each name that is nowhere, with the first place that has it."""
-        said: dict[str, str] = {}
+        said = {}
         for name in names:
             beside = name.text.file if name.kind in ("link", "file") else ""
             key = f"{name.within} {name.kind} {name.value} {beside}"

@@ -1,7 +1,5 @@
 """What this tree has of all that can be named, read from where it is made."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import importlib
@@ -19,8 +17,6 @@ from accel_tests import variables
 from accel_core.cli import accel
 from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
-
-__all__ = ["Known"]
 
 #: Tried as the script of a command line that names none.
 SCRIPT = ["1", "train.py"]

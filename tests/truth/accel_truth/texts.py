@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Text", "documents", "of_document", "of_source", "sources"]
-
 #: What stands in the place of an f-string's values.
 HOLE = "{}"
 #: Blocks of these languages hold commands; one that opens with the prompt holds what they print too.
@@ -41,7 +39,7 @@ def documents(root):
 def of_source(file, source):
     """The string literals of a module, docstrings and f-strings among them, each whole."""
     tree = ast.parse(source)
-    parts: set[int] = set()
+    parts = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread"):
             parts.update(id(keyword.value) for keyword in node.keywords if keyword.arg == "name")

@@ -1,7 +1,5 @@
 """The simulated devices' own tests: a process for each vendor, whose answers several tests read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib.util import find_spec

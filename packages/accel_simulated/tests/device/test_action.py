@@ -1,7 +1,5 @@
 """The GitHub action: its steps, run as a runner does, by bash and with files for what they hand on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

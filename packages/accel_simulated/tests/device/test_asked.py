@@ -1,7 +1,5 @@
 """A process that was asked to simulate says so wherever an accelerator is shown, and chooses the device."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`accel bench` on a simulated device with all that a GPU has."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

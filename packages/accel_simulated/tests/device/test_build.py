@@ -3,8 +3,6 @@
 What is kept, by whom and for whom, is the cache's of `accel_train.ops`, whose tests hold it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,8 +1,6 @@
 """The score card of every first-party backend on its simulated device, as `accel verify` gives it: nothing
 fails but what `expected/` names with reasons, and the docs' page of scores tells what came."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

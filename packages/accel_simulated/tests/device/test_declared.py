@@ -1,7 +1,5 @@
 """A device that only an installed plugin knows is simulated under the names of its declaration."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

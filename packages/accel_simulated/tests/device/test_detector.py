@@ -1,7 +1,5 @@
 """`accel simulate --report`: each place of a program that is written for a vendor, once, with its count."""
 
-from __future__ import annotations
-
 import json
 import re
 

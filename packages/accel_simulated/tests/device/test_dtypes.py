@@ -1,7 +1,5 @@
 """What can be computed in: as far as the device tells, and no further."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

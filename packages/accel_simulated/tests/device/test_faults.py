@@ -1,7 +1,5 @@
 """What goes wrong when it is asked to: each fault strikes where it was meant, and then all is well again."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

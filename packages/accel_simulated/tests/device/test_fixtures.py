@@ -1,7 +1,5 @@
 """`pytest --accel`: a run on each device, the fixtures, the mark, the table; and what is wrong with it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A process that is forked after its parent has used the device is refused, as by vendors' runtimes."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

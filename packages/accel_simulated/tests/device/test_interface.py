@@ -1,7 +1,5 @@
 """accel_core's `TorchAccelerator` on a simulated device that no plugin knows."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.tools import TREE
 

@@ -1,7 +1,5 @@
 """Each simulated device does what a device does: `simulated_checks/life.py` and `networks.py`."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

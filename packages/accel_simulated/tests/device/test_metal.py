@@ -1,7 +1,5 @@
 """The plugin for mps on Metal as torch has it from 2.13 on, and as it was before."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

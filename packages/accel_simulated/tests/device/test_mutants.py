@@ -1,7 +1,5 @@
 """The kit's checks are right: each broken accelerator is caught by the one that is meant for it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

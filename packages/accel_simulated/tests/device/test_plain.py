@@ -1,7 +1,5 @@
 """A device that has less than a GPU, and `TorchAccelerator` over it without an override."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ The plugins come from this repository's `plugins/`, with the entry points that t
 are installed in the environment.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

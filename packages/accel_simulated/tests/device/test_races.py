@@ -1,7 +1,5 @@
 """Where races are looked for a missing wait gives other numbers and a warning; one that is there neither."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

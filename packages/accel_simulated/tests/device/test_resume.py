@@ -1,7 +1,5 @@
 """Saved on one device and resumed on another, as docs/howto/save-and-resume.md does it: cpu, acme, cpu."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.tools import TREE
 

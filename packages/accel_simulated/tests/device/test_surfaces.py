@@ -1,7 +1,5 @@
 """The simulated modules have no name and no parameter that the vendor's surface file has not."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

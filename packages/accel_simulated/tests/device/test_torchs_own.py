@@ -1,7 +1,5 @@
 """What is torch's own and asks much of a device: compiling, sharding over ranks, several devices at once."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

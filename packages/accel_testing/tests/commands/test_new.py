@@ -1,7 +1,5 @@
 """What `accel new` refuses, before anything is asked or written. tests/wheels has what it writes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`accel try`: what it refuses, and the variables that its command gets from the backend's plugin."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The package of this folder that holds the broken accelerators."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

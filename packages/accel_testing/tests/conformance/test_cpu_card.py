@@ -1,7 +1,5 @@
 """The score card of the built-in `cpu`, ranks too, as `accel verify` gives it and the docs tell it."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

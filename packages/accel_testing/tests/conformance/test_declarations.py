@@ -1,7 +1,5 @@
 """Level 0 of the kit: each broken declaration is caught by its own check, and by no other."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`accel verify`: the card of a backend that hangs, dies and lies, the vendor's file, and the certificate."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """A fake computes and notes who calls it; its faults happen where, when and as they were asked for."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """What a test installs is seen as what is installed for good, and nothing of it is left."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The tests that the documents show for fakes pass as they stand there, in a folder of their own."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A fake computes: what is trained on it is trained."""
 
-from __future__ import annotations
-
 import pytest
 
 import accel_core

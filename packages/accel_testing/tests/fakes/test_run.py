@@ -1,7 +1,5 @@
 """A child sees what is installed and nothing that steers, ends with all it started, and says why it fails."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

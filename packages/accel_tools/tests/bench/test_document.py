@@ -1,7 +1,5 @@
 """A run as JSON, read back and compared; as words; as a picture."""
 
-from __future__ import annotations
-
 import json
 import re
 

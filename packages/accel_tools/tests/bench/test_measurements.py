@@ -1,7 +1,5 @@
 """The measurements on the CPU: their records, and devices that do nothing, something else, or fail."""
 
-from __future__ import annotations
-
 import re
 import time
 

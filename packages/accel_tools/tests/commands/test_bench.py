@@ -1,7 +1,5 @@
 """`accel bench`: what is asked, judged before anything is measured; page, JSON, comparison, picture."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

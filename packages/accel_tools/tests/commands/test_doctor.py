@@ -1,7 +1,5 @@
 """`accel doctor`: its page, its document, its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

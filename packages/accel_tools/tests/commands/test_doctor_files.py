@@ -1,7 +1,5 @@
 """`accel doctor --issue`, `--bundle` and `--html`: what is written, where, and that it names nobody."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 

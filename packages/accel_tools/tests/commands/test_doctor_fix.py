@@ -1,7 +1,5 @@
 """`accel doctor --fix`: nothing is done unasked; and `--list`."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -1,7 +1,5 @@
 """`accel facts`: every field of the declarations, with a schema, and without torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """`accel info`: what a live accelerator is and can do."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

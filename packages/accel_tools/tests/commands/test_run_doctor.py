@@ -1,7 +1,5 @@
 """`accel run --doctor`, with real ranks: one of them has other variables, as on another host."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.util import find_spec

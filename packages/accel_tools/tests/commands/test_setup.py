@@ -1,7 +1,5 @@
 """`accel setup`: its command on stdout, its reasons on stderr, what it refuses, and what it runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

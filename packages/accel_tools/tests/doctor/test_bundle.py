@@ -1,7 +1,5 @@
 """Files of a visit: whole or not there, and of nobody else's making."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat

@@ -1,7 +1,5 @@
 """Plugins' own checks: run in a child that may hang or die, told of, and mended on request."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.plugins import hook
 

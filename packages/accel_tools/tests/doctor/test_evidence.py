@@ -1,7 +1,5 @@
 """What is known of a device, its driver and its toolkit, on a machine made of folders."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

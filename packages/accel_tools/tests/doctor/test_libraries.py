@@ -1,7 +1,5 @@
 """The search for libraries that are missing, on libraries that gcc builds; ldd is the judge."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
 """What a plugin does too early, each with its line and what to write instead."""
 
-from __future__ import annotations
-
 from accel_core import Provenance
 from accel_tools.doctor.plugin_conduct import conduct
 

@@ -1,7 +1,5 @@
 """What `accel run --doctor` tells of the ranks: differences, who is absent, and when no script starts."""
 
-from __future__ import annotations
-
 import json
 import threading
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What leaves the doctor names nobody: text by text, and secrets planted wherever a visit can hold them."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Topics side by side: one that fails or hangs costs nothing but itself."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The doctor's topic on who acts at import: everybody is named, and who fails is found in child processes."""
 
-from __future__ import annotations
-
 import os
 import site
 import sys

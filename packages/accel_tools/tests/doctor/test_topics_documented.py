@@ -1,7 +1,5 @@
 """Every code that a topic gives stands in the documentation, and nothing else does."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

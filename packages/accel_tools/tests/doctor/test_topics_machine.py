@@ -1,7 +1,5 @@
 """The doctor's topic machine, on machines made of folders: what does not fit is said, with what helps."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

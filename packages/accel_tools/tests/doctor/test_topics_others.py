@@ -3,8 +3,6 @@
 Modules of a few lines stand for them here; accel-train's tests of each framework ask the real ones.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from accel_core.settings import read

@@ -1,7 +1,5 @@
 """The doctor's topic on who patched what: compared before and after, in child processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The doctor's topic PrivateUse1: who wants torch's one slot, who gets it, what that leaves out."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The doctor's topic on visible devices: who sees what by which number, and what to write instead."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

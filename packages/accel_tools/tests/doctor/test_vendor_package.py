@@ -1,7 +1,5 @@
 """A vendor's package as it lies on disk: its distribution, what it fits, what its libraries lack."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

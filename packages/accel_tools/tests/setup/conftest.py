@@ -1,7 +1,5 @@
 """Machines made of files: `planned_for` plans for one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

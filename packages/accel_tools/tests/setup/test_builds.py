@@ -1,7 +1,5 @@
 """PyTorch's builds: the table that serves where uv is missing is uv's own answer, at each of its borders."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

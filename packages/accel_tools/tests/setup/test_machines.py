@@ -1,7 +1,5 @@
 """Saved machines: every kind of file gives the same machine, and what is none is refused by name."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -5,8 +5,6 @@ PCI ids from the GPU's name (pci.ids), AMD's architecture from the card's, `/dev
 and Windows' driver folders from the maker. Run this file with Python to print the counts by maker.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans for machines: what is chosen, by whose word, and what is said where nobody knows."""
 
-from __future__ import annotations
-
 import datetime as dt
 from types import SimpleNamespace
 

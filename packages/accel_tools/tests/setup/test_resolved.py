@@ -4,8 +4,6 @@ Where PyTorch's index cannot be reached, empty wheels with torch's names stand f
 packages are the real ones, and PyPI says which releases and Pythons torch has.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

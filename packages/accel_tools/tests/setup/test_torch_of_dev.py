@@ -1,7 +1,5 @@
 """`./dev` installs the torch that `accel setup` answers: from which index, for which machine."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

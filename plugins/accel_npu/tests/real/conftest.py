@@ -1,10 +1,7 @@
 """Children in which the real torch_npu runs: with the stand-in for CANN, and without it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,10 +9,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from stand_in import build  # noqa: E402 - found through the line above, as in the children
-from stand_in.children import Ended, Run, run  # noqa: E402
+from stand_in.children import run  # noqa: E402
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Everything here needs the real package; the reason is printed with the skips."""
     if build.torch_npu_folder() is not None:
         return
@@ -26,22 +23,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def without_cann() -> Run:
+def without_cann():
     """`without_cann(code, **variables)`: a child in which CANN's libraries are not found."""
     return run
 
 
 @pytest.fixture(scope="session")
-def stand_in() -> Path:
+def stand_in():
     """The folder of the compiled stand-in."""
     return build.built()
 
 
 @pytest.fixture
-def with_cann(stand_in: Path) -> Run:
+def with_cann(stand_in):
     """`with_cann(code, **variables)`: a child in which the stand-in is CANN."""
 
-    def child(code: str, **variables: Any) -> Ended:
+    def child(code, **variables):
         return run(code, cann=stand_in, **variables)
 
     return child

@@ -1,9 +1,5 @@
 """What the checks of accel_testing.conformance promise of every accelerator, on the real torch_npu."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from accel_tests.cards import require_as_recorded
 from checks.card import NAME, card
@@ -20,13 +16,13 @@ BY_DAY = {
 }  # fmt: skip
 
 
-def test_its_checks_by_day(stand_in: Path) -> None:
+def test_its_checks_by_day(stand_in):
     names = [f"{group}.{check}" for group, checks in BY_DAY.items() for check in checks]
     found = card(stand_in, *names)
     assert found["outcomes"] == dict.fromkeys(names, "passed"), found["reasons"]
 
 
 @pytest.mark.nightly(reason="a score card: a minute")
-def test_card(stand_in: Path) -> None:
+def test_card(stand_in):
     """Nothing fails but what `expected.toml` names, and the docs' page of scores tells what came."""
     require_as_recorded(card(stand_in), NAME)

@@ -1,7 +1,5 @@
 """Member by member against DeepSpeed 0.19.8's own NPU_Accelerator, in one process, on the real torch_npu."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

@@ -1,7 +1,5 @@
 """The main job, examples/train_digits.py as it is, on the real torch_npu."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,7 +17,7 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 
 @pytest.fixture
 def train(with_cann):
-    def trained(*arguments: str) -> dict:
+    def trained(*arguments):
         return with_cann(TRAIN.format(list(map(str, arguments))), DS_ACCELERATOR="npu").answer
 
     return trained

@@ -1,7 +1,5 @@
 """The real torch_npu on the stand-in for CANN: what is its own or the plugin's, by modules of `checks/`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """torch-npu installed and CANN not: `import torch` is dead, and everything of ours goes on and says why."""
 
-from __future__ import annotations
-
 import json
 
 LIBRARY = "libhccl.so: cannot open shared object file"
@@ -14,7 +12,7 @@ devices.device_nodes = lambda *_: ("/dev/davinci0",)
 ACCEL = "import sys; sys.argv = ['accel', *{0!r}]\nfrom accel_core.cli import main; main()\n"
 
 
-def accel(*arguments: str, card: bool) -> str:
+def accel(*arguments, card):
     return (WITH_A_CARD if card else "") + ACCEL.format(list(arguments))
 
 

@@ -1,7 +1,5 @@
 """Children in which the real TorchTPU runs, over XLA's library for the CPU."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainings of children, on the real TorchTPU and on the CPU: `python programs.py NAME ARGUMENTS`."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What the checks of accel_testing.conformance promise of every accelerator, on the real TorchTPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

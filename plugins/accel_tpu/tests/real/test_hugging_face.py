@@ -1,7 +1,5 @@
 """Hugging Face's trainers on the real TorchTPU: the rows that `acme` has, and the operators it lacks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """torch's database of operators on the real TorchTPU: what is recorded of one comes again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

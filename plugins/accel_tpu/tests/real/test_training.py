@@ -1,7 +1,5 @@
 """Trainings on the real TorchTPU, each against the same on the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

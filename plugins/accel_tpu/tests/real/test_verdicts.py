@@ -1,7 +1,5 @@
 """Verdicts with the real TorchTPU installed and no TPU: broken libraries, and no plugin."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

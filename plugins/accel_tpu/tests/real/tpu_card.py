@@ -4,8 +4,6 @@
 scores tells, and that `test_card.py` compares.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 A case is a member with arguments. Its answer is put into text; an exception becomes its type and first line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -13,8 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
-
-__all__ = ["Case", "compare", "leave"]
 
 Case = Callable[[Any], Any]
 

@@ -3,14 +3,10 @@
 The same for every vendor; a vendor's own questions are added by its suite.
 """
 
-from __future__ import annotations
-
 import torch
 
 from accel_tests.deepspeed_classes.device import member, members
 from accel_tests.deepspeed_classes.memory import memory, page_locked_memory, process_memory
-
-__all__ = ["cases"]
 
 TENSORS = [f"{kind}Tensor" for kind in ("BFloat16", "Byte", "Double", "Float", "Half", "Int", "Long")]
 
@@ -36,7 +32,7 @@ def before_the_start(device):
     """Asked of a device that nothing has used yet: the first that needs its runtime starts it."""
 
     def deferred(acc):
-        called: list[int] = []
+        called = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
 
@@ -216,7 +212,7 @@ def compilation_and_profiling(device):
     """Compilers, Triton, the profiler's ranges, deferred calls."""
 
     def deferred(acc):
-        called: list[int] = []
+        called = []
         acc.lazy_call(lambda: called.append(1))
         return len(called)
 
@@ -246,7 +242,7 @@ def launching():
 
     def visible(*ids):
         def write(acc):
-            environ: dict[str, str] = {}
+            environ = {}
             acc.set_visible_devices_envs(environ, list(ids))
             return [f"{name}={value}" for name, value in environ.items()]
 

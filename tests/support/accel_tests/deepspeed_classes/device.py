@@ -9,8 +9,6 @@ import torch
 
 from accel_tests.deepspeed_classes.answers import Case
 
-__all__ = ["MEGABYTE", "Cases", "Device", "member", "members"]
-
 MEGABYTE = 1 << 20
 #: By name: the member, or "member: what about it".
 Cases = Mapping[str, Case]

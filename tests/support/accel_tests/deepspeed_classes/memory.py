@@ -1,16 +1,11 @@
 """What is asked about memory: a device's, this process's, and page-locked memory."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
-from typing import Any
 
 import torch
 
 from accel_tests.deepspeed_classes.device import MEGABYTE, member, members
-
-__all__ = ["memory", "page_locked_memory", "process_memory"]
 
 AMOUNTS = (
     "memory_allocated", "memory_reserved", "memory_cached",
@@ -45,11 +40,17 @@ def memory(device):
         device.block(64 * MEGABYTE)
         return acc.available_memory() == _free(device)
 
+    def cache_emptied(acc):
+        device.block(64 * MEGABYTE)
+        acc.empty_cache()
+        return acc.memory_reserved()
+
     return {
         **members("empty_cache", *amounts, *RESETS),
         **{f"{name}: of device {device.last}": member(name, device.last) for name in amounts},
         **{f"{name}: of a megabyte": while_held(name) for name in ("memory_allocated", "memory_stats")},
         **{f"{name}: then the peak": after_reset(name) for name in RESETS},
+        "empty_cache: then what is reserved": cache_emptied,  # before what is free is asked
         **members("available_memory"),
         "available_memory: beside another user": beside_another_user,
     }
@@ -57,7 +58,7 @@ def memory(device):
 
 def _free(device):
     """What the vendor says is free, by the module's own function or torch's."""
-    module: Any = getattr(torch, device.type)
+    module = getattr(torch, device.type)
     if hasattr(module, "recommended_max_memory"):  # mps
         return int(module.recommended_max_memory() - module.driver_allocated_memory())
     ask = getattr(module, "mem_get_info", torch.accelerator.get_memory_info)

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["VENDORS", "Count", "Difference", "count", "differences", "problems"]
-
 TABLE = Path(__file__).parents[4] / "packages/accel_train/tests/deepspeed/classes" / "DIFFERENCES.md"
 VENDORS = ("cpu", "cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 #: How the reason of a difference begins that is ours to mend.
@@ -34,7 +32,7 @@ class Count(NamedTuple):
 
 def differences(vendor):
     """The rows of a vendor by case, with its name and the member's put in."""
-    found: dict[str, Difference] = {}
+    found = {}
     for vendors, cases, *cells in _rows():
         if vendor not in vendors.replace("all", " ".join(VENDORS)).split():
             continue

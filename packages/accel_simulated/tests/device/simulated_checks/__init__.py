@@ -1,7 +1,5 @@
 """What runs inside a process that has a simulated device. No pytest here, and one name for each check."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from typing import Any

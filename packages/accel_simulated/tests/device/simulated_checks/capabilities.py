@@ -3,8 +3,6 @@
 A row's probe gives a bool, or a word for the page. What the device refuses is no.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 

@@ -1,7 +1,5 @@
 """`torch.compile` on a simulated device, held against the same work uncompiled."""
 
-from __future__ import annotations
-
 import importlib
 
 import torch

@@ -4,8 +4,6 @@ What every accelerator promises is the conformance kit's, and held by the device
 no check of any device can know: how many there are and of how many bytes, and what must be claimed.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import torch

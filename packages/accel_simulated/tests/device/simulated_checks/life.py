@@ -3,8 +3,6 @@
 What every accelerator promises (memory, random numbers, streams, autocast) is told by its score card.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import torch

@@ -1,7 +1,5 @@
 """What a simulated device can do for training: graphs, layers, optimizers, checkpoints."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """What simulated modules offer beside the vendors' surface files: each name and parameter that differs."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

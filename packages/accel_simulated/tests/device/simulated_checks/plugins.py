@@ -1,7 +1,5 @@
 """A vendor's real plugin: what is known of its device, and where it answers otherwise than most devices."""
 
-from __future__ import annotations
-
 import sys
 
 import accel_core

@@ -3,8 +3,6 @@
 Plain sharding and checkpoints are the kit's checks of level 3.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 

@@ -1,7 +1,5 @@
 """The staged process group against gloo on CPU tensors: every collective, the same bits. Run by each rank."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable
@@ -149,29 +147,25 @@ def layouts(device):
     return {"contiguous": lambda t: t.to(device), "transposed": transposed, "gaps": gaps}
 
 
-def every_collective(vendor):
+def every_collective(here):
     """All that moves: each type, layout and shape; gives how many comparisons there were."""
     count = 0
-    with ranks(vendor) as here:
-        ways = layouts(here.device)
-        for shape in ((3, 4), (0, 4), (1,)):
-            for case in MOVES:
-                for dtype in MOVED:
-                    # gloo lacks types that are compared as bytes: the expected ones travel as such.
-                    expected = (
-                        case(here, lambda t: t, dtype, here.gloo, shape) if _gloo_moves(dtype) else None
-                    )
-                    for name, at in ways.items():
-                        made = case(here, at, dtype, None, shape)
-                        again = case(here, lambda t: t, dtype, None, shape)  # CPU tensors, the same group
-                        for one, other in zip(made, expected or again, strict=True):
-                            assert same(one, other), f"{case.__name__} {dtype} {shape} {name}"
-                            count += 1
-        _lists(here)
-        _messages(here)
-        _objects(here)
-        _functional(here)
-        return {"rank": here.rank, "comparisons": count}
+    ways = {**layouts(here.device), "on the host": lambda t: t}
+    for shape in ((3, 4), (0, 4), (1,)):
+        for case in MOVES:
+            for dtype in MOVED:
+                # gloo lacks types that are compared as bytes: the expected ones travel as such.
+                group = here.gloo if _gloo_moves(dtype) else None
+                expected = case(here, ways["on the host"], dtype, group, shape)
+                for name, at in ways.items():
+                    for one, other in zip(case(here, at, dtype, None, shape), expected, strict=True):
+                        assert same(one, other), f"{case.__name__} {dtype} {shape} {name}"
+                        count += 1
+    _lists(here)
+    _messages(here)
+    _objects(here)
+    _functional(here)
+    return count
 
 
 def _gloo_moves(dtype):

@@ -1,63 +1,60 @@
 """The staged process group's reductions: each type and operation, the bits of gloo or of plain arithmetic."""
 
-from __future__ import annotations
-
 import functools
 import operator
 
 import torch
 import torch.distributed as dist
 
-from simulated_checks.staged import MOVED, OF_GLOO, layouts, ranks, same
+from simulated_checks.staged import MOVED, OF_GLOO, layouts, same
 
 __all__ = ["reductions"]
 
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 
-def reductions(vendor):
+def reductions(here):
     """All that computes: each type and operation, against gloo, else against arithmetic done here."""
     count = 0
-    with ranks(vendor) as here:
-        device, size = here.device, here.size
-        for dtype in MOVED:
-            for op in OPS:
-                if not _has(dtype, op):
-                    continue
-                for shape in ((3, 4), (0,), (size, 2)):
-                    given = here.values(dtype, *shape)
-                    expected = _reduced(here, given, op)
-                    for at in layouts(device).values():
-                        tensor = at(given)
-                        dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
-                        assert same(tensor, expected), f"{dtype} {op} {shape}"
+    device, size = here.device, here.size
+    for dtype in MOVED:
+        for op in OPS:
+            if not _has(dtype, op):
+                continue
+            for shape in ((3, 4), (0,), (size, 2)):
+                given = here.values(dtype, *shape)
+                expected = _reduced(here, given, op)
+                for at in layouts(device).values():
+                    tensor = at(given)
+                    dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+                    assert same(tensor, expected), f"{dtype} {op} {shape}"
+                    count += 1
+                if shape[0] == size:
+                    for scatter_into in (_scatter_whole, _scatter_list):
+                        mine = scatter_into(given.to(device), getattr(dist.ReduceOp, op))
+                        assert same(mine, expected[here.rank : here.rank + 1]), f"{dtype} {op} scattered"
                         count += 1
-                    if shape[0] == size:
-                        for scatter_into in (_scatter_whole, _scatter_list):
-                            mine = scatter_into(given.to(device), getattr(dist.ReduceOp, op))
-                            assert same(mine, expected[here.rank : here.rank + 1]), f"{dtype} {op} scattered"
-                            count += 1
-                        root = given.to(device)
-                        dist.reduce(root, 1, getattr(dist.ReduceOp, op))
-                        assert same(root, expected if here.rank == 1 else given), f"{dtype} {op} to a root"
-        for dtype in (torch.float32, torch.bfloat16):
-            given = here.values(dtype, size, 2)
-            scaled = given * 0.3
-            dist.all_reduce(scaled, group=here.gloo)
-            half = dist._make_nccl_premul_sum(0.3)
-            tensor = given.to(device)
-            dist.all_reduce(tensor, half)
-            assert same(tensor, scaled)
-            assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
-        refused = torch.ones(2, device=device)
-        for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
-            try:
-                dist.all_reduce(refused, wrong)
-            except (ValueError, RuntimeError) as error:
-                assert "BAND" in str(error) or "BXOR" in str(error)
-            else:
-                raise AssertionError(wrong)
-        return {"rank": here.rank, "comparisons": count}
+                    root = given.to(device)
+                    dist.reduce(root, 1, getattr(dist.ReduceOp, op))
+                    assert same(root, expected if here.rank == 1 else given), f"{dtype} {op} to a root"
+    for dtype in (torch.float32, torch.bfloat16):
+        given = here.values(dtype, size, 2)
+        scaled = given * 0.3
+        dist.all_reduce(scaled, group=here.gloo)
+        half = dist._make_nccl_premul_sum(0.3)
+        tensor = given.to(device)
+        dist.all_reduce(tensor, half)
+        assert same(tensor, scaled)
+        assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
+    refused = torch.ones(2, device=device)
+    for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
+        try:
+            dist.all_reduce(refused, wrong)
+        except (ValueError, RuntimeError) as error:
+            assert "BAND" in str(error) or "BXOR" in str(error)
+        else:
+            raise AssertionError(wrong)
+    return count
 
 
 def _has(dtype, op):

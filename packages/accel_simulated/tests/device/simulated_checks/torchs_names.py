@@ -1,7 +1,5 @@
 """Members that are said to do what a function of `torch.accelerator` does: both are asked, on one device."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a result on the device differs from CPU's: to the bit, with its shape, strides, type and layout."""
 
-from __future__ import annotations
-
 import math
 
 import torch

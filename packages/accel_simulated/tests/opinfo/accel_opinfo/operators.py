@@ -1,7 +1,5 @@
 """Each operator of torch's `op_db` with all its samples: forward, backward, in place, `out=`, and errors."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch

@@ -1,7 +1,5 @@
 """What torch chooses by the device type's name, chosen as for the CPU: kernels are compared, not choices."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

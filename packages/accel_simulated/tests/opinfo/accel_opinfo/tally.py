@@ -1,7 +1,5 @@
 """What is counted of one case: calls that pass on the CPU, and those of them that do the same here."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -1,7 +1,5 @@
 """The same arguments again, on a device: same layout in memory, same views of the same storage."""
 
-from __future__ import annotations
-
 import torch
 
 __all__ = ["Transfer", "leaves"]

@@ -4,8 +4,6 @@ In: `{"name", "dtype", "skip"}`. Out: `{"about": VARIANT}` before each variant, 
 `{"variants": ...}` with `tally.Tally`'s counts, or `{"unmade": WHY}` where torch cannot make the samples.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

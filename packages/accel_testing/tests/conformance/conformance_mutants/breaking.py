@@ -1,7 +1,5 @@
 """What a broken member does in the place of the one that is whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

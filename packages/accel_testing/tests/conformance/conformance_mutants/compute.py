@@ -1,7 +1,5 @@
 """Level 2: an accelerator on the simulated device, with one member broken."""
 
-from __future__ import annotations
-
 import torch
 
 from conformance_mutants import breaking as how

@@ -1,7 +1,5 @@
 """Kernels of the simulated device, broken one at a time in the ways in which kernels are."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Level 1: an accelerator on the simulated device, with one member broken; and those of level 2."""
 
-from __future__ import annotations
-
 import torch
 
 from conformance_mutants import breaking as how

@@ -1,7 +1,5 @@
 """Running the checks on mutants, all in one process that simulates `acme`."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import inspect

@@ -5,13 +5,10 @@ of scores
 tells, and that `test_card.py` compares.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).parents[1]
 sys.path[:0] = map(str, (HERE, HERE.parents[3] / "tests" / "support"))
@@ -26,7 +23,7 @@ __all__ = ["NAME", "card"]
 NAME = "npu-real"
 
 
-def card(cann: Path, *only: str) -> dict[str, Any]:
+def card(cann, *only):
     """Run the checks over CANN's stand-in in that folder; what fails there is expected, with reasons."""
     found = run_card("npu", variables(cann), HERE / "expected.toml", only)
     return {

@@ -1,7 +1,5 @@
 """What the device is, and what it runs on."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,7 +1,5 @@
 """Data types: what the chip and torch_npu say."""
 
-from __future__ import annotations
-
 import os
 
 import torch

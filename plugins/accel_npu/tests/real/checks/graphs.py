@@ -4,8 +4,6 @@ torch_npu captures copies, fills and kernels of CANN's newer library (aclnn) alo
 name.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Memory: names that torch_npu deprecates, and pages of the user's own."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 

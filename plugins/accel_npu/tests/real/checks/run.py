@@ -5,8 +5,6 @@ promises is in accel_testing.conformance, and runs in test_card.py. They share a
 that is given, so that the first ones see the device not initialised.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -20,7 +18,7 @@ import pytest
 __all__ = ["names"]
 
 
-def names(module: str) -> list[str]:
+def names(module):
     """The checks of a module, read from its source: importing it would import torch."""
     text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
     return [
@@ -28,7 +26,7 @@ def names(module: str) -> list[str]:
     ]
 
 
-def main(*modules: str) -> None:
+def main(*modules):
     import accel_core
 
     acc = accel_core.get_accelerator()

@@ -1,7 +1,5 @@
 """Compilation, and ranges of the profiler."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

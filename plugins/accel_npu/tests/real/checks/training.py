@@ -1,7 +1,5 @@
 """One epoch of examples/train_digits.py, without dropout, on the device and on the CPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What holds before anything has started a device or used the second one: first of all, in this order."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Builds the stand-in for the installed torch_npu, once: afterwards it lies in a cache.
 
-    python -m stand_in.build          # prints where it lies and what it holds
-
 The wheel's own ELF files say what is missing: every needed library that is neither beside them, nor
 torch's, nor the system's gets a stand-in, and every undefined symbol that our C does not implement becomes a
 function that returns 0. The headers are the wheel's, so the compiler checks our functions against the
@@ -10,10 +8,8 @@ vendor's declarations.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -21,11 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
-from stand_in import elf
+from filelock import FileLock
 
 __all__ = ["MAIN", "built", "torch_npu_folder"]
 
@@ -54,13 +50,13 @@ _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE)
 
 
-def torch_npu_folder() -> Path | None:
+def torch_npu_folder():
     """The installed package, found without importing it; `None` where there is none."""
     spec = importlib.util.find_spec("torch_npu")
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def built(cache: Path | None = None, without: tuple[str, ...] = ()) -> Path:
+def built(cache=None, without=()):
     """The folder with the compiled libraries, built if it is not there yet.
 
     The name holds a digest of our sources, the version of torch_npu and of Python. A lock lets one process
@@ -71,13 +67,13 @@ def built(cache: Path | None = None, without: tuple[str, ...] = ()) -> Path:
     if package is None:
         raise RuntimeError("torch_npu is not installed")
     digest = hashlib.sha256()
-    for name in ("standin.h", *SOURCES, "build.py", "elf.py"):
+    for name in ("standin.h", *SOURCES, "build.py"):
         digest.update((HERE / name).read_bytes())
     version = metadata.version("torch_npu")
     digest.update(f"{version} {package} {sys.version} {platform.machine()} {without}".encode())
     cache = cache or _private_cache()
     folder = cache / f"torch_npu-{version}-{digest.hexdigest()[:16]}"
-    with _lock(cache / "lock"):
+    with FileLock(cache / "lock"):
         if not folder.is_dir():
             building = Path(tempfile.mkdtemp(dir=cache, prefix="building-"))
             try:
@@ -88,7 +84,7 @@ def built(cache: Path | None = None, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
-def _private_cache() -> Path:
+def _private_cache():
     """A folder that only this user can write to: libraries are loaded from it."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(home, "accel-core-tests", "npu-stand-in")
@@ -98,16 +94,7 @@ def _private_cache() -> Path:
     return cache
 
 
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    import fcntl  # here, because this module is imported, to skip, where there is none
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _build(package: Path, folder: Path, without: tuple[str, ...]) -> None:
+def _build(package, folder, without):
     missing, undefined = _lacking(package)
     source = "".join((HERE / name).read_text(encoding="utf-8") for name in SOURCES)
     ours = set(_DEFINED.findall(source))
@@ -123,20 +110,35 @@ def _build(package: Path, folder: Path, without: tuple[str, ...]) -> None:
     for name in {*missing, *OPENED} - {MAIN}:
         link = ["-Wl,--no-as-needed", f"-L{folder}", f"-l:{MAIN}", "-Wl,-rpath,$ORIGIN"]
         _run([*compiler, f"-Wl,-soname,{name}", "-o", str(folder / name), str(folder / "empty.c"), *link])
-    record = {"libraries": sorted(missing), "implemented": sorted(ours & undefined), "stubs": stubs}
-    (folder / "content.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
-def _lacking(package: Path) -> tuple[set[str], set[str]]:
+class Library(NamedTuple):
+    """A shared library as the loader sees it; weak symbols, which may be missing, are not undefined."""
+
+    path: Path
+    needed: list[str]
+    defined: set[str]
+    undefined: set[str]
+
+
+def _read(path):
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", _run(["readelf", "-d", str(path)]))
+    symbols = [line.split()[-2:] for line in _run(["nm", "-D", str(path)]).splitlines()]
+    defined = {name.partition("@")[0] for kind, name in symbols if kind not in "Uvw"}
+    undefined = {name.partition("@")[0] for kind, name in symbols if kind == "U"}
+    return Library(path, needed, defined, undefined)
+
+
+def _lacking(package):
     """Names of the libraries, and of the symbols, that torch_npu needs and nothing here brings."""
     own = _loaded(package)
     torch = importlib.util.find_spec("torch")
     lib = Path(torch.submodule_search_locations[0], "lib") if torch else package
-    torchs = {path.name: elf.read(path) for path in lib.glob("*.so*")}
+    torchs = {path.name: _read(path) for path in lib.glob("*.so*")}
     needed = {name for library in own for name in library.needed}
     elsewhere = needed - {library.path.name for library in own} - set(torchs)
     system = {name: path for name in elsewhere if (path := _in_system(name))}
-    others = [*own, *torchs.values(), *map(elf.read, system.values())]
+    others = [*own, *torchs.values(), *map(_read, system.values())]
     defined = {symbol for library in others for symbol in library.defined}
     undefined = {
         symbol for library in own for symbol in library.undefined if not symbol.startswith(("Py", "_Py"))
@@ -144,35 +146,30 @@ def _lacking(package: Path) -> tuple[set[str], set[str]]:
     return elsewhere - set(system), undefined - defined
 
 
-def _loaded(package: Path) -> list[elf.Library]:
+def _loaded(package):
     """The package's own libraries that importing it loads: the extension, and what that needs beside it."""
-    found = {path.name: elf.read(path) for path in package.glob("_C*.so")}
+    found = {path.name: _read(path) for path in package.glob("_C*.so")}
     waiting = list(found.values())
     while waiting:
         for name in waiting.pop().needed:
             path = package / "lib" / name
             if name not in found and path.exists():
-                found[name] = elf.read(path)
+                found[name] = _read(path)
                 waiting.append(found[name])
     return list(found.values())
 
 
-def _in_system(name: str) -> Path | None:
+def _in_system(name):
     triplet = f"{platform.machine()}-linux-gnu"
     folders = [Path(folder, part) for folder in _SYSTEM for part in (triplet, ".")]
     return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
-def _run(command: list[str]) -> None:
+def _run(command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise RuntimeError("the stand-in for CANN needs a C compiler: there is no cc") from None
+        raise RuntimeError(f"the stand-in for CANN needs a C compiler: there is no {command[0]}") from None
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-
-
-if __name__ == "__main__":
-    where = built()
-    print(where)
-    print((where / "content.json").read_text(encoding="utf-8"))
+    return done.stdout

@@ -4,8 +4,6 @@ torch_npu takes torch's PrivateUse1 slot for good, so every state of it needs a 
 pytest's process must not have its torch broken by torch_npu's autoload.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +21,12 @@ _OURS = (Path(__file__).parents[1], Path(__file__).parents[5] / "tests" / "suppo
 Run = Callable[..., Ended]
 
 
-def variables(cann: Path | None) -> dict[str, str]:
+def variables(cann):
     """The environment of a child; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
     libraries = {"LD_LIBRARY_PATH": str(cann)} if cann is not None else {}
     return {**without(*_STEERING), "PYTHONPATH": os.pathsep.join(map(str, _OURS)), **libraries}
 
 
-def run(code: str, *, cann: Path | None = None, timeout: float = 300, **more: str) -> Ended:
+def run(code, *, cann=None, timeout=300, **more):
     """Run `code` with this Python, with `more` variables."""
     return run_python(["-c", code], {**variables(cann), **more}, timeout=timeout)

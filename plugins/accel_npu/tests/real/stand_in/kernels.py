@@ -4,8 +4,6 @@
 knows thousands more, and one that is not here is refused, as the vendor's compiler refuses an unknown one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json
@@ -15,24 +13,24 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Attributes", "generator", "install", "ints", "kernel", "newer", "torch"]
+__all__ = ["KERNELS", "Attributes", "generator", "install", "ints", "kernel", "newer", "torch"]
 
 
 class _Torch:
     """torch, imported by the first kernel that runs: the stand-in is in place before torch is."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(importlib.import_module("torch"), name)
 
 
-torch: Any = _Torch()
+torch = _Torch()
 
 Attributes = dict[str, Any]
 #: Takes the input tensors and the attributes, gives one output or several.
 Kernel = Callable[[Sequence[Any], Attributes], Any]
-_KERNELS: dict[str, Kernel] = {}
+KERNELS = {}
 #: Take the arguments of the C function as tensors, lists and numbers, and write into those that are outputs.
-_NEWER: dict[str, Callable[..., Any]] = {}
+_NEWER = {}
 
 #: aclDataType, as far as our operators use it. Seeds are unsigned, with which torch hardly computes.
 _TYPES = {
@@ -43,28 +41,28 @@ _TYPES = {
 _KERNEL_FAILED = 507015
 
 
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    def register(function: Kernel) -> Kernel:
-        _KERNELS.update(dict.fromkeys(names, function))
+def kernel(*names):
+    def register(function):
+        KERNELS.update(dict.fromkeys(names, function))
         return function
 
     return register
 
 
-def newer(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def newer(*names):
     """Register a kernel of CANN's newer library, by its C functions' names without `aclnn`."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function):
         _NEWER.update(dict.fromkeys((f"aclnn{name}" for name in names), function))
         return function
 
     return register
 
 
-def _elementwise(**operators: str) -> None:
+def _elementwise(**operators):
     """Operators that are one function of torch over all their inputs."""
     for name, function in operators.items():
-        _KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(*inputs)
+        KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(*inputs)
 
 
 _elementwise(
@@ -78,60 +76,66 @@ _elementwise(
 )  # fmt: skip
 
 
-def ints(tensor: Any) -> list[int]:
+def ints(tensor):
     """The integers of an input that holds a shape, axes or an order."""
     return [int(value) for value in tensor.flatten()]
 
 
-def _axes(inputs: Sequence[Any], attributes: Attributes) -> list[int]:
+def _axes(inputs, attributes):
     """The axes to reduce over, as an input or an attribute; empty for all."""
     axes = ints(inputs[1]) if len(inputs) > 1 else attributes.get("axes", attributes.get("axis", []))
     return axes if isinstance(axes, list) else [axes]
 
 
-def _reduction(name: str, function: str) -> None:
-    def reduce(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _reduction(function):
+    def reduce(inputs, attributes):
         axes = _axes(inputs, attributes) or list(range(inputs[0].dim()))
         return getattr(torch, function)(inputs[0], dim=axes, keepdim=attributes.get("keep_dims", False))
 
-    _KERNELS[name] = reduce
+    return reduce
 
 
-_reduction("ReduceAll", "all")
-_reduction("ReduceAny", "any")
-_reduction("ReduceSum", "sum")
-_reduction("ReduceMean", "mean")
-_reduction("ReduceMax", "amax")
-_reduction("ReduceMin", "amin")
+def generator(*seeds):
+    """A generator that the device's seed and offset determine, as they determine the vendor's numbers."""
+    mixed = hash(tuple(number for seed in seeds for number in ints(seed))) & (2**63 - 1)
+    return torch.Generator().manual_seed(mixed)
 
 
-@kernel("Cast", "Identity", "TensorMove", "AsStrided")
-def _same(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[0]
-
-
-@kernel("Fill")
-def _fill(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[1].flatten()[0].expand(ints(inputs[0]))
-
-
-@kernel("BroadcastTo")
-def _broadcast(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[0].expand(ints(inputs[1]))
-
-
-@kernel("Transpose")
-def _transpose(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[0].permute(ints(inputs[1]))
-
-
-@kernel("ConcatD")
-def _concat(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.cat(list(inputs), attributes["concat_dim"])
+KERNELS.update(
+    {
+        "ReduceAll": _reduction("all"),
+        "ReduceAny": _reduction("any"),
+        "ReduceSum": _reduction("sum"),
+        "ReduceMean": _reduction("mean"),
+        "ReduceMax": _reduction("amax"),
+        "ReduceMin": _reduction("amin"),
+        **dict.fromkeys(("Cast", "Identity", "TensorMove", "AsStrided"), lambda x, _: x[0]),
+        "Fill": lambda x, _: x[1].flatten()[0].expand(ints(x[0])),
+        "BroadcastTo": lambda x, _: x[0].expand(ints(x[1])),
+        "Transpose": lambda x, _: x[0].permute(ints(x[1])),
+        "ConcatD": lambda x, given: torch.cat(list(x), given["concat_dim"]),
+        "ReverseV2": lambda x, _: x[0].flip(ints(x[1])),
+        "Range": lambda x, _: torch.arange(*(each.item() for each in x), dtype=x[0].dtype),
+        "LinSpace": lambda x, _: torch.linspace(*(each.item() for each in x), dtype=x[0].dtype),
+        "Cumsum": lambda x, _: x[0].cumsum(int(x[1])),
+        "Sort": lambda x, given: tuple(x[0].sort(given["axis"], given["descending"])),
+        "TensorEqual": lambda x, _: torch.tensor(torch.equal(x[0], x[1])),
+        **dict.fromkeys(
+            ("Axpy", "AxpyV2"),
+            lambda x, given: torch.add(
+                x[0], x[1], alpha=x[2].item() if len(x) > 2 else given.get("alpha", 1.0)
+            ),
+        ),
+        "TanhGrad": lambda x, _: torch.ops.aten.tanh_backward(x[1], x[0]),
+        "ReluGrad": lambda x, _: torch.ops.aten.threshold_backward(x[0], x[1], 0),
+        "StatelessRandomNormalV2": lambda x, _: torch.randn(ints(x[0]), generator=generator(x[1], x[2])),
+        "StatelessRandomUniformV2": lambda x, _: torch.rand(ints(x[0]), generator=generator(x[1], x[2])),
+    }
+)
 
 
 @kernel("PadV3")
-def _pad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _pad(inputs, attributes):
     """Before and after each axis, the first axis first; torch's function has the last first."""
     amounts = ints(inputs[1])
     pairs = [amounts[place : place + 2] for place in range(0, len(amounts), 2)]
@@ -139,86 +143,21 @@ def _pad(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return torch.nn.functional.pad(inputs[0], turned, value=inputs[2].item() if len(inputs) > 2 else 0)
 
 
-@kernel("ReverseV2")
-def _reverse(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[0].flip(ints(inputs[1]))
-
-
 @kernel("Index")
-def _index(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _index(inputs, attributes):
     """The second input says of each axis whether it is indexed; the indices themselves come last."""
     indices = iter(inputs[3:])
     return inputs[0][tuple(next(indices).long() if asked else slice(None) for asked in ints(inputs[1]))]
 
 
-@kernel("Range")
-def _range(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.arange(*(each.item() for each in inputs), dtype=inputs[0].dtype)
-
-
-@kernel("LinSpace")
-def _linspace(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.linspace(*(each.item() for each in inputs), dtype=inputs[0].dtype)
-
-
-@kernel("Cumsum")
-def _cumsum(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return inputs[0].cumsum(int(inputs[1]))
-
-
-@kernel("Sort")
-def _sort(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return tuple(inputs[0].sort(attributes["axis"], attributes["descending"]))
-
-
-@kernel("TensorEqual")
-def _tensor_equal(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.tensor(torch.equal(inputs[0], inputs[1]))
-
-
-@kernel("Axpy", "AxpyV2")
-def _axpy(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    alpha = inputs[2].item() if len(inputs) > 2 else attributes.get("alpha", 1.0)
-    return torch.add(inputs[0], inputs[1], alpha=alpha)
-
-
 @kernel("MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2")
-def _matmul(inputs: Sequence[Any], attributes: Attributes) -> Any:
+def _matmul(inputs, attributes):
     one, other = inputs[0], inputs[1]
     if attributes.get("transpose_x1", attributes.get("adj_x1", False)):
         one = one.transpose(-1, -2)
     if attributes.get("transpose_x2", attributes.get("adj_x2", False)):
         other = other.transpose(-1, -2)
-    if len(inputs) > 2:
-        return torch.addmm(inputs[2], one, other)
-    return torch.matmul(one, other)
-
-
-@kernel("TanhGrad")
-def _tanh_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    output, grad = inputs
-    return torch.ops.aten.tanh_backward(grad, output)
-
-
-@kernel("ReluGrad")
-def _relu_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.ops.aten.threshold_backward(inputs[0], inputs[1], 0)
-
-
-@kernel("StatelessRandomNormalV2")
-def _normal(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.randn(ints(inputs[0]), generator=generator(inputs[1], inputs[2]))
-
-
-@kernel("StatelessRandomUniformV2")
-def _uniform(inputs: Sequence[Any], attributes: Attributes) -> Any:
-    return torch.rand(ints(inputs[0]), generator=generator(inputs[1], inputs[2]))
-
-
-def generator(*seeds: Any) -> Any:
-    """A generator that the device's seed and offset determine, as they determine the vendor's numbers."""
-    mixed = hash(tuple(number for seed in seeds for number in ints(seed))) & (2**63 - 1)
-    return torch.Generator().manual_seed(mixed)
+    return torch.addmm(inputs[2], one, other) if len(inputs) > 2 else torch.matmul(one, other)
 
 
 # --- the connection ------------------------------------------------------------------------------------
@@ -236,7 +175,7 @@ class _Tensor(ctypes.Structure):
         ("address", ctypes.c_void_p),
     )
 
-    def on_host(self) -> Any:
+    def on_host(self):
         """The same memory as a tensor of the CPU."""
         dtype = getattr(torch, _TYPES[self.dtype])
         shape = list(self.shape[: self.rank])
@@ -251,7 +190,7 @@ class _Tensor(ctypes.Structure):
         return numbers.as_strided(shape, strides) if self.strided else numbers.view(shape)
 
 
-def _argument(told: Any, tensors: Sequence[Any]) -> Any:
+def _argument(told, tensors):
     """What newer.c wrote of an argument, with the tensors in it."""
     if isinstance(told, list):
         return [_argument(each, tensors) for each in told]
@@ -270,7 +209,7 @@ _Compute = ctypes.CFUNCTYPE(
 
 
 @_Compute
-def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: int, results: Any) -> int:
+def _compute(name, attributes, inputs, first, outputs, results):
     """Run one operator, on its stream's thread; an error becomes the stream's, for it must not reach C."""
     try:
         with torch.no_grad():
@@ -279,7 +218,7 @@ def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: i
             if isinstance(told, list):  # of the newer ones, which know their outputs themselves
                 _NEWER[name.decode()](*(_argument(each, given) for each in told))
                 return 0
-            made = _KERNELS[name.decode()](given, told)
+            made = KERNELS[name.decode()](given, told)
             for i, value in enumerate(made if isinstance(made, tuple) else (made,)):
                 if i < outputs and value is not None:
                     target = results[i].on_host()
@@ -292,12 +231,12 @@ def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: i
     return 0
 
 
-def install(library: str = "libascendcl.so") -> ctypes.CDLL:
+def install(library="libascendcl.so"):
     """Connect the kernels to the stand-in, which the loader finds as it finds the vendor's library."""
     for module in ("layers", "newer"):
         importlib.import_module(f"stand_in.{module}")
     standin = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    for name in (*_KERNELS, *_NEWER):
+    for name in (*KERNELS, *_NEWER):
         standin.standin_add_operator(name.encode())
     standin.standin_set_compute(_compute)
     return standin

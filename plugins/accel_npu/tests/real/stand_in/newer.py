@@ -1,51 +1,31 @@
 """Kernels of CANN's newer library, over single tensors and lists of them; see `newer.c`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from stand_in.kernels import newer, torch
 
-__all__: list[str] = []
+__all__ = []
 
 
-@newer("Add", "Adds")
-def _add(x: Any, other: Any, alpha: Any, out: Any) -> None:
-    out.copy_(torch.add(x, other, alpha=alpha))
+def _into(function):
+    return lambda *given: given[-1].copy_(function(*given[:-1]))
 
 
-@newer("InplaceAdd", "InplaceAdds")
-def _add_(x: Any, other: Any, alpha: Any) -> None:
-    x.add_(other, alpha=alpha)
-
-
-@newer("Mul", "Muls")
-def _mul(x: Any, other: Any, out: Any) -> None:
-    out.copy_(torch.mul(x, other))
-
-
-@newer("InplaceMul", "InplaceMuls")
-def _mul_(x: Any, other: Any) -> None:
-    x.mul_(other)
-
-
-@newer("InplaceCopy")
-def _copy_(x: Any, other: Any) -> None:
-    x.copy_(other)
-
+newer("Add", "Adds")(_into(lambda x, other, alpha: torch.add(x, other, alpha=alpha)))
+newer("InplaceAdd", "InplaceAdds")(lambda x, other, alpha: x.add_(other, alpha=alpha))
+newer("Mul", "Muls")(_into(lambda x, other: torch.mul(x, other)))
+newer("InplaceMul", "InplaceMuls")(lambda x, other: x.mul_(other))
+newer("InplaceCopy")(lambda x, other: x.copy_(other))
 
 # --- over lists of tensors: the optimizers' --------------------------------------------------------------
 
 
-def _each(function: Callable[..., Any], out: Sequence[Any], *columns: Any) -> None:
+def _each(function, out, *columns):
     """Write `function` of each row into `out`; a number, or a tensor of one, is the same for all rows."""
     for place, target in enumerate(out):
         row = [column[place] if isinstance(column, list) else column for column in columns]
         target.copy_(function(*row))
 
 
-def _over_lists(function: Callable[..., Any]) -> Callable[..., None]:
+def _over_lists(function):
     return lambda *given: _each(function, given[-1], *given[:-1])
 
 
@@ -64,7 +44,7 @@ newer("ForeachAddcdivScalarList")(
 
 
 @newer("ForeachNonFiniteCheckAndUnscale")
-def _unscale(gradients: Sequence[Any], found_inf: Any, scale: Any) -> None:
+def _unscale(gradients, found_inf, scale):
     for gradient in gradients:
         if not gradient.isfinite().all():
             found_inf.fill_(1.0)
@@ -72,16 +52,14 @@ def _unscale(gradients: Sequence[Any], found_inf: Any, scale: Any) -> None:
 
 
 @newer("AmpUpdateScale")
-def _update_scale(
-    scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, steps: float, *out: Any
-) -> None:
+def _update_scale(scale, tracker, found_inf, growth, backoff, steps, *out):
     torch._amp_update_scale_(scale, tracker, found_inf, growth, backoff, int(steps))
     for target, value in zip(out, (scale, tracker), strict=True):
         target.copy_(value)
 
 
 @newer("FlashAttentionScore")
-def _attention(*given: Any) -> None:
+def _attention(*given):
     query, key, value, _, dropped, _, mask, _, scale, keep, _, _, layout = given[:13]
     largest, total, _, out = given[13:]
     if layout != "BNSD" or dropped is not None or keep != 1:
