@@ -163,7 +163,7 @@ VARIABLES: tuple[Variable[object], ...] = (
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (
     "ACCEL_CACHE", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
-    "ACCEL_VENDOR_DEFAULTS",
+    "ACCEL_UNUSED", "ACCEL_VENDOR_DEFAULTS",
 )  # fmt: skip
 
 

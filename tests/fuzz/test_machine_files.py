@@ -50,9 +50,8 @@ def encoded(text):
 
 
 def packed(files, way):
-    if isinstance(way, int):
-        return of_zip({name.replace("\ud800", "?"): encoded(text) for name, text in files.items()}, way)
-    return way(of_tar({name: encoded(text) for name, text in files.items()}, tarfile.PAX_FORMAT))
+    inside = {name.replace("\ud800", "?"): encoded(text) for name, text in files.items()}
+    return of_zip(inside, way) if isinstance(way, int) else way(of_tar(inside, tarfile.PAX_FORMAT))
 
 
 WAYS = st.sampled_from([0, 8, 12, 14, gzip.compress, bz2.compress, lzma.compress, bytes])

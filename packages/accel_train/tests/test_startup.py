@@ -47,6 +47,22 @@ print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
         assert child.answer == [1, None, False]
 
 
+def test_with_auto_a_framework_is_prepared_when_it_is_imported(world):
+    """Until then nothing of ours is imported."""
+    world.module("accelerate", "import sys\nassert 'accel_train.accelerate' in sys.modules")
+    code = """
+import json, sys
+import accel_train_startup as startup
+before = set(sys.modules)
+startup.autoload()
+more = sorted(set(sys.modules) - before)
+import accelerate
+print(json.dumps([more, sum(isinstance(f, startup._Awaited) for f in sys.meta_path)]))
+"""
+    variables = {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}
+    assert world.child(code, torch="none", variables=variables).answer == [[], 1]
+
+
 def prepared(monkeypatch, names):
     """The one warning that these names give, and what that does where warnings are errors."""
     monkeypatch.setenv(startup.VARIABLE, names)
@@ -68,7 +84,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
     assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
-    assert "(known: deepspeed)" in told
+    assert "(known: accelerate, deepspeed)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
@@ -100,7 +116,7 @@ def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
-    assert "integration 'none' (known: acme, deepspeed, good)" in told
+    assert "integration 'none' (known: accelerate, acme, deepspeed, good)" in told
     assert sys.modules["good_trainer"].called == [1]
 
 
@@ -132,7 +148,8 @@ def test_the_entry_point_is_declared_and_leads_here():
     ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
-    assert integrations == {"deepspeed": "accel_train.deepspeed:prepare"}, "install accel-train again"
+    ours = {name: f"accel_train.{name}:prepare" for name in ("accelerate", "deepspeed")}
+    assert integrations == ours, "install accel-train again"
 
 
 @pytest.mark.slow

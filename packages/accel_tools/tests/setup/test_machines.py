@@ -125,7 +125,6 @@ STRANGE = {
     "encrypted zip": (lambda: of_zip(TREE, 0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
     "broken zip": (lambda: exchanged(of_zip(TREE, 0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
     "cut zip": (lambda: of_zip(TREE)[:-30], "is damaged: File is not a zip file"),
-    "cut tar": (lambda: of_tar(TREE)[:1700], "is damaged"),
     "tar cut between two": (lambda: of_tar(TREE)[:1024], "is damaged or cut: empty header"),
     "tar damaged": (lambda: exchanged(of_tar(TREE), 1024, b"XXXX"), "is damaged or cut: bad checksum"),
     "damaged checksum": (lambda: exchanged(gzip.compress(of_tar(TREE)), -8, b"XXXX"), "CRC check failed"),

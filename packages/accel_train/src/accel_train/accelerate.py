@@ -11,17 +11,25 @@ for any backend. It passes arguments of the constructor and sets the variable th
 variable stays set, so child processes and code that makes the state again (Transformers' `TrainingArguments`)
 get the same device. If they could not, resetting the state raises an error. No function of Accelerate is
 replaced. Importing this module does not import Accelerate.
+
+`accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`: then the first `Accelerator()` makes that state, and
+so does all that stands on Accelerate. `Accelerator(cpu=True)` still means the CPU.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_core.toolkit import torchs_device
+from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
@@ -29,7 +37,7 @@ from accel_train.moving import keep_parameters
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["partial_state"]
+__all__ = ["partial_state", "prepare"]
 
 #: Read by `PartialState`: the device of this process, before any rule of its own.
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
@@ -56,7 +64,10 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     ours = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
     if accelerate.PartialState._shared_state:
         return _as_chosen(accelerate.PartialState(), ours)
-    accelerate.PartialState._shared_state = _State(ours)
+    if isinstance(accelerate.PartialState._shared_state, _Waiting):
+        accelerate.PartialState._shared_state.ours = ours
+    else:
+        accelerate.PartialState._shared_state = _State(ours)
     if ours.device().type == "cpu":
         state = accelerate.PartialState(cpu=True, **kwargs)  # by its own rules, which number the ranks' CPUs
         os.environ[_DEVICE] = "cpu"
@@ -156,6 +167,72 @@ class _State(dict[str, Any]):
             return f"by its own rules each rank would train by itself, as they do not know {ours}"
         other = next((kind for kind in _LADDER if kind != ours and _is_available(torch, kind)), None)
         return f"by its own rules it would be made for {other}" if other else ""
+
+
+class _Waiting(_State):
+    """A state that is made when Accelerate first asks whether there is one, for the accelerator chosen then.
+
+    Accelerate asks by comparing it with an empty dict. It is made again after a reset.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(None)  # type: ignore[arg-type] # nothing is chosen yet
+        self._is_made = False
+        #: What we have set.
+        self._device: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not self and not self._is_made:
+            self._is_made = True
+            try:
+                self._make()
+            finally:
+                self._is_made = False
+        return dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def clear(self) -> None:
+        """Forget the state; the next who asks has it made."""
+        dict.clear(self)
+
+    def _make(self) -> None:
+        is_ours = os.environ.get(_DEVICE) in (None, self._device)
+        if is_ours and _asks_for_cpu():
+            os.environ.pop(_DEVICE, None)  # it would count more than what is asked for
+        elif is_ours:
+            partial_state()
+            self._device = os.environ[_DEVICE]
+
+
+def _asks_for_cpu() -> bool:
+    """Whether Accelerate's code that asks for the state was given `cpu=True`: it says so only afterwards."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "accelerate.state":
+        if frame.f_locals.get("cpu"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextlib.contextmanager
+def _waiting(module: ModuleType) -> Iterator[None]:
+    """Right after `accelerate.state` is executed: nobody has made a state."""
+    yield
+    module.PartialState._shared_state = _Waiting()
+
+
+_hook = ImportHook({"accelerate.state": _waiting}, {})
+
+
+def prepare() -> None:
+    """Have Accelerate's state made for our accelerator when it is first needed; until then none is chosen."""
+    _hook.install()
 
 
 def _is_available(torch: Any, kind: str) -> bool:

@@ -11,19 +11,32 @@ entry point in group `accel.integrations` names the function to call for an inte
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import sys
+import threading
+import time
 import warnings
 
-__all__ = ["AT_START", "GROUP", "VARIABLE", "autoload", "names"]
+__all__ = ["AT_EXIT", "AT_START", "AUTO", "GROUP", "VARIABLE", "autoload", "names", "with_auto"]
 
 #: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
 #: Set by `activate()` for child processes: frameworks to hand ours to, by comma.
 VARIABLE = "ACCEL_INTEGRATIONS"
+#: Its word for "each framework below, when it is imported".
+AUTO = "auto"
+#: Modules of frameworks, and the integrations that are prepared when they are imported.
+_AWAITED = {"accelerate": "accelerate", "deepspeed": "deepspeed"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
+#: Entry points of what is called at the end of a process, and each minute of one that a launcher started.
+AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
+#: Seconds between two looks at a training, and how many there are.
+_MINUTE, _LOOKS = 60.0, 5
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -31,31 +44,91 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
+def with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
+    """Return the variable's value in `environ`, with `AUTO` in it."""
+    return ",".join(dict.fromkeys((AUTO, *names(environ.get(VARIABLE, "")))))
+
+
 def autoload() -> None:
     """Prepare the integrations that `ACCEL_INTEGRATIONS` names; errors become one warning.
 
     Preparing imports neither the framework nor a vendor's package, and chooses no accelerator.
     """
+    is_first = _pid != os.getpid()
+    if is_first:
+        _at_exit_of(os.getpid())
     # Read here first: nearly every process that imports torch is none of our business.
-    text = os.environ.get(VARIABLE)
-    if not text:
-        return
+    wanted = names(os.environ.get(VARIABLE, ""))
+    if wanted:
+        _apply([name for name in wanted if name != AUTO])
+        if os.environ.get("RANK", "0") == "0" and is_first:
+            threading.Thread(target=_watch, name="accel-unused", daemon=True).start()
+    if AUTO in wanted and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
+        # One that is in sys.modules is importing torch just now.
+        _apply([name for module, name in _AWAITED.items() if module in sys.modules])
+        sys.meta_path.insert(0, _Awaited())
+
+
+class _Awaited:
+    """A finder that finds nothing; it sees that a framework is about to be imported."""
+
+    def __init__(self) -> None:
+        self._left = {module: name for module, name in _AWAITED.items() if module not in sys.modules}
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        if name in self._left:
+            _apply([self._left.pop(name)])
+
+
+_pid = 0
+
+
+def _at_exit_of(pid: int) -> None:
+    """Have this process say at its end whether the accelerator was used; a fork has its parent's handlers."""
+    global _pid
+    _pid = pid
+    atexit.register(_at_exit)
+
+
+def _at_exit() -> None:
+    if os.getpid() == _pid and (os.environ.get(VARIABLE) or "accel_core.current" in sys.modules):
+        _tell()
+
+
+def _tell(**how: bool) -> None:
+    with contextlib.suppress(*_ERRORS):
+        from accel_core.toolkit import entry_points
+
+        for entry_point in entry_points(AT_EXIT):
+            entry_point.load()(**how)
+
+
+def _watch() -> None:
+    """Look each minute whether this process trains, and has put nothing on the accelerator."""
+    for _ in range(_LOOKS):
+        time.sleep(_MINUTE)
+        _tell(in_training=True)
+
+
+def _apply(wanted: list[str]) -> None:
+    """Prepare these integrations; errors become one warning."""
     try:
-        problems = _prepare(names(text))
+        problems = _prepare(wanted) if wanted else []
     except _ERRORS as error:  # metadata of somebody's that cannot be read
         problems = [_described(error)]
     if problems:
+        text = os.environ.get(VARIABLE)
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # where warnings are errors this must not become one
             warnings.warn(
                 f"{VARIABLE}={text!r} cannot be applied: {'; '.join(problems)}. "
                 f"Correct it, or unset {VARIABLE}.",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
 
-def _prepare(wanted: tuple[str, ...]) -> list[str]:
+def _prepare(wanted: list[str]) -> list[str]:
     """Call what is announced under each name; the sentences say what cannot be done."""
     from accel_core.toolkit import entry_points  # 30 ms, where torch has not loaded it already
 

@@ -57,6 +57,7 @@ def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
         (CALLED, Asked("supa", "accel-supa", "supa", "npu"), "2.1", "own", "it drives npu by itself"),
         (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
         (CALLED._replace(adapter="accel_train.nothing"), ACME, "2.1", "shut", "has no accel_train.nothing"),
+        (CALLED._replace(prepared="deepspeed"), ACME, "2.1", "open", "by itself under accel run; else call"),
         (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
         (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
         (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
@@ -88,7 +89,7 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("loaded: []")
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()}
-    assert "1.15.0 half call accel_train.accelerate;" in rows["Accelerate"]
+    assert "1.15.0 half by itself under accel run; else call accel_train.accelerate;" in rows["Accelerate"]
     assert "6.0.0 half newer than 5.23.0, the last tested version" in rows["Transformers"]
     assert "2.8.12 shut its default device is CUDA" in rows["fastai"]
     assert "DeepSpeed" not in rows

@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import time
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from accel_tests import layouts
+from accel_tests import deepspeeds_compiler
 from accel_tests.children import clean_environment, run_python
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "training")]
 
-from accel_tests.on_disk import install_real_plugin  # noqa: E402 - found by the line above
+from accel_tests.on_disk import install_real_plugin, install_strangers  # noqa: E402 - found by the line above
 from accel_tests.on_simulated import environment  # noqa: E402 - found by the line above
-from ds_training import table as training  # noqa: E402
+from ds_training.runs import locked  # noqa: E402
 from patched import copied  # noqa: E402
 
+from accel_core import Environment, Visibility  # noqa: E402
 from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
-#: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
-ACME = """
-from accel_core import Backend, Environment, InTorch, Visibility, hookimpl
-
-@hookimpl
-def accel_backends():
-    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    in_torch=InTorch(private_use1=True), communication_backend="accl",
-                    environment=Environment(forward=("ACCEL_SIMULATE",)),
-                    visibility=Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda"))]
+#: Of plugins as strangers publish them. Acme has nobody's device type, and collectives that DeepSpeed
+#: knows not. Plain has less than a GPU, and its plugin neither a class nor a communication backend.
+FORWARDED = Environment(forward=("ACCEL_SIMULATE",))
+#: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: a minute or two.
+BUILD = """
+from deepspeed.accelerator import get_accelerator
+for name in ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder"):
+    get_accelerator().create_op_builder(name).load()
 """
-
-
-#: A device with less than a GPU, whose plugin has neither a class nor a communication backend.
-PLAIN = """
-from accel_core import Backend, Environment, InTorch, hookimpl
-
-@hookimpl
-def accel_backends():
-    return [Backend(name="plain", priority=950, device_type="plain", vendor_import="torch_plain",
-                    in_torch=InTorch(private_use1=True),
-                    environment=Environment(forward=("ACCEL_SIMULATE",)))]
-"""
-
 
 RANK = """
 import json, os, sys, time
@@ -79,31 +68,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker(skip)
 
 
-def pytest_terminal_summary(terminalreporter):
-    """What the folders below report: the process of xdist that prints does not look into them."""
-    training.pytest_terminal_summary(terminalreporter)
-    found = [
-        value
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.getreports(outcome)
-        for name, value in report.user_properties
-        if name == "deepspeed class"
-    ]
-    if found:
-        terminalreporter.section("DeepSpeed's accelerator classes and ours")
-        for row in (("vendor", "members", "cases", "equal", "different", "ours, open"), *sorted(found)):
-            terminalreporter.line("".join(f"{cell:>12}" for cell in row))
-
-
-@pytest.fixture(scope="session")
-def acme_plugin(tmp_path_factory):
-    """A folder for `sys.path` with the installed distribution `accel-acme`."""
-    folder = tmp_path_factory.mktemp("acme")
-    groups = {layouts.GROUP: {"acme": "accel_acme"}}
-    layouts.dist_info(folder, "accel-acme", "1.0", groups, {"accel_acme": ACME})
-    return folder
-
-
 @pytest.fixture(scope="session")
 def on_cpu():
     """Variables of a process in which the CPU is pinned."""
@@ -129,18 +93,39 @@ def simulated(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def on_acme(acme_plugin, simulated):
+def on_acme(simulated, tmp_path_factory):
     """Variables of a process that has the simulated device and its plugin, pinned."""
-    return simulated("acme", acme_plugin)
+    mask = Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda")
+    fields = {"environment": FORWARDED, "communication_backend": "accl", "visibility": mask}
+    return simulated("acme", install_strangers(tmp_path_factory.mktemp("plugin"), "acme", **fields))
 
 
 @pytest.fixture(scope="session")
-def on_plain(tmp_path_factory, simulated):
+def on_plain(simulated, tmp_path_factory):
     """The same for the simulated device without streams, events, page-locked memory and collectives."""
-    folder = tmp_path_factory.mktemp("plain-plugin")
-    groups = {layouts.GROUP: {"plain": "accel_plain"}}
-    layouts.dist_info(folder, "accel-plain", "1.0", groups, {"accel_plain": PLAIN})
-    return simulated("plain", folder)
+    return simulated(
+        "plain", install_strangers(tmp_path_factory.mktemp("plugin"), "plain", environment=FORWARDED)
+    )
+
+
+@pytest.fixture(scope="session")
+def extensions(on_cpu):
+    """The folder, kept between sessions, of the operators that DeepSpeed compiles for its CPU accelerator."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
+    versions = f"deepspeed-{metadata.version('deepspeed')}-torch-{metadata.version('torch')}"
+    ours = cache / "deepspeed-operators" / f"{versions}-{sys.implementation.cache_tag}"
+    # A session of noxfile.py has one beside its DeepSpeed, which the other tests use too.
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(Path(f"{folder}.lock")):
+        for lock in folder.glob("*/lock"):  # of a build that was killed: torch would wait for it for ever
+            if time.time() - lock.stat().st_mtime > 900:
+                lock.unlink()
+        if not (folder / "built").exists():
+            environ = {**on_cpu, **deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(folder)}
+            run_python(["-c", BUILD], environ, timeout=1200).succeeded()
+            (folder / "built").touch()
+    return folder
 
 
 @pytest.fixture(scope="session")

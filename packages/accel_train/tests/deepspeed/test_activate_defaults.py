@@ -6,20 +6,12 @@ import os
 import subprocess
 import sys
 
-import pytest
-from accel_tests import layouts
 from accel_tests.forks import forked
+from accel_tests.on_disk import install_strangers
 from looks import activated
 
-WANTS = """
-from accel_core import Backend, Environment, InTorch, hookimpl
+from accel_core import Environment
 
-@hookimpl
-def accel_backends():
-    return Backend(name="acme", priority=951, device_type="acme", vendor_import="torch_acme",
-                   in_torch=InTorch(private_use1=True), communication_backend="accl",
-                   accelerator="wants:Wants", environment=Environment(set=("ACME_MODE=0", "ACME_KEPT=1")))
-"""
 ACCELERATOR = """
 from accel_core import TorchAccelerator
 
@@ -34,18 +26,15 @@ class Wants(TorchAccelerator):
 IN_CHILD = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [True, pytest.param(False, marks=pytest.mark.nightly(reason="what is left alone; by day what is set"))],
-)
 @forked("acme", DS_ACCELERATOR="acme@accel-wants", ACME_KEPT="mine")
-def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(wanted, tmp_path):
+def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
     import torch
 
     import accel_core
 
-    modules = {"accel_wants": WANTS, "wants": ACCELERATOR}
-    layouts.dist_info(tmp_path, "accel-wants", "1.0", {layouts.GROUP: {"acme": "accel_wants"}}, modules)
+    environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
+    fields = {"communication_backend": "accl", "accelerator": "wants:Wants", "environment": environment}
+    install_strangers(tmp_path, "acme", "accel-wants", {"wants": ACCELERATOR}, **fields)
 
     def look():
         found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]
@@ -53,11 +42,11 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(wanted, tm
 
     accel_core.get_accelerator()
     assert look() == [None, "mine", False]
-    said = "".join(activated(vendor_defaults=wanted)[1] for _ in range(2))
-    assert look() == (["0", "mine", True] if wanted else [None, "mine", False])
-    assert said.count("ACME_MODE=0") == said.count("- deterministic") == int(wanted)
+    said = "".join(activated()[1] for _ in range(2))
+    assert look() == ["0", "mine", True]
+    assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
     in_child = subprocess.run(
         [sys.executable, "-c", IN_CHILD], capture_output=True, text=True, env=environ, check=True
     )
-    assert in_child.stdout.split()[-1] == str(wanted)
+    assert in_child.stdout.split()[-1] == "True"

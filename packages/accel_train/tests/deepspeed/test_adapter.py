@@ -6,24 +6,13 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from accel_tests import layouts
 from accel_tests.forks import forked
+from accel_tests.on_disk import install_strangers
 from looks import activated
 
 import accel_core
 from accel_core import Backend, InvalidAcceleratorError
 
-#: A vendor with a class of its own: all that its plugin has to say.
-PLUGIN = """
-from accel_core import Backend, InTorch, hookimpl
-
-@hookimpl
-def accel_backends():
-    return Backend(
-        name="mlu", priority=950, device_type="mlu", vendor_import="torch_mlu",
-        in_torch=InTorch(private_use1=True), accelerator="mlu_of_old:Old",
-    )
-"""
 #: The class: DeepSpeed's own, as if it was written before some of what DeepSpeed asks for today.
 CLASS = """
 from deepspeed.accelerator.mlu_accelerator import DeepSpeedAccelerator, MLU_Accelerator
@@ -39,8 +28,7 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 def on_mlu(simulated, tmp_path_factory):
     """The simulated device and the plugin around the class."""
     folder = tmp_path_factory.mktemp("plugin")
-    modules = {"accel_of_vendor": PLUGIN, "mlu_of_old": CLASS}
-    layouts.dist_info(folder, "accel-of-vendor", "2.0", {layouts.GROUP: {"mlu": "accel_of_vendor"}}, modules)
+    install_strangers(folder, "mlu", "accel-of-vendor", {"mlu_of_old": CLASS}, accelerator="mlu_of_old:Old")
     return simulated("mlu", folder, DS_ACCELERATOR="mlu@accel-of-vendor")
 
 
@@ -78,31 +66,19 @@ def test_a_plugin_around_a_class_of_deepspeeds_interface():
     assert FusedAdamBuilder.__module__ == "deepspeed.ops.op_builder.mlu.fused_adam"
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        False,
-        pytest.param(
-            True, marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers")
-        ),
-    ],
-)
 @forked("cpu", ACCEL_COMPILE="1")
-def test_one_of_deepspeeds_own_is_set_as_it_is(made):
+def test_one_of_deepspeeds_own_is_set_as_it_is():
     import deepspeed
     import torch
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-    accel_core.set_accelerator(CPU_Accelerator() if made else CPU_Accelerator)
+    accel_core.set_accelerator(CPU_Accelerator)
     acc = accel_core.get_accelerator()
     deepspeed.accelerator.set_accelerator(acc)
     assert isinstance(acc, accel_core.Accelerator)
     assert deepspeed.get_accelerator() is acc
-    assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == [
-        "cpu",
-        None,
-        "deepspeed.ops.op_builder.cpu",
-    ]
+    home = "deepspeed.ops.op_builder.cpu"
+    assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == ["cpu", None, home]
     homes = [acc.get_op_builder(f"Fused{name}Builder").__module__ for name in ("Adam", "Lamb")]
     assert homes == ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"]
     used = acc.operators()["FusedAdamBuilder"].used.provider

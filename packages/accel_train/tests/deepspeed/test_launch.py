@@ -37,9 +37,9 @@ def folder(rank_program):
 def launch(child, folder):
     """`launch(options, environ)`: the ranks' answers, in order of rank."""
 
-    def run(options, environ, *, start=ACCEL, script=("rank.py",)):
+    def run(options, environ, script=("rank.py",)):
         port = ["--master_port", str(free_port())]
-        ended = child([*start, *port, *options, *script], environ, cwd=folder)
+        ended = child([*ACCEL, *port, *options, *script], environ, cwd=folder)
         return sorted(ended.answers, key=lambda answer: answer["rank"])
 
     return run
@@ -60,30 +60,14 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
 @pytest.mark.parametrize(
     ("given", "options", "seen"),
     [
-        pytest.param(None, ["--include", "localhost:1", "--no_local_rank", "--module"], "1", marks=BY_NIGHT),
         pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
-        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=BY_NIGHT),
         ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
     ],
 )
 def test_what_the_user_made_visible_stays_so(launch, variables, device, given, options, seen):
     """DeepSpeed reads the value as integers; where it holds UUIDs, its slots are places in the list."""
-    more = {"ACME_VISIBLE_DEVICES": given} if given else {}
-    script = ("rank",) if "--module" in options else ("rank.py",)
-    answers = launch(options, {**variables, **more}, script=script)
+    answers = launch(options, {**variables, "ACME_VISIBLE_DEVICES": given})
     assert [answer["visible"] for answer in answers] == [seen] * len(seen.split(","))
-    arguments = [] if "--no_local_rank" in options else ["--local_rank=0"]
-    assert answers[0]["arguments"] == arguments
-
-
-@pytest.mark.nightly(
-    reason="by day `accel deepspeed` starts the same launcher, and a child gets the variable"
-)
-@pytest.mark.parametrize("device", ["acme"])
-def test_deepspeeds_own_command_is_activated_by_the_variable(launch, variables, device):
-    environ = {**variables, "ACCEL_INTEGRATIONS": "deepspeed"}
-    answers = launch(["--num_gpus", "2"], environ, start=["-m", "deepspeed.launcher.runner"])
-    assert ranks(answers, name="acme", same=True, total=2.0) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 import pytest
 from accel_tests import layouts
 from accel_tests.forks import forked
-from accel_tests.ports import free_port
-from patched import PATCHES, with_copy
+from patched import PATCHES
 
 from accel_core.errors import AccelError
 
@@ -128,20 +126,3 @@ def test_a_deepspeed_that_asks_accel_core(copies):
     with pytest.raises(TypeError, match="is not an accelerator"):
         set_accelerator(3)
     assert patched.look() == ["cpu", "ours"]
-
-
-@pytest.mark.nightly(reason="by day `test_launch.py` starts ranks, and the two above choose")
-@pytest.mark.parametrize("patch", PATCHES)
-def test_its_own_launcher_and_report(child, on_acme, deepspeed_copy, tmp_path, rank_program, patch):
-    variables = with_copy(on_acme, deepspeed_copy(patch))
-    launch = ["-m", "deepspeed.launcher.runner", "--num_gpus", "2", "--master_port", str(free_port())]
-    answers = child([*launch, str(rank_program)], variables, cwd=tmp_path).answers
-    for answer in answers:
-        seen = [answer[key] for key in ("same", "name", "total", "activated", "visible")]
-        assert seen == [True, "acme", 2.0, True, "0,1"]
-    assert len(answers) == 2
-    report = child(["-c", "from deepspeed.env_report import cli_main; cli_main()"], variables)
-    assert "'acme' (accel-acme 1.0)" in report.stdout, report.stderr
-    doctor = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "200"]
-    [topic] = json.loads(child(doctor, variables).stdout)["topics"]
-    assert [finding["code"] for finding in topic["findings"]] == ["others.same"]

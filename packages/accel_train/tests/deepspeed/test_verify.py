@@ -6,8 +6,8 @@ import json
 import os
 
 import pytest
-from accel_tests import layouts
 from accel_tests.children import finish, start
+from accel_tests.on_disk import install_strangers
 
 from accel_testing.conformance.catalogue import checks
 
@@ -15,15 +15,6 @@ pytestmark = pytest.mark.slow
 
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
-PLUGIN = """
-from accel_core import Backend, InTorch, hookimpl
-
-@hookimpl
-def accel_backends():
-    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    in_torch=InTorch(private_use1=True), communication_backend="accl",
-                    accelerator="acme_broken:Broken")]
-"""
 #: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
 BROKEN = """
 import torch
@@ -59,8 +50,8 @@ def test_everything_is_kept_on_a_device_that_works(on_acme):
 
 def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     """Each of the two by its own check, and the others pass."""
-    modules = {"accel_acme": PLUGIN, "acme_broken": BROKEN}
-    layouts.dist_info(tmp_path, "accel-acme", "1.0", {layouts.GROUP: {"acme": "accel_acme"}}, modules)
+    fields = {"communication_backend": "accl", "accelerator": "acme_broken:Broken"}
+    install_strangers(tmp_path, "acme", modules={"acme_broken": BROKEN}, **fields)
     paths = os.pathsep.join([str(tmp_path), on_acme["PYTHONPATH"]])
     _, wrong = verified({**on_acme, "PYTHONPATH": paths})
     assert wrong.keys() == {"zero_2_offloaded", "zero_in_bfloat16"}

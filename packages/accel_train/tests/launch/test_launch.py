@@ -223,7 +223,7 @@ class TestPlan:
         text = describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
         assert text.splitlines() == [
             "mlu (accel-mlu 1.0) over gloo, 2 devices here, nodes 2",
-            "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=gloo",
+            "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=auto",
             f"local rank 0: mlu:0, cores 8-15, CN_VISIBLE_DEVICES={UUIDS[0]} OMP_NUM_THREADS=8",
             f"local rank 1: mlu:1, cores 0-7, CN_VISIBLE_DEVICES={UUIDS[1]} OMP_NUM_THREADS=8",
         ]

@@ -297,3 +297,32 @@ def test_an_address_that_refuses_is_passed_over(alone):
     line = lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)
     assert line.rank == 0
     line.close()
+
+
+# --- more ranks than open files --------------------------------------------------------------------------
+
+
+def test_ranks_that_do_not_fit_are_said_and_neither_lost_nor_spun_on(caplog):
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    listener = lines.listen()
+    held = [socket.create_connection(listener.getsockname()[:2]) for _ in range(40)]
+    for rank, one in enumerate(held, 1):
+        one.sendall(lines.message("hello", ["round", rank]))
+    zero = Watch(0, ["host"] * 41, 0.5, name="round", listener=listener)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (listener.fileno() + 60, before[1]))
+        assert lines.make_room(1) == 0
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > listener.fileno() + 60
+        resource.setrlimit(resource.RLIMIT_NOFILE, (zero._there.fileno() + 10, before[1]))
+        zero.start()
+        until(lambda: zero._matters and len(zero._matters) == len(zero._lines))
+        began = time.process_time()
+        time.sleep(1)
+        assert time.process_time() - began < 0.5
+        assert len(zero._lines) == len(zero._matters) < 40
+        assert "cannot start. Raise the hard limit of open files on the host of rank 0: ulimit" in caplog.text
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for each in (*held, zero):
+            getattr(each, "close", zero.stop)()

@@ -97,9 +97,9 @@ class Hosts:
         self._remove()
 
     def _make(self):
-        _ip("netns", "add", self._switch)
-        _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", self._switch, "link", "set", "bridge", "up")
+        _ip(f"netns add {self._switch}")
+        _ip(f"-n {self._switch} link add bridge type bridge")
+        _ip(f"-n {self._switch} link set bridge up")
         table = "127.0.0.1 localhost\n" + "".join(
             f"{_SUBNET}.{number} {name}\n" for number, name in enumerate(self.names, 1)
         )
@@ -110,13 +110,12 @@ class Hosts:
             folder.mkdir(parents=True)
             (folder / "hosts").write_text(table)
             (folder / "nsswitch.conf").write_text("hosts: files\n")
-            _ip("netns", "add", space)
-            port = f"port-{name}"
-            _ip("-n", self._switch, "link", "add", port, "type", "veth", "peer", "eth0", "netns", space)
-            _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
-            _ip("-n", space, "address", "add", f"{_SUBNET}.{number}/24", "dev", "eth0")
-            _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "link", "set", "lo", "up")
+            _ip(f"netns add {space}")
+            _ip(f"-n {self._switch} link add port-{name} type veth peer eth0 netns {space}")
+            _ip(f"-n {self._switch} link set port-{name} master bridge up")
+            _ip(f"-n {space} address add {_SUBNET}.{number}/24 dev eth0")
+            for link in ("eth0", "lo"):
+                _ip(f"-n {space} link set {link} up")
 
     def _remove(self):
         for started in self._started:
@@ -136,34 +135,26 @@ class Hosts:
 
     def cut_off(self, host):
         """Pull the host's cable: packets vanish both ways, and no connection is told. Gives when it was."""
-        _ip("-n", self._switch, "link", "set", f"port-{host}", "down")
+        _ip(f"-n {self._switch} link set port-{host} down")
         return self.transcript.add("switch", f"the cable of {host} is pulled")
 
     def reconnect(self, host):
         """Plug the cable in again."""
         self.transcript.add("switch", f"the cable of {host} is plugged in")
-        _ip("-n", self._switch, "link", "set", f"port-{host}", "up")
+        _ip(f"-n {self._switch} link set port-{host} up")
 
 
 class Started:
     """A process on a host."""
 
     def __init__(self, host, command, environ, transcript):
-        self._process = subprocess.Popen(
-            command,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        how = {**pipes, "text": True, "errors": "replace", "start_new_session": True}
+        self._process = subprocess.Popen(command, env=environ, **how)
         self._reader = threading.Thread(target=self._read, args=(host, transcript), daemon=True)
         self._reader.start()
 
     def _read(self, host, transcript):
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             transcript.add(host, line.rstrip("\n"))
 
@@ -184,35 +175,26 @@ class Started:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(5)
-        if self._process.stdout is not None and not self._reader.is_alive():
-            self._process.stdout.close()
 
 
 def sweep():
     """Remove the hosts of runs that are no more."""
-    for space in _spaces():
-        pid = space.split("-")[1]
+    for space, pid in re.findall(rf"^({_PREFIX}-(\d+)-\S+)", _ip("netns list"), re.MULTILINE):
         if not Path("/proc", pid).exists():
             _delete(space)
-
-
-def _spaces():
-    listed = _ip("netns", "list").splitlines()
-    yield from (line.split()[0] for line in listed if re.match(rf"{_PREFIX}-\d+-", line))
 
 
 def _delete(space):
     """Remove a namespace and end what still runs in it; whatever of it is not there is passed over."""
     with contextlib.suppress(subprocess.CalledProcessError):
-        for pid in _ip("netns", "pids", space).split():
+        for pid in _ip(f"netns pids {space}").split():
             with contextlib.suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
-        _ip("netns", "delete", space)
+        _ip(f"netns delete {space}")
     shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
     with contextlib.suppress(OSError):
         Path("/etc/netns").rmdir()  # unless it holds what is not ours
 
 
-def _ip(*arguments):
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+def _ip(words):
+    return subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=True).stdout

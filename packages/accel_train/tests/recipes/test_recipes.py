@@ -9,16 +9,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 LIBRARIES = (
-    "diffusers",
-    "easyocr",
-    "kornia",
-    "open_clip",
-    "skorch",
-    "timm",
-    "torch_geometric",
-    "torchmetrics",
+    "diffusers", "easyocr", "kornia", "open_clip", "skorch", "timm", "torch_geometric", "torchmetrics",
     "ultralytics",
-)
+)  # fmt: skip
 
 #: Errors of TorchTPU 0.2.0 in a library's program.
 ON_TORCHTPU = {

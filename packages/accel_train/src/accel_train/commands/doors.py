@@ -134,7 +134,8 @@ def _way(door: Door) -> tuple[str, str]:
     if not door.group:
         if find_spec(module) is None:  # of ours: nothing of a framework is imported
             return "", f"{ours} has no {module}: {step}"
-        return f"call {module}", ""
+        is_prepared = door.prepared in [e.name for e in packages.entry_points("accel.integrations")]
+        return f"by itself under accel run; else call {module}" if is_prepared else f"call {module}", ""
     names = [e.name for e in packages.entry_points(door.group) if e.module == module]
     if not names:
         return "", f"{ours} has no entry point in {door.group}: {step}"

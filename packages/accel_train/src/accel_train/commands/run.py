@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 import click
 
-from accel_core.errors import AccelError, IntegrationMissingError
-from accel_core.toolkit import entry_points, status_of, vendors
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
+from accel_core.toolkit import LOGGER, clean, entry_points, status_of, vendors
 from accel_train.commands import launcher
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -55,6 +56,7 @@ def command(arguments: tuple[str, ...]) -> None:
 
 
 def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     before = ""
@@ -70,3 +72,16 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
     except ChildFailedError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
+    except (SignalException, KeyboardInterrupt) as error:
+        number = getattr(error, "sigval", signal.SIGINT)
+        click.echo(f"accel run: ended by {signal.Signals(number).name}, and its ranks with it", err=True)
+        sys.exit(128 + number)
+    except (OSError, ValueError, RuntimeError) as error:  # a port, a rendezvous, a folder, a network
+        LOGGER.debug("torchrun's error", exc_info=True)
+        raise LaunchError(f"torchrun cannot start the job: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The error's own words: its class too where they are a file's name, or none."""
+    told = clean(str(error).strip().partition("\n")[0])
+    return told if isinstance(error, (OSError, ValueError)) and told else f"{type(error).__name__}: {told}"

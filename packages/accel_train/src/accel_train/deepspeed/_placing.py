@@ -14,7 +14,7 @@ from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.toolkit import Variable, flag
 from accel_train.deepspeed import _alone, _lists
-from accel_train.deepspeed._hook import ImportHook
+from accel_train.import_hook import ImportHook
 
 __all__ = [
     "kept_by_deepspeed", "known_to_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ANY", "DOORS", "Door"]
+__all__ = ["ANY", "DOORS", "OF_DEVICE", "Door"]
 
 #: In `Door.own`: whatever device torch itself reports.
 ANY = "*"
@@ -34,6 +34,11 @@ class Door(NamedTuple):
     url: str
     #: Device types, or backends by name, that the framework drives by itself, besides the CPU.
     own: tuple[str, ...] = ()
+    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares, and that the framework then trains by.
+    prepared: str = ""
+    #: Its module, and the line that puts a program on the device; empty where the framework needs none.
+    module: str = ""
+    line: str = ""
 
 
 _PAGES = "docs/howto/"
@@ -42,41 +47,56 @@ _DOORS = f"{_PAGES}frameworks.md"
 #: The ladder of Transformers' `TrainingArguments` (5.23.0, training_args.py:1920-1946), which TRL inherits.
 _TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu")
 
+_DEVICE = "device=accel_core.get_accelerator().device()"
+_TRAINER = "class Arguments(accel_train.transformers.AcceleratorArguments, TrainingArguments)"
+_LIGHTNING = (
+    "Trainer(**accel_train.lightning.trainer_options()), Fabric(**accel_train.lightning.fabric_options())"
+)
+#: Modules of frameworks that have no door and take a device: their name, and the line.
+OF_DEVICE = (
+    ("sentence_transformers", "sentence-transformers", f"SentenceTransformer(..., {_DEVICE})"),
+    ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE})"),
+    ("stable_baselines3", "Stable-Baselines3", _DEVICE),
+)
+
 DOORS = (
     # A program activates these, in a line.
     Door(
         "DeepSpeed", "deepspeed", "", "accel_train.deepspeed", ">=0.16,<0.20", "0.19.8", "",
         f"{_PAGES}deepspeed.md",
-        own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa", "klxpu"),
+        own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa", "klxpu"), prepared="deepspeed",
+        module="deepspeed", line="accel_train.deepspeed.activate() before deepspeed.initialize()",
     ),
     Door(
         "Lightning", "lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
         "its DeepSpeed strategy accepts CUDA alone (pytorch/strategies/deepspeed.py:342)",
-        _TRAINERS, own=("cuda", "mps"),
+        _TRAINERS, own=("cuda", "mps"), module="lightning", line=_LIGHTNING,
     ),
     Door(
         "PyTorch Lightning", "pytorch-lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
         "its DeepSpeed strategy accepts CUDA alone (strategies/deepspeed.py:342)",
-        _TRAINERS, own=("cuda", "mps"),
+        _TRAINERS, own=("cuda", "mps"), module="pytorch_lightning", line=_LIGHTNING,
     ),
     Door(
         "Accelerate", "accelerate", "", "accel_train.accelerate", ">=1.15,<1.16", "1.15.0",
         "fp16 and device_map go by its lists of devices (accelerator.py:571, utils/modeling.py:757)",
         _TRAINERS, own=("cuda", "mps", "mlu", "sdaa", "musa", "npu", "hpu", "xpu", "neuron"),
+        prepared="accelerate", module="accelerate",
+        line="accel_train.accelerate.partial_state() before accelerate.Accelerator()",
     ),
     Door(
         "Transformers", "transformers", "", "accel_train.transformers", ">=5.23,<5.24", "5.23.0",
         "the device's random numbers are missing in its checkpoints",
-        _TRAINERS, own=_TRANSFORMERS,
+        _TRAINERS, own=_TRANSFORMERS, prepared="accelerate", module="transformers.trainer", line=_TRAINER,
     ),
     Door(
         "TRL", "trl", "", "accel_train.transformers", ">=1.16,<1.17", "1.16.0",
-        "as in Transformers, whose Trainer it uses", _TRAINERS, own=_TRANSFORMERS,
+        "as in Transformers, whose Trainer it uses", _TRAINERS, own=_TRANSFORMERS, prepared="accelerate",
     ),
     Door(
         "PEFT", "peft", "", "accel_train.transformers", ">=0.21,<0.22", "0.21.2",
         "saved adapters are loaded to the CPU first, by its list of devices (utils/other.py:144)",
-        _TRAINERS, own=("cuda", "mps", "mlu", "xpu", "npu"),
+        _TRAINERS, own=("cuda", "mps", "mlu", "xpu", "npu"), prepared="accelerate",
     ),
     Door(
         "NeMo", "nemo-toolkit", "", "accel_train.lightning", ">=3.0,<3.1", "3.0.0",

@@ -34,6 +34,7 @@ FLAGS = {
         "each rank sees only its own device, as device 0; default: it sees all, and uses number LOCAL_RANK"
     ),
     "--no-bind": "do not bind ranks to cores",
+    "--no-integrations": "do not prepare frameworks (Accelerate, DeepSpeed) that the ranks import",
     "--doctor": "every rank examines its machine first, and rank 0 reports the differences",
     "--dry-run": "print the plan for each rank, start nothing",
 }

@@ -18,11 +18,30 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
-__all__ = ["CLOSED", "UNANSWERED", "Line", "addresses_of_this_host", "call", "listen"]
+try:
+    import resource
+except ImportError:  # Windows, which has no such limit
+    resource = None  # type: ignore[assignment]
+
+__all__ = [
+    "CLOSED",
+    "FULL",
+    "UNANSWERED",
+    "Line",
+    "addresses_of_this_host",
+    "call",
+    "listen",
+    "make_room",
+    "message",
+]
 
 #: How a line ended: by the other process or its kernel, or because its host did not answer any more.
 CLOSED, UNANSWERED = "closed", "unanswered"
 _NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+#: What `accept` says where this process, or the machine, may open no more.
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: Files that the rest of a program opens, its data loader's too.
+_OTHER_FILES = 256
 #: Bytes that a caller may send before it has said who it is.
 _STRANGERS_LIMIT = 4096
 #: Seconds: for one attempt to connect; for a host that refuses at every address; for the answer of rank 0.
@@ -39,6 +58,14 @@ def _close_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_all)
+
+
+def message(word: str, detail: Any = None) -> bytes:
+    """Return a message as it goes over a line."""
+    return json.dumps([word, detail]).encode() + b"\n"
+
+
+_BEAT = message("beat")
 
 
 class Line:
@@ -63,26 +90,35 @@ class Line:
 
     def say(self, word: str, detail: Any = None) -> None:
         """Send a message, or keep it until the other end has room. Errors show up in `hear`."""
+        self.send(message(word, detail))
+
+    def send(self, data: bytes) -> None:
+        """Send what `message` has made, as `say` does."""
         with self._lock:
-            self._unsent += json.dumps([word, detail]).encode() + b"\n"
-        self.flush()
+            self._unsent += data
+            self._send_kept()
 
     def flush(self) -> None:
         """Send kept messages, as far as the other end has room."""
         with self._lock:
-            try:
-                while self._unsent:
-                    self._unsent = self._unsent[self._connection.send(self._unsent) :]
-            except BlockingIOError:
-                pass
-            except OSError:
-                self._unsent = b""
+            self._send_kept()
+
+    def _send_kept(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._connection.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = b""
 
     def hear(self) -> list[tuple[str, Any]]:
         """Return the messages that have arrived; sets `end` if no more will come."""
         try:
             while True:
                 data = self._connection.recv(1 << 16)
+                if data == _BEAT and not self._unread:  # nearly all; the selector says what else has come
+                    return [("beat", None)]
                 if not data:
                     self.end = CLOSED
                     break
@@ -146,6 +182,23 @@ def listen() -> socket.socket:
     made.setblocking(False)
     _open.add(made)
     return made
+
+
+def make_room(lines: int) -> int:
+    """Raise this process's soft limit of open files if so many lines more do not fit; return what is missing.
+
+    The hard limit is the most that a process may give itself.
+    """
+    if resource is None:
+        return 0
+    needed = lines + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = needed if hard == resource.RLIM_INFINITY else hard
+    if soft < needed and soft != resource.RLIM_INFINITY:
+        with contextlib.suppress(OSError, ValueError):  # a sandbox may forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    return 0 if soft == resource.RLIM_INFINITY else max(0, needed - soft)
 
 
 def addresses_of_this_host(toward: str | None, port: int) -> list[str]:

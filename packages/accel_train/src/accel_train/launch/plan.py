@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import accel_train_startup as startup
 from accel_core.errors import LaunchError
 from accel_core.toolkit import DS_ACCELERATOR, devices, host
 from accel_train.launch.cores import format_ranges, numa_nodes, physical_cores
@@ -218,7 +219,8 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """Return the variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    return {**machine.defaults, **machine.kept, **chosen}
+    integrations = {} if arguments.no_integrations else {startup.VARIABLE: startup.with_auto(os.environ)}
+    return {**machine.defaults, **machine.kept, **chosen, **integrations}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

@@ -7,7 +7,6 @@ collective ends by its timeout, and at the end of the job every rank whose conne
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
@@ -21,13 +20,17 @@ from typing import Any, NamedTuple
 
 from accel_core.errors import CommunicationError, RankLostError
 from accel_core.toolkit import import_torch
-from accel_train.launch.line import UNANSWERED, Line
+from accel_train.launch.line import FULL, UNANSWERED, Line, make_room, message
 
 __all__ = ["Watch"]
 
 _log = logging.getLogger("accel_train")
 #: What is the matter with a rank: not heard of; ended in good order, before the others; lost for good.
 _SILENT, _LEFT, _LOST = "silent", "left", "lost"
+
+
+#: What rank 0 answers to a sign of life.
+_ANSWER = message("beat", [])
 
 
 class _Matter(NamedTuple):
@@ -58,8 +61,8 @@ class Watch:
     ) -> None:
         self._rank, self._hosts, self._silence, self._name = rank, hosts, silence, name
         self._libraries = _libraries(library)
-        #: Seconds between beats.
-        self.interval = min(1.0, silence / 5)
+        #: Seconds between beats; in a job of thousands rank 0 has as many to answer.
+        self.interval = min(max(1.0, len(hosts) / 1000), silence / (5 if len(hosts) <= 1000 else 2.5))
         self._others = frozenset(range(len(hosts))) - {rank}
         self._watched = self._others if rank == 0 else self._others & {0}
         self._listener = listener
@@ -67,8 +70,13 @@ class Watch:
         self._selector = selectors.DefaultSelector()
         self._here, self._there = socket.socketpair()  # to wake the thread
         self._selector.register(self._here, selectors.EVENT_READ)
+        #: Ranks on whose lines nothing was ever said, and whether there may be no room for them.
+        self._strangers = set(self._watched)
+        self._is_full = self._was_full = False
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ)
+            if missing := make_room(len(hosts)):
+                self._say_full(f"{missing} open files are missing for a job of {len(hosts)} ranks")
         if line is not None:
             self._lines[0] = line
             self._selector.register(line, selectors.EVENT_READ, line)
@@ -226,12 +234,34 @@ class Watch:
             elif key.fileobj is self._here:
                 self._here.recv(1)
             elif self._listener is not None:
-                with contextlib.suppress(OSError):
-                    connection, _ = self._listener.accept()
-                    line = Line(connection)
-                    self._selector.register(line, selectors.EVENT_READ, line)
+                self._accept(self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:
+            if error.errno in FULL:  # asked again at once, it would fail at once: the next beat asks
+                self._selector.unregister(listener)
+                self._is_full = True
+                self._say_full(f"rank 0 cannot accept more than {len(self._lines)} connections: {error}")
+            return
+        line = Line(connection)
+        self._selector.register(line, selectors.EVENT_READ, line)
+
+    def _say_full(self, what: str) -> None:
+        if not self._was_full:
+            self._was_full = True
+            _log.warning(
+                "%s. Ranks that do not fit are not watched, and cannot start. Raise the hard limit of open "
+                "files on the host of rank 0: ulimit -Hn %d",
+                what,
+                2 * len(self._hosts) + 1024,
+            )
 
     def _beat(self) -> None:
+        if self._is_full and self._listener is not None:
+            self._is_full = False
+            self._selector.register(self._listener, selectors.EVENT_READ)
         for line in self._lines.values():
             line.flush()
         # At most one is on its way: a rank that is stopped for hours must not find its line full.
@@ -246,10 +276,12 @@ class Watch:
             self._introduce(line, word, detail)
             return
         self._heard[rank] = time.monotonic()
+        if word == "beat" and self._rank == 0 and rank not in self._leaving:
+            line.send(_ANSWER)  # thousands a second, of which nobody waits for one
+            return
         with self._changed:
             if word == "beat" and self._rank == 0:
-                absent = sorted((self._others | {0}) - self._leaving) if rank in self._leaving else []
-                line.say("beat", absent)
+                line.say("beat", sorted((self._others | {0}) - self._leaving))
             elif word == "beat":
                 self._answered, self._waited_for = True, detail
             elif word == "lost":
@@ -281,6 +313,7 @@ class Watch:
             self._heard[line.rank] = time.monotonic()
             line.say("hello", self._name)
             self._lines[line.rank] = line
+            self._strangers.discard(line.rank)
             if self._hurried:
                 line.hurry(self._silence)
             if self._matters:
@@ -324,18 +357,21 @@ class Watch:
 
     def _judge(self, now: float) -> None:
         with self._changed:
-            for rank in self._watched:
-                matter = self._matters.get(rank)
+            matters = dict(self._matters)
+            for rank in self._watched - self._strangers if self._was_full else self._watched:
                 silent = now - self._heard[rank] > self._silence
-                if silent and matter is None and rank not in self._gone:
-                    self._note(rank, _SILENT, self._silent)
-                elif not silent and matter is not None and matter.kind == _SILENT:
-                    self._report({r: m for r, m in self._matters.items() if r != rank})
+                if silent and rank not in matters and rank not in self._gone:
+                    matters[rank] = self._matter(rank, _SILENT, self._silent)
+                elif not silent and rank in matters and matters[rank].kind == _SILENT:
+                    del matters[rank]
+            self._report(matters)  # once, however many fell silent
             self._changed.notify_all()
 
     def _note(self, rank: int, kind: str, text: str) -> None:
-        who = f"rank {rank} (host {self._hosts[rank]})"
-        self._report({**self._matters, rank: _Matter(kind, f"{who} {text}")})
+        self._report({**self._matters, rank: self._matter(rank, kind, text)})
+
+    def _matter(self, rank: int, kind: str, text: str) -> _Matter:
+        return _Matter(kind, f"rank {rank} (host {self._hosts[rank]}) {text}")
 
     def _report(self, matters: dict[int, _Matter]) -> None:
         """Take over what is the matter; say what of it is new, to the log and, on rank 0, to the others."""
@@ -343,8 +379,9 @@ class Watch:
         if matters == before:
             return
         if self._rank == 0:
+            told = message("lost", matters)
             for line in self._lines.values():
-                line.say("lost", matters)
+                line.send(told)
         for rank, matter in matters.items():
             if matter != before.get(rank) and matter.kind != _LEFT:
                 _log.error("%s", matter.text)

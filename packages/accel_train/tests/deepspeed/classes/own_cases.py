@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import torch
@@ -62,81 +62,68 @@ def _plain(value):
     return "callable" if callable(value) else type(value).__name__
 
 
+def _under(context, label, *names):
+    """Members called inside a context, which the label tells."""
+
+    def asked(name):
+        def ask(acc):
+            with context():
+                return getattr(acc, name)()
+
+        return ask
+
+    return {f"{name}: {label}": asked(name) for name in names}
+
+
 def _cuda():
     abilities = (
         "is_bf16_supported", "is_fp16_supported", "is_triton_supported", "prefer_triton_grouped_mm",
         "supported_dtypes",
     )  # fmt: skip
 
-    def on(capability, name):
-        def ask(acc):
-            with _properties(torch.cuda, major=capability[0], minor=capability[1]):
-                return getattr(acc, name)()
-
-        return ask
-
-    def without_device(name):
-        def ask(acc):
-            with _no_device():
-                return getattr(acc, name)()
-
-        return ask
-
-    def deprecated(acc):
-        with (
-            mock.patch.dict(os.environ, DS_ALLOW_DEPRECATED_FP16="1"),
-            _properties(torch.cuda, major=6, minor=0),
-        ):
-            return acc.is_fp16_supported()
+    def of(major, minor, **variables):
+        stack = ExitStack()
+        stack.enter_context(mock.patch.dict(os.environ, variables))
+        stack.enter_context(_properties(torch.cuda, major=major, minor=minor))
+        return stack
 
     def by_uuid(acc):
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="GPU-8f6b"):
             return acc.available_memory() == torch.cuda.mem_get_info()[0]
 
+    old = "of capability 6.0, allowed"
     return {
         **members("communication_backend_version"),
         **_attributes("class_dict"),
-        **{
-            f"{name}: of capability {c}.{m}": on((c, m), name)
-            for name in abilities
-            for c, m in ((7, 5), (6, 0))
-        },
-        "is_fp16_supported: of capability 6.0, allowed": deprecated,
+        **_under(lambda: of(7, 5), "of capability 7.5", *abilities),
+        **_under(lambda: of(6, 0), "of capability 6.0", *abilities),
+        **_under(lambda: of(6, 0, DS_ALLOW_DEPRECATED_FP16="1"), old, "is_fp16_supported"),
         "available_memory: with devices named by UUID": by_uuid,
-        **{
-            f"{name}: without a device": without_device(name)
-            for name in ("is_available", "device_count", *abilities)
-        },
+        **_under(_no_device, "without a device", "is_available", "device_count", *abilities),
     }
 
 
 def _klxpu():
-    def with_events(value):
-        def ask(acc):
-            with mock.patch.dict(os.environ, XPU_EVENT_KL3_ENABLE=value):
-                return acc.use_host_timers()
-
-        return ask
+    def events(value):
+        return lambda: mock.patch.dict(os.environ, XPU_EVENT_KL3_ENABLE=value)
 
     return {
         **members("communication_backend_version"),
         **_attributes("class_dict"),
-        **{f"use_host_timers: with XPU_EVENT_KL3_ENABLE={value}": with_events(value) for value in ("1", "0")},
+        **_under(events("1"), "with events", "use_host_timers"),
+        **_under(events("0"), "without events", "use_host_timers"),
     }
 
 
 def _xpu():
-    def lacking(lack, name):
-        def ask(acc):
-            with _properties(torch.xpu, **{lack: False}):
-                return getattr(acc, name)()
-
-        return ask
+    def lacking(lack):
+        return lambda: _properties(torch.xpu, **{lack: False})
 
     return {
-        "is_bf16_supported: emulated": lacking("has_bfloat16_conversions", "is_bf16_supported"),
-        "supported_dtypes: bfloat16 emulated": lacking("has_bfloat16_conversions", "supported_dtypes"),
-        "is_fp64_supported: of a card without": lacking("has_fp64", "is_fp64_supported"),
+        **_under(
+            lacking("has_bfloat16_conversions"), "bfloat16 emulated", "is_bf16_supported", "supported_dtypes"
+        ),
+        **_under(lacking("has_fp64"), "of a card without", "is_fp64_supported"),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accel_tests.children import UNTRACED
 from accel_tests.deepspeed_classes import DEEPSPEED
-from accel_tests.deepspeed_classes.table import VENDORS, Difference, count, differences, problems
+from accel_tests.deepspeed_classes.table import VENDORS, Difference, differences, problems
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +23,8 @@ OF_METAL = {"ACCEL_SIMULATE_OLD_METAL": "1"}
 
 
 @pytest.mark.parametrize("vendor", SIMULATED)
-def test_every_difference_has_its_reason(vendor, tmp_path, record_property):
+def test_every_difference_has_its_reason(vendor, tmp_path):
     expected, report = differences(vendor), _ask(vendor, tmp_path)
-    record_property("deepspeed class", [vendor, *count(report, expected)])
     found = problems(report, expected)
     assert not found, "\n".join(found)
 
@@ -71,7 +70,6 @@ ROW = Difference("NoneType *", "device", "a reason")
 
 def test_what_the_table_says_passes():
     assert problems(REPORT, {"device": ROW}) == []
-    assert count(REPORT, {"device": ROW}) == (2, 2, 1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +77,9 @@ def test_what_the_table_says_passes():
     [
         (REPORT, {}, "device: differs, and the table has no reason"),
         (REPORT, {"device": ROW._replace(ours="NoneType")}, "device: differs otherwise than the table says"),
-        (REPORT, {"device": ROW._replace(theirs="str *")}, "device: differs otherwise than the table says"),
         (REPORT, {"device": ROW, "device_name": ROW}, "device_name: in the table, and both answer str cpu"),
         (REPORT, {"device": ROW, "devise": ROW}, "devise: in the table, and nobody asks it"),
-        (
-            {**REPORT, "not asked": ["seed"]},
-            {"device": ROW},
-            "seed: a member of DeepSpeed's class",
-        ),
+        ({**REPORT, "not asked": ["seed"]}, {"device": ROW}, "seed: a member of DeepSpeed's class"),
     ],
 )
 def test_what_it_does_not_say_fails(report, expected, words):

@@ -34,18 +34,11 @@ SOURCES = ("devices.c", "streams.c", "operators.c", "newer.c", "hccl.c")
 OPENED = ("libascend_hal.so", "libopapi.so")
 #: Looked up by name at run time, so that no table names them; success without effect is enough.
 LOOKED_UP = (
-    "aclSetCompileopt",
-    "aclrtGetLastError",
-    "aclrtPeekAtLastError",
-    "aclrtSetDeviceSatMode",
-    "aclrtSetOpExecuteTimeOut",
-    "aclrtSetOpWaitTimeout",
-    "aclrtSetStreamAttribute",
-    "aclrtSetStreamFailureMode",
-    "aclrtSetStreamOverflowSwitch",
-    "aclrtSubscribeReport",
+    "aclSetCompileopt", "aclrtGetLastError", "aclrtPeekAtLastError", "aclrtSetDeviceSatMode",
+    "aclrtSetOpExecuteTimeOut", "aclrtSetOpWaitTimeout", "aclrtSetStreamAttribute",
+    "aclrtSetStreamFailureMode", "aclrtSetStreamOverflowSwitch", "aclrtSubscribeReport",
     "aclrtUnSubscribeReport",
-)
+)  # fmt: skip
 _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE)
 

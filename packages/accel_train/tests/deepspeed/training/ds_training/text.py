@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import resources
 
 import torch
 
+from ds_training.model import LENGTH
+
 __all__ = ["Text"]
 
 
-@dataclass(frozen=True)
 class Text:
-    """A text as numbers; `characters[n]` is what number `n` stands for."""
+    """43 000 characters, 92 of them different; `characters[n]` is what number `n` stands for."""
 
-    numbers: torch.Tensor
-    characters: str
-
-    @classmethod
-    def read(cls):
-        """All descriptions, in the order of their names: 43 000 characters, 92 of them different."""
-        folder = resources.files("sklearn.datasets.descr")
-        files = [file for file in folder.iterdir() if file.name.endswith(".rst")]
-        files.sort(key=lambda file: file.name)
+    def __init__(self):
+        files = resources.files("sklearn.datasets.descr").iterdir()
+        files = sorted((file for file in files if file.name.endswith(".rst")), key=lambda file: file.name)
         text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-        characters = "".join(sorted(set(text)))
-        number = {character: index for index, character in enumerate(characters)}
-        return cls(torch.tensor([number[character] for character in text]), characters)
+        self.characters = "".join(sorted(set(text)))
+        number = {character: index for index, character in enumerate(self.characters)}
+        self.numbers = torch.tensor([number[character] for character in text])
 
-    def batch(self, seed, size, length):
-        """`size` pieces of the text, and the same shifted by one: (size, length) each, by `seed` alone."""
+    def batch(self, seed, size):
+        """`size` pieces of the text, and the same shifted by one: (size, LENGTH) each, by `seed` alone."""
         generator = torch.Generator().manual_seed(seed)
-        starts = torch.randint(len(self.numbers) - length - 1, (size,), generator=generator)
-        pieces = self.numbers[starts[:, None] + torch.arange(length + 1)]
+        starts = torch.randint(len(self.numbers) - LENGTH - 1, (size,), generator=generator)
+        pieces = self.numbers[starts[:, None] + torch.arange(LENGTH + 1)]
         return pieces[:, :-1].contiguous(), pieces[:, 1:].contiguous()

@@ -34,13 +34,13 @@ class ImportHook:
     def install(self) -> None:
         """Put this hook first in `sys.meta_path`: other finders (editable installs) may handle every name.
 
-        A hook that an older copy of this module installed is removed: `accel_core` was reloaded or imported
-        again, and each of the two hooks would set its own accelerator.
+        A hook for the same modules that an older copy of this module installed is removed: `accel_core` was
+        reloaded or imported again, and each of the two hooks would set its own accelerator.
         """
         if self in sys.meta_path:
             return
         # In place: who holds the list, as an import under way in another thread does, must see it too.
-        sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if not _is_of_older_copy(finder))]
+        sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if not self._replaces(finder))]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -86,8 +86,8 @@ class ImportHook:
 
             loader.get_code = get_code_after
 
-
-def _is_of_older_copy(finder: object) -> bool:
-    """By name: its class is not ours, though it was made of the same file, or of an older release's."""
-    kind = type(finder)
-    return (kind.__module__, kind.__qualname__) == (__name__, ImportHook.__qualname__)
+    def _replaces(self, finder: Any) -> bool:
+        """By name: its class is not ours, though it was made of the same file, or of an older release's."""
+        kind = type(finder)
+        is_copy = (kind.__module__, kind.__qualname__) == (__name__, ImportHook.__qualname__)
+        return is_copy and finder._around.keys() == self._around.keys()

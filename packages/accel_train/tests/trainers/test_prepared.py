@@ -1,0 +1,64 @@
+"""Programs without a line of ours, as `accel run` starts them; and what those hear that stay on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("sentence_transformers")
+
+pytestmark = pytest.mark.slow
+
+ACCELERATE = """
+import sys, torch, accelerate
+model = accelerate.Accelerator(cpu="cpu" in sys.argv).prepare(torch.nn.Linear(4, 4))
+print(type(model).__name__, next(model.parameters()).device)
+"""
+TRAINER = """
+import sys, torch, transformers
+arguments = transformers.TrainingArguments("out", use_cpu="cpu" in sys.argv)
+print(arguments.parallel_mode.name, torch.ones(1, device=arguments.device).device)
+"""
+ENCODER = """
+import torch, sentence_transformers as library
+print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
+"""
+AFTER_A_MINUTE = """
+import os, sys, time, accel_train_startup
+accel_train_startup._MINUTE, accel_train_startup._LOOKS = 0.5, 100
+import torch
+layer = torch.nn.Linear(2, 2)
+layer(torch.ones(2)).sum().backward()
+optimizer = torch.optim.Adam(layer.parameters())
+optimizer.step()
+print("Linear cpu", flush=True)
+end = time.monotonic() + 60
+while not getattr(sys.modules.get("accel_train.unused"), "_told", False) and time.monotonic() < end:
+    time.sleep(0.1)
+os._exit(0)
+"""
+PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "ranks", "said", "heard"),
+    [
+        (ACCELERATE, [], 1, "Linear acme:0", ""),
+        (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
+        (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
+        (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
+        (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
+        (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
+        (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
+        (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
+    ],
+)
+def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
+    variables = {"ACCEL_INTEGRATIONS": "auto"}
+    run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
+    for rank, ended in enumerate(run.ended):
+        assert said.format(rank=rank) in ended.stdout
+        lines = [
+            line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme 1.0)")
+        ]
+        assert len(lines) == bool(heard and rank == 0), ended.stderr
+        assert all(heard in line for line in lines)
