@@ -155,6 +155,7 @@ def test_a_torch_that_is_built_for_the_real_device(child, folder):
     [
         ("npu", "0,1", 2), ("npu", "1", 1), ("npu", "1,0", 0), ("npu", "0, 1", 1), ("npu", "0,,1", 1),
         ("npu", "0,5", 1), ("npu", "", 0), ("mlu", "1,0", 2), ("mlu", "1, 1", 1), ("mlu", "5", 0),
+        ("mlu", "0,5,1", 2), ("cuda", "1,0", 2), ("cuda", "0,5,1", 1), ("cuda", "-1,0", 0),
     ],
 )  # fmt: skip
 def test_the_vendors_variable_hides_devices(name, value, count, monkeypatch):

@@ -25,15 +25,20 @@ from accel_core import OpBuildError
 from accel_simulated import prebuilt
 from accel_simulated.prebuilt import LIBRARY, Fit
 from accel_train.ops import cache
+from accel_train.ops.compiler import first_error
+from accel_train.ops.failures import next_step
 
 __all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "runtime"]
 
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
-_FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-shared", "-w")
+# NDEBUG as in torch's wheels: some of its classes have other members without it.
+_FLAGS = ("-std=c++20", "-O1", "-g0", "-DNDEBUG", "-fPIC", "-shared", "-w")
 #: The first torch whose headers have all that the sources need: graphs and allocators of any device. Sources
 #: were checked against the headers of 2.8 to 2.14, and run with 2.13.
 OLDEST = (2, 12)
+#: The torch that accel-simulated's own tests run with.
+TESTED = (2, 13)
 #: torch's libraries that it is linked to.
 _NEEDED = ("c10", "torch_cpu", "torch_python")
 #: Built-in device types other than these bring rules for autocast in torch itself.
@@ -228,12 +233,14 @@ def _compile(command: list[str], library: Path, log: Path) -> Path:
     done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True, check=False)
     if done.returncode or not library.is_file():
         log.write_text(f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
-        lines = done.stderr.splitlines()
-        errors = [line for line in lines if "error" in line]
-        first = next(iter(errors or lines[-1:]), f"exit status {done.returncode}")
+        first = first_error(done.stderr or f"exit status {done.returncode}")
+        step = next_step(done.stderr) or (
+            "install a torch that accel-simulated is tested with (2.13), or a newer accel-simulated"
+            if Version(_torch_here()).release[:2] != TESTED
+            else "set CXX to another compiler"
+        )
         raise OpBuildError(
             f"the simulated device does not compile against torch {metadata.version('torch')}: {first}\n"
-            f"The compiler's output: {log}. Next step: install a torch that accel-simulated is tested with "
-            "(2.13), or a newer accel-simulated."
+            f"The compiler's output: {log}. Next step: {step}."
         )
     return library

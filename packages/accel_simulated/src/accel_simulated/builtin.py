@@ -41,6 +41,10 @@ def install(name: str) -> None:
     # torch._C comes first of all: torch's Python is built on it.
     if name != "xpu":  # whose storages the CPU wheel can make
         imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
+    if name == "cuda":  # which counts by NVML, and so by the variable as it is now, until the runtime starts
+        imports.change(
+            "torch.cuda", after=lambda module: setattr(module, "_raw_device_count_nvml", device.present)
+        )
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)

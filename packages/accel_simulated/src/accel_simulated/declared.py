@@ -6,13 +6,14 @@ below in `ACCEL_SIMULATE_DECLARED`: they simulate from Python's start on, when n
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, DistributionFinder, distributions
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -55,7 +56,8 @@ def find(name: str) -> Declared | None:
     """Return an installed plugin's declaration of the backend `name`; `None` if none fits.
 
     It must be a device in torch's renamed PrivateUse1 slot, from a package other than torch, that is not
-    simulated already. Imports the plugins' modules, which have no side effects. Raises `SettingError` as
+    simulated already. Its accelerator's class must import no more of that package than the simulation has.
+    Imports the plugins' modules, which have no side effects. Raises `SettingError` as
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
@@ -85,6 +87,8 @@ def _declared(backend: Backend) -> Declared | None:
         return None
     if same is not None and (same.name, same.package) == (backend.device_type, package):
         return None
+    if _imports(backend.accelerator, package) - {package, f"{package}.{backend.device_type}"}:
+        return None
     # torch wants a name: where the plugin declares none, nobody asks for it by name.
     collective = backend.communication_backend or f"{backend.device_type}_simulated"
     vendor = _vendor(backend.device_type, package, collective, backend.visibility.variables)
@@ -110,6 +114,24 @@ def known(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
 def install(found: Declared) -> None:
     """Make the vendor's package, and what the declaration requires, importable as if installed."""
     sys.meta_path.insert(0, _Finder(found))
+
+
+def _imports(accelerator: str, package: str) -> set[str]:
+    """The modules and names of `package` that the module of an accelerator's class imports.
+
+    By its source: imported, it would import torch.
+    """
+    top, *rest = accelerator.partition(":")[0].split(".")
+    spec = PathFinder.find_spec(top)
+    folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
+    source = Path(folder or os.devnull, *rest).with_suffix(".py")
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_bytes() if rest and source.is_file() else b"")):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in found if f"{name}.".startswith(f"{package}.")}
 
 
 def _vendor(name: str, package: str, collective: str, visible: Iterable[str]) -> Vendor:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "check", "generators", "held", "library", "load", "memories", "memory", "name", "prepare",
-    "set_memory_limit",
-    "sleep", "start", "why_none",
+    "check", "generators", "held", "library", "load", "memories", "memory", "name", "prepare", "present",
+    "set_memory_limit", "sleep", "start", "why_none",
 ]  # fmt: skip
 
 vendor: Vendor
@@ -97,10 +96,9 @@ def load(name: str) -> None:
             f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
             f"accel simulate {name} -- COMMAND"
         )
-    found, path = _prepared
+    path = _prepared[1]
     vendor = known()[name]
     injected = faults.asked()
-    count = 0 if "driver" in injected else _visible(vendor, found.devices)
     memories = _memories()
     memory = memories[0]
     atexit.register(_let_autograd_finish)
@@ -117,7 +115,6 @@ def load(name: str) -> None:
         ) from error
     if vendor.plain:
         library.sim_be_plain()
-    library.sim_init.argtypes = [ctypes.c_int]
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     library.sim_unlock_pages.argtypes = [ctypes.c_void_p]
@@ -131,8 +128,20 @@ def load(name: str) -> None:
     library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
     library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
     set_memory_limit()
-    library.sim_init(count)
+    library.sim_init(_count)
     faults.begin(injected)
+
+
+def present() -> int:
+    """Return how many devices there are, whatever the vendor's variable hides."""
+    return 0 if _prepared is None or "driver" in faults.asked() else _prepared[0].devices
+
+
+# A visible-devices variable is read when the runtime is first asked for its devices, not at `import torch`.
+# Sources: CUDA and Level Zero: torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
+# (pytorch#122815, intel/torch-xpu-ops#2089). Gaudi: a process acquires its module at first use
+# (docs.habana.ai, Gaudi-to-process assignment). Of the others we found none, and assume the same.
+_count = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: _visible(vendor, present()))
 
 
 def start(name: str) -> None:
@@ -255,7 +264,10 @@ def _visible(vendor: Vendor, present: int) -> int:
             if vendor.ascending:
                 return _ascending(value, present)
             ids = [part.strip() for part in value.split(",")]
-            return len({int(part) for part in ids if part.isdigit() and int(part) < present})
+            exist = [part.isdigit() and int(part) < present for part in ids]
+            if vendor.kind == "CUDA" and not all(exist):  # what follows an invalid one is hidden too
+                ids = ids[: exist.index(False)]
+            return len({int(part) for part, here in zip(ids, exist, strict=False) if here})
     return present
 
 

@@ -102,7 +102,15 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
         build("HPU")
     log = cache.parent.glob("ops/simdev_hpu-*.log")
     assert "-DSIM=HPU" in next(log).read_text()
-    assert "Next step: install a torch that" in str(caught.value)
+    assert "Next step: set CXX to another compiler." in str(caught.value)
+    monkeypatch.setattr(building, "TESTED", (2, 99))
+    with pytest.raises(RuntimeError, match="Next step: install a torch that"):
+        build("HPU")
+    script.write_text(
+        "#!/bin/sh\necho 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1\n"
+    )
+    with pytest.raises(RuntimeError, match="Next step: Python's headers are missing: install python3-dev"):
+        build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))
 
 

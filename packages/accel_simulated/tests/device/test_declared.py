@@ -52,5 +52,13 @@ def test_it_has_the_names_of_the_declaration(tmp_path, built):
     listed = run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
     assert "zing    built" in listed
     assert "as an installed plugin declares it" in listed
+    more = DECLARED.replace("zing", "more") + ", accelerator='accel_more.own:Own'"
+    # One that imports more of its vendor's package than is simulated is not listed.
+    layouts.dist_info(
+        tmp_path, "accel-more", "1.0", {"accel.backends": {"more": "accel_more"}},
+        {"accel_more.__init__": declaring(more),
+         "accel_more.own": "def start():\n    from more_sdk.torch import _loader"},
+    )  # fmt: skip
+    assert "more " not in run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
     ended = run_python(["-m", "accel_core", "simulate", "--build", "zing"], environ)
     assert (ended.returncode, ended.stdout[:6]) == (0, "zing: ")

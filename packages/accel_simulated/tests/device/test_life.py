@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import OWN_DEVICES
+from accel_simulated import OWN_DEVICES, VENDORS
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,6 +30,38 @@ def test_sizes(simulated):
     assert simulated("mlu:5", sizes, environ=unlike).answer == [64, 32, 16, 16, 16]
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
+
+
+MASK = """
+import json, os, torch
+counts, variable = [], os.environ["VARIABLE"]
+for value in ("1", "0,1"):
+    os.environ[variable] = value
+    counts.append(torch.accelerator.device_count())
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.parametrize("vendor", [name for name, vendor in VENDORS.items() if vendor.visible])
+def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
+    code = f"import torch, {VENDORS[vendor].package}\n{MASK}"
+    assert simulated(vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}).answer == [1, 1]
+
+
+NVML = """
+import json, os, torch
+counts = []
+for value in ("0,1", "1"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    counts.append(torch.cuda.device_count())
+torch.ones(1, device="cuda")
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+print(json.dumps([*counts, torch.cuda.device_count()]))
+"""
+
+
+def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
+    assert simulated("cuda", NVML).answer == [2, 1, 1]
 
 
 def test_gaudi_has_graphs_in_lazy_mode_only(simulated):

@@ -73,7 +73,42 @@ def to_the_other_device():
     here = torch.ones(4, device=torch.device(there.type, 0))
     return (here.to(torch.device(there.type, 1)) * 2).to(here.device).tolist()
 
+def read_back(wait):
+    kept = torch.zeros(4).pin_memory()
+    kept.copy_(torch.ones(4, device=there), non_blocking=True)
+    wait()
+    return kept.tolist()
+
+def polled():
+    event = torch.Event(there)
+    def wait():
+        event.record()
+        while not event.query():
+            pass
+    return read_back(wait)
+
+def twice_and_back():
+    kept = torch.zeros(4).pin_memory()
+    for number in (3, 2):
+        kept.copy_(torch.full((4,), number, device=there, dtype=torch.float), non_blocking=True)
+    return torch.empty(4, device=there).copy_(kept, non_blocking=True).tolist()
+
+def on_another_stream():
+    kept = torch.zeros(4).pin_memory()
+    kept.copy_(torch.ones(4, device=there), non_blocking=True)
+    with side:
+        there_again = torch.empty(4, device=there).copy_(kept, non_blocking=True)
+    torch.accelerator.synchronize()
+    return there_again.tolist()
+
 cases = {
+    "read back": lambda: read_back(lambda: None),
+    "item": lambda: torch.ones(1, device=there).to("cpu", non_blocking=True).item(),
+    "numpy": lambda: torch.ones(4, device=there).to("cpu", non_blocking=True).numpy().tolist(),
+    "read back, waited": lambda: read_back(torch.accelerator.synchronize),
+    "read back, polled": polled,
+    "twice and back": twice_and_back,
+    "on another stream": on_another_stream,
     "no wait": lambda: after(lambda: None),
     "wait_stream": lambda: after(lambda: main.wait_stream(side)),
     "synchronize": lambda: after(side.synchronize),
@@ -101,6 +136,13 @@ TWOS = "[2.0, 2.0, 2.0, 2.0]"
 NANS = "[nan, nan, nan, nan]"
 #: What each case gives where races are looked for, and who is named: both operators, or nobody.
 TOLD = {
+    "read back": (NANS, "aten::resolve_conj reads page-locked memory"),
+    "item": ("nan", "aten::item reads page-locked memory"),
+    "numpy": (NANS, "aten::resolve_conj reads page-locked memory"),
+    "read back, waited": ("[1.0, 1.0, 1.0, 1.0]", ""),
+    "read back, polled": ("[1.0, 1.0, 1.0, 1.0]", ""),
+    "twice and back": (TWOS, ""),
+    "on another stream": (NANS, "aten::copy_ reads page-locked memory"),
     "no wait": ("nan", "aten::sum reads what aten::mul wrote"),
     "wait_stream": ("8.0", ""),
     "synchronize": ("8.0", ""),
@@ -129,7 +171,8 @@ def test_a_missing_wait_gives_other_numbers_and_is_named(simulated):
         assert found == numbers, case
         assert len(warned) == bool(named), (case, warned)
         assert all(
-            named in each and "ACCEL_SIMULATE_RACE=1" in each and "wait_stream" in each for each in warned
+            named in each and "ACCEL_SIMULATE_RACE=1" in each and "synchronize" in each.lower()
+            for each in warned
         )
     assert "record_stream before the tensor goes" in told["given back"][1][0]
 

@@ -125,3 +125,22 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
     assert adapt(CPU_Accelerator, fitting).device_name() == "cpu"
     assert adapt(Awkward(2), fitting).device_name() == "cpu"
     assert adapt(3, backend) is None
+
+
+@forked("cpu")
+def test_a_class_without_its_builders_and_with_a_device_that_is_a_block_is_of_use():
+    """As DeepSpeed's classes for MLU and MUSA are where their packages of builders are missing."""
+    import contextlib
+
+    import torch
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    def missing(self, name=""):
+        raise ModuleNotFoundError("op_builder.half")
+
+    members = {"device": lambda self, index=None: contextlib.nullcontext(), "op_builder_dir": missing}
+    half = type("Half", (CPU_Accelerator,), {**members, "get_op_builder": missing})
+    accel_core.set_accelerator(half())
+    acc = activated()
+    assert torch.nn.Linear(1, 1).to(acc.device(0)).weight.device == torch.device("cpu", 0)
+    assert acc.operators()["FusedLambBuilder"].used.provider == "accel-train portable"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_core.errors import OpBuildError
-from accel_train.ops import compiler
+from accel_train.ops import compiler, failures
 from accel_train.ops.builder import OpBuilder
 from accel_train.ops.compiler import Job, Language
 
@@ -112,6 +112,29 @@ def test_the_headers_of_a_source_are_followed(tmp_path):
     job = Job("op", (tmp_path / "src/a.cpp",), (tmp_path / "inc",), (), (), ())
     found = {str(Path(path).relative_to(tmp_path).as_posix()) for path in compiler.content(job)}
     assert found == {"src/a.cpp", "src/near.h", "inc/far.h"}
+
+
+@pytest.mark.parametrize(
+    ("output", "step"),
+    [
+        ("extension.h:9:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("x.cpp:1:10: fatal error: 'Python.h' file not found", "python3-dev"),
+        ("x.cpp:1:10: fatal error: gone.h: No such file or directory", ""),
+        ("/usr/bin/ld: final link failed: No space left on device", "ACCEL_CACHE"),
+        ("c++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
+        ("cc1plus: out of memory allocating 65536 bytes", "MAX_JOBS=1"),
+        ("RuntimeError: Ninja is required to load C++ extensions", "pip install ninja"),
+        ("/bin/sh: 1: c++: not found", "such as g++"),
+        ("c++: fatal error: cannot execute 'cc1plus': execvp: No such file", "such as g++"),
+        ("ImportError: libc.so.6: version `GLIBC_2.38' not found (required by x.so)", "set CXX"),
+        ("ImportError: x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa", "another torch"),
+        ("x.cpp:4:2: error: no", ""),
+    ],
+)
+def test_the_step_fits_the_cause(output, step):
+    found = failures.next_step(output)
+    assert step in found if step else not found
+    assert (f"Next step: {found}" in compiler.explained(output)) == bool(step)
 
 
 @pytest.mark.parametrize(

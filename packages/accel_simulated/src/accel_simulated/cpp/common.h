@@ -10,6 +10,7 @@
 #include <c10/core/Stream.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -35,8 +36,25 @@ constexpr bool kIsMps = kType == c10::DeviceType::MPS;
 inline const bool old_metal = kIsMps && std::getenv("ACCEL_SIMULATE_OLD_METAL");
 constexpr int kMaxDevices = 64;
 
-// Set by sim_init, before the first use; less may be there later (faults.h).
-inline std::atomic<int> device_count{2};
+// How many devices there are, which vendors' runtimes find when they are first asked: before that, a program may
+// still change its visible-devices variables. Less may be there later (faults.h).
+class DeviceCount {
+ public:
+  operator int() {
+    int known = count_, none = -1;
+    if (known < 0) {
+      known = std::clamp(find(), 0, kMaxDevices);  // calls Python: no lock is held
+      if (!count_.compare_exchange_strong(none, known)) known = none;
+    }
+    return known;
+  }
+  void operator=(int count) { count_ = count; }
+  int (*find)() = nullptr;  // set by sim_init
+
+ private:
+  std::atomic<int> count_{-1};
+};
+inline DeviceCount device_count;
 // Bytes of memory of each device.
 inline std::atomic<size_t> memory_limits[kMaxDevices];
 
@@ -44,7 +62,7 @@ inline thread_local DeviceIndex selected_device = 0;
 
 inline void check_index(int64_t index) {
   TORCH_CHECK(index >= 0 && index < device_count, "simulated device: invalid device ordinal ", index, ", there are ",
-      device_count.load());
+      int(device_count));
 }
 
 // The index that `device` means: its own, or the current one.

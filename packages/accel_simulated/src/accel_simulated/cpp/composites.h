@@ -2,21 +2,39 @@
 #pragma once
 
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_cpu_dispatch.h>
 
 #include "fallback.h"
 
 namespace simulated {
 
-// Which attention: what CPU would choose, whose fused kernel the fallback then runs.
+// Which attention: what CPU would choose, whose fused kernel the fallback then runs. Not by the dispatcher: while
+// `torch.compile` traces, that wants a tensor of every operator.
 inline int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const MaybeTensor& mask, double dropout, bool causal, std::optional<double> scale, bool grouped) {
-  return at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, grouped);
+  return at::cpu::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, grouped);
 }
 
 // PyTorch asks built-in device types for kernels of their own.
 inline void choose_attention_as_host() {
   if constexpr (kType == c10::DeviceType::PrivateUse1)
     at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+}
+
+// Of xpu and mps PyTorch asks which attention in a way that a CPU build refuses: they take what needs no choice.
+constexpr bool kAttentionByParts = kIsMps || kType == c10::DeviceType::XPU;
+
+inline at::Tensor attention_by_parts(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const MaybeTensor& mask, double dropout, bool causal, std::optional<double> scale, bool grouped) {
+  auto bias = mask;
+  if (mask && mask->scalar_type() == at::kBool)  // as the operator itself does before it chooses
+    bias = at::zeros_like(*mask, query.options()).masked_fill_(mask->logical_not(), -INFINITY);
+  return std::get<0>(
+      at::_scaled_dot_product_attention_math(query, key, value, bias, dropout, causal, {}, scale, grouped));
+}
+
+inline void register_attention(torch::Library& library) {
+  if (kAttentionByParts) library.impl("scaled_dot_product_attention", TORCH_FN(attention_by_parts));
 }
 
 // Recurrent layers as a whole, on copies: PyTorch gives a device fused cells, which CPU has not, and CPU oneDNN's

@@ -100,13 +100,31 @@ inline bool reachable_later(const at::Tensor& tensor) {
   return is_here(tensor) || PinnedMemory::get().holds(tensor.data_ptr());
 }
 
+// Where races are looked for, the host sees the copy when it has waited for it, and nothing before.
+inline at::Tensor copy_late(const at::Tensor& from, const at::Tensor& to, Queue& stream, bool early) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::NoGradGuard no_grad;
+  auto value = at::empty_like(to, to.options().pinned_memory(false));
+  to.copy_(unwritten(to));
+  races::postpone(&stream, to, value);
+  stream.push([value, source = early ? unwritten(from) : on_host(from)]() mutable {
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::NoGradGuard no_grad;
+    value.copy_(source);
+  });
+  return to;
+}
+
 inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   auto device = is_here(to) ? to.device().index() : from.device().index();
   bool stays = is_here(from) && is_here(to);
   auto& stream = current_queue(device);
   auto& other = stays ? current_queue(from.device().index()) : stream;
   races::met(&stream, &other);  // a copy between devices waits for both their streams
-  bool early = !stream.capture && too_early(from, device, false, "aten::copy_");
+  if (!is_here(from))
+    if (auto done = races::done_before(&stream, from); !done.empty()) stream.push([done] { races::land(done); });
+  bool early = !stream.capture && (is_here(from) ? too_early(from, device, false, "aten::copy_")
+                                                 : races::any_late && races::reads_too_early("aten::copy_", from));
   bool undone = !stream.capture && too_early(to, device, true, "aten::copy_");
   auto copy = [source = early ? unwritten(from) : on_host(from),
                   target = undone ? unwritten(to) : on_host(to)]() mutable {
@@ -116,6 +134,7 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
   };
   bool later = non_blocking && reachable_later(from) && reachable_later(to);
   delay(stream);
+  if (races::looked_for && later && !is_here(to) && !stream.capture) return copy_late(from, to, stream, early);
   if (stream.capture) {
     if (!stays && !later) check_not_capturing(stream, "a copy that the host waits for");
     if (is_here(to)) stream.capture->save(to.storage());

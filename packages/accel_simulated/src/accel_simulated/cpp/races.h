@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/record_function.h>
+
 #include "common.h"
 
 namespace simulated::races {
@@ -56,6 +58,110 @@ inline Clock host;
 inline std::unordered_map<const void*, Clock> streams;
 inline std::unordered_map<const void*, Block> blocks;
 
+// A copy to page-locked memory which the host has not waited for. The memory gets its value when the host has.
+struct LateCopy {
+  const void* stream;
+  uint64_t number;
+  at::Tensor target, value;
+  bool named = false;
+};
+inline std::vector<LateCopy> late_copies;
+inline std::atomic<bool> any_late{false};
+
+inline Range bytes_of_host(const at::Tensor& tensor) {
+  auto from = reinterpret_cast<size_t>(tensor.const_data_ptr());
+  size_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += size_t((tensor.size(i) - 1) * tensor.stride(i));
+  return {nullptr, from, tensor.numel() ? from + (last + 1) * tensor.itemsize() : from};
+}
+
+// Take the late copies that `which` chooses out of the list.
+template <class F>
+std::vector<LateCopy> taken(F which) {
+  std::vector<LateCopy> chosen;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto rest = std::stable_partition(late_copies.begin(), late_copies.end(), [&](auto& each) { return !which(each); });
+  chosen.assign(rest, late_copies.end());
+  late_copies.erase(rest, late_copies.end());
+  any_late = !late_copies.empty();
+  return chosen;
+}
+
+inline void land(const std::vector<LateCopy>& copies) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::NoGradGuard no_grad;
+  for (auto& copy : copies) copy.target.copy_(copy.value);
+}
+
+// `stream` will write `value`, which is to come to `target`. A later copy to the same memory replaces this one.
+inline void postpone(const void* stream, const at::Tensor& target, const at::Tensor& value) {
+  taken([&, range = bytes_of_host(target)](auto& each) { return range.holds(bytes_of_host(each.target)); });
+  std::lock_guard<std::mutex> lock(mutex);
+  late_copies.push_back({stream, ++streams[stream].seen[stream], target, value});
+  any_late = true;
+}
+
+// The late copies to the memory of `tensor` that `stream` knows to be done before what it is given now.
+inline std::vector<LateCopy> done_before(const void* stream, const at::Tensor& tensor) {
+  if (!any_late) return {};
+  return taken([&, range = bytes_of_host(tensor)](auto& each) {
+    return range.meets(bytes_of_host(each.target)) && streams[stream].seen[each.stream] >= each.number;
+  });
+}
+
+// Does `by` read memory to which a copy is late? Warn once for each copy.
+inline bool reads_too_early(const std::string& by, const at::Tensor& tensor) {
+  bool found = false, named = true;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (auto& each : late_copies) {
+      if (!bytes_of_host(tensor).meets(bytes_of_host(each.target))) continue;
+      found = true;
+      named = std::exchange(each.named, true) && named;
+    }
+  }
+  if (!named)
+    TORCH_WARN("simulated device: ", by, " reads page-locked memory, and nobody waited for the copy to it "
+        "(ACCEL_SIMULATE_RACE=1). Synchronize the stream, or an event after the copy, before the host reads.");
+  return found;
+}
+
+// Not the values of its arguments, but their shape.
+inline bool reads_nothing(const std::string& name) {
+  auto begins = [&](const char* with) { return name.rfind(with, 0) == 0; };
+  return begins("aten::new_") || begins("aten::is_") || name.find("_like") != std::string::npos;
+}
+
+// Called before each operator.
+inline std::unique_ptr<at::ObserverContext> look_at_host_reads(const at::RecordFunction& function) {
+  if (!any_late) return nullptr;
+  auto schema = function.operator_schema();
+  auto inputs = function.inputs();
+  if (!schema || schema->arguments().size() != inputs.size()) return nullptr;
+  std::string name = function.name();
+  auto& returns = schema->returns();
+  bool is_view = !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
+  if (is_view && name.rfind("aten::resolve_", 0)) return nullptr;  // resolve_conj begins `tolist` and `numpy`
+  if (reads_nothing(name)) return nullptr;
+  bool only_writes = name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
+  for (auto& input : inputs)
+    if (input.isTensor() && is_here(input.toTensor())) return nullptr;  // a stream's, not the host's
+  for (size_t i = only_writes ? 1 : 0; i < inputs.size(); ++i)
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined() && inputs[i].toTensor().has_storage())
+      reads_too_early(name, inputs[i].toTensor());
+  return nullptr;
+}
+
+inline void look_at_the_host() {
+  if (looked_for)
+    at::addGlobalCallback(
+        at::RecordFunctionCallback(&look_at_host_reads).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+inline void land_what_host_has_seen() {
+  if (any_late) land(taken([](auto& each) { return host.seen[each.stream] >= each.number; }));
+}
+
 // The event stands for all that the stream was given so far.
 inline void recorded(Clock& event, const void* stream) {
   if (!looked_for) return;
@@ -75,13 +181,19 @@ inline void met(const void* one, const void* other) {
 }
 inline void host_waited(const Clock& event) {
   if (!looked_for) return;
-  std::lock_guard<std::mutex> lock(mutex);
-  host.learn(event);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    host.learn(event);
+  }
+  land_what_host_has_seen();
 }
 inline void host_waited_for(const void* stream) {
   if (!looked_for) return;
-  std::lock_guard<std::mutex> lock(mutex);
-  host.learn(streams[stream]);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    host.learn(streams[stream]);
+  }
+  land_what_host_has_seen();
 }
 
 // A block is handed out. Of what was given back on the stream that made it others' accesses may go on: it takes

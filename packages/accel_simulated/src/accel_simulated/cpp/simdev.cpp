@@ -8,6 +8,7 @@
 #include <future>
 
 #include "composites.h"
+#include "gloo.h"
 #include "graph.h"
 #include "hooks.h"
 #include "layers.h"
@@ -35,6 +36,7 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
   register_recurrent(m);
+  register_attention(m);
 }
 
 // Operators, as they may raise: what is called before each kernel that inductor generated, and the resizing of
@@ -58,7 +60,10 @@ SIM_LIBRARY(_, SIM_JOIN(NestedTensor, SIM), m) { m.fallback(simulated::by_host<c
 SIM_LIBRARY(aten, SIM_JOIN(NestedTensor, SIM), m) { m.impl("_to_copy", TORCH_FN(simulated::nested_to_copy)); }
 SIM_LIBRARY(_, SIM_JOIN(SparseCsr, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCsrCPU>()); }
 
-SIM_LIBRARY(aten, SIM_JOIN(Autograd, SIM), m) { simulated::register_recurrent(m); }
+SIM_LIBRARY(aten, SIM_JOIN(Autograd, SIM), m) {
+  simulated::register_recurrent(m);
+  simulated::register_attention(m);
+}
 
 #ifdef SIM_AUTOCAST  // PyTorch brings the rules of the other built-in types
 SIM_LIBRARY(_, SIM_JOIN(Autocast, SIM), m) { m.fallback(torch::CppFunction::makeFallthrough()); }
@@ -91,14 +96,16 @@ _object* THPGenerator_initDefaultGenerator(const at::Generator&);
 
 // `sim_init` is called before the first tensor, `sim_named` when the device type has its name. None raises.
 extern "C" {
-void sim_init(int count) {
+void sim_init(int (*count)()) {
   static bool done = false;
-  simulated::device_count = std::min(std::max(count, 0), simulated::kMaxDevices);
+  simulated::device_count.find = count;
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
   simulated::HostMemory::install();
   simulated::prefer_host_kernels();
   simulated::choose_attention_as_host();
+  simulated::races::look_at_the_host();
+  if (simulated::kType == c10::DeviceType::CUDA) simulated::serve_gloo();
   if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
     library.impl("record_stream", TORCH_FN(simulated::record_stream));

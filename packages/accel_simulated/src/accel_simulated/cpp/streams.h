@@ -166,8 +166,10 @@ class Event {
     races::host_waited(seen_);
   }
   bool query() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (done_ < asked_) return false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (done_ < asked_) return false;
+    }
     races::host_waited(seen_);
     return true;
   }

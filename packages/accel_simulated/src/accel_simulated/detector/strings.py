@@ -21,6 +21,8 @@ from accel_simulated.detector import blame
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.torch_names import first_line, is_question
 from accel_train.ops import cache
+from accel_train.ops.compiler import first_error
+from accel_train.ops.failures import next_step
 
 __all__ = ["LIBRARY", "ahead", "build", "check", "load", "watch"]
 
@@ -63,9 +65,10 @@ def _from_cache() -> Path:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             place.log.write_text(done.stderr, encoding="utf-8")
+            step = next_step(done.stderr) or "set CXX to another compiler"
             raise OpBuildError(
-                f"what sees device strings does not compile: {done.stderr.strip().splitlines()[-1:]}\n"
-                f"The compiler's output: {place.log}. Next step: another compiler, by CXX."
+                f"what sees device strings does not compile: {first_error(done.stderr)}\n"
+                f"The compiler's output: {place.log}. Next step: {step}."
             )
         return library
 

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accel_core.errors import OpInputError
+from accel_core.errors import OpBuildError, OpInputError
 from accel_core.toolkit import is_host_code
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.ops import arguments
+from accel_train.ops.compiler import explained
 
 __all__ = ["CheckedOperator", "announcing"]
 
@@ -51,7 +52,17 @@ def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callab
                 f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
                 f"{kept(self)})\n"
             )
-        return _checked(self, load(self, *args, **kwargs))
+        if not args:
+            kwargs.setdefault("verbose", False)  # torch then puts the compiler's output into its error
+        try:
+            module = load(self, *args, **kwargs)
+        except RuntimeError as error:
+            if not str(error).startswith("Error building extension"):
+                raise
+            raise OpBuildError(
+                f"DeepSpeed's {self.name} does not compile: {explained(str(error))}"
+            ) from error
+        return _checked(self, module)
 
     announced.announces = True  # type: ignore[attr-defined]
     builder_class.load = announced

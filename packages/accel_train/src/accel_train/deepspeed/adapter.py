@@ -11,6 +11,7 @@ accelerator imports the class, DeepSpeed uses the adapted object as its own, as 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any, cast
@@ -130,7 +131,15 @@ def _member(kind: type, name: str) -> Any:
     def call(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(self._foreign, name)(*args, **options)
 
-    return call
+    @functools.wraps(inherited)
+    def device(self: Any, *args: Any, **options: Any) -> Any:
+        # Of some of DeepSpeed's classes it is a context manager, which `model.to(...)` does not take.
+        given = call(self, *args, **options)
+        torch = import_torch()
+        index = next(iter((*args, *options.values())), None)
+        return given if isinstance(given, torch.device) else torch.device(self.backend.device_type, index)
+
+    return device if name == "device" else call
 
 
 class _Adapted:
@@ -186,12 +195,16 @@ class _Adapted:
     def _own_operators(self, names: set[str]) -> OpProvider:
         found = {}
         for name in sorted(names):
-            kind = self._foreign.get_op_builder(name)
+            kind = None
+            with contextlib.suppress(Exception):  # of a class whose builders are not installed
+                kind = self._foreign.get_op_builder(name)
             if isinstance(kind, type) and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED:
                 found[name] = f"{kind.__module__}:{kind.__qualname__}"
-        provider = _described(_original(type(self._foreign)))
+        provider, package = _described(_original(type(self._foreign))), ""
+        with contextlib.suppress(Exception):
+            package = self._foreign.op_builder_dir()
         return op_builders.DeepSpeedProvider(
-            found, name=provider, kind="deepspeed", package=self._foreign.op_builder_dir(), optional=True
+            found, name=provider, kind="deepspeed", package=package, optional=True
         )
 
 

@@ -25,8 +25,10 @@ from typing import Any, NamedTuple
 
 from accel_core.errors import BackendUnavailableError, OpBuildError
 from accel_core.toolkit import AUTOLOAD, child, import_torch
+from accel_train.ops import failures
 
-__all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
+__all__ = ["Job", "Language", "compile_library", "content", "explained", "extensions", "fault", "first_error",
+           "identity"]  # fmt: skip
 
 
 class Language(Enum):
@@ -258,7 +260,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
     if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")
-        raise OpBuildError(f"{job.name} does not compile: {first_error(text)}\nThe compiler's output: {log}")
+        raise OpBuildError(f"{job.name} does not compile: {explained(text)}\nThe compiler's output: {log}")
     library = folder / made.name
     made.rename(library)
     shutil.rmtree(work)
@@ -276,6 +278,12 @@ _ERRORS = (
     re.compile(r"undefined reference|undefined symbol|cannot find -l|unresolved external|not found for arch"),
     re.compile(r"^(?!subprocess\.|RuntimeError: Error building)[\w.]*(?:Error|Exception): "),
 )
+
+
+def explained(output: str) -> str:
+    """Return the first error of a compiler's output, and what to do about it if its cause is known."""
+    step = failures.next_step(output)
+    return f"{first_error(output)}{f'. Next step: {step}' if step else ''}"
 
 
 def first_error(log: str) -> str:
