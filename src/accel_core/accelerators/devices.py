@@ -213,11 +213,10 @@ class TorchDevice(Base):
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""
-        try:
+        with suppress(RuntimeError):
             self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-        except RuntimeError:
-            return False
-        return True
+            return True
+        return False
 
 
 class Devices(Base):

@@ -339,8 +339,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
     def total_memory(self, device_index: Device = None) -> int:
         """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
         index = self._index(device_index)
-        total = getattr(self._part("get_device_properties", index), "total_memory", None)
-        if total is not None:
+        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
             return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
         torchs = getattr(self._torch_accelerator, "get_memory_info", None)

@@ -269,15 +269,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        try:
+        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
             stream, event = self._stream_class(), self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()
             self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
-        except (RuntimeError, TypeError):  # torch's words for what a backend does not implement
-            return False
-        return True
+            return True
+        return False
 
     # Devices
 
