@@ -173,8 +173,8 @@ def ask_device(
     """Ask the plugin, then build the accelerator and count its devices, all in this process.
 
     If the plugin says "usable", its devices are not counted; but if its accelerator cannot be built, the next
-    backend gets its turn. `counted` is the number that a child process has counted, if counting here would
-    start the device's runtime.
+    backend gets its turn. `counted` is the result of a child process that has counted them, if counting here
+    would start the device's runtime.
     """
     answer = plugin_answer(candidate, group)
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
