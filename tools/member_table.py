@@ -25,7 +25,7 @@ PAGE = "docs/reference/members-by-backend.md"
 #: Members of which a method of `TorchAccelerator` asks the vendor, under that name.
 ASKED = dict.fromkeys(("Event", "Stream", "stream", "set_stream", "set_per_process_memory_fraction"), "")
 ASKED |= dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), "")
-ASKED["memory_stats"] = "memory_stats"
+ASKED |= {"memory_stats": "memory_stats", "mem_get_info": "get_memory_info"}
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
 HEAD = """# Members by backend
 

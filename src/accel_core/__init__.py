@@ -38,7 +38,7 @@ _HOMES = {
         "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
         "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
         "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-        "hint_for",
+        "HostMemoryError", "hint_for",
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),

@@ -42,6 +42,7 @@ from accel_core.errors import BackendUnavailableError as BackendUnavailableError
 from accel_core.errors import ChildError as ChildError
 from accel_core.errors import CommunicationError as CommunicationError
 from accel_core.errors import DeclinedError as DeclinedError
+from accel_core.errors import HostMemoryError as HostMemoryError
 from accel_core.errors import IntegrationError as IntegrationError
 from accel_core.errors import IntegrationMissingError as IntegrationMissingError
 from accel_core.errors import InvalidAcceleratorError as InvalidAcceleratorError
@@ -97,6 +98,7 @@ __all__ = [
     "Graph",
     "Hardware",
     "HostEvent",
+    "HostMemoryError",
     "HostStream",
     "InTorch",
     "IntegrationError",

@@ -171,6 +171,10 @@ class IntegrationError(AccelError, RuntimeError):
     """A framework cannot use accel's accelerator, or was set up so that it would use another one."""
 
 
+class HostMemoryError(AccelError, RuntimeError):
+    """Page-locked host memory ran out."""
+
+
 class UnsupportedError(AccelError, NotImplementedError):
     """The device cannot do this; the message names the backend, the member and the vendor's version."""
 

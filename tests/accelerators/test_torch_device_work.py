@@ -7,7 +7,7 @@ import pytest
 import torch
 from accel_tests.forks import forked
 
-from accel_core import Backend, TorchAccelerator, UnsupportedError
+from accel_core import Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
 from accel_core.accelerators.memory import lacks_page_locks
 
@@ -50,6 +50,45 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
 )
 def test_a_full_host_is_no_device_without_page_locked_memory(error, lacks):
     assert lacks_page_locks(error) is lacks
+
+
+def test_a_full_host_is_not_a_full_device(
+    simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WSL2's limit on page-locked memory comes in CUDA's words (microsoft/WSL#8447)."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
+    monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
+    simulated.__dict__["_locks_pages"] = True
+    for ask in (simulated.pin_memory, lambda t: simulated.pin_memory(t, make_copy=False)):
+        with pytest.raises(HostMemoryError, match=r"page-locked host memory ran out.*WSL2.*pin_memory=False"):
+            ask(torch.ones(2))
+
+
+@pytest.mark.parametrize("question", ["mem_get_info", "get_device_properties", "memory_stats"])
+def test_what_a_vendor_does_not_tell_is_one_unknown_answer(simulated, vendor, backend, question):
+    """Intel's driver does not tell the free memory of an integrated GPU (pytorch#189811)."""
+
+    def refuse(*_):
+        raise RuntimeError("The device doesn't support querying the available free memory")
+
+    setattr(vendor, question, refuse)
+    accelerator = TorchAccelerator(backend())
+    accelerator._holds_tensors = lambda: True
+    answers = (accelerator.memory_stats, accelerator.device_properties, accelerator.total_memory)
+    assert all(answer() for answer in answers)
+    assert "Memory of maia" in accelerator.memory_summary()
+    for ask in (accelerator.mem_get_info, accelerator.available_memory):
+        if question == "mem_get_info":
+            with pytest.raises(
+                UnsupportedError, match=r"mem_get_info is not supported.*doesn't support querying"
+            ):
+                ask()
+        else:
+            assert ask()
 
 
 def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):

@@ -33,6 +33,17 @@ def test_a_device_that_only_torch_knows_is_generic(torch_world):
     assert (acc.name, acc.device_name(), acc.device_count()) == ("generic", "foo", 3)
 
 
+def test_what_registers_a_device_and_counts_none_is_named(torch_world):
+    """As torch_musa without its driver (MooreThreads/torch_musa#50)."""
+    none = "\n    torch._C.private_use1, torch.ones = 'foo', lambda *_, **__: torch.lost()\n"
+    lost = "def lost(): raise RuntimeError('no device')\ntorch.lost = lost\n"
+    announce(torch_world, BRINGS.replace("3", "0").rstrip() + none + lost)
+    told = select(read()).selection.verdicts[0]
+    assert (told.name, told.status) == ("generic", Status.NO_DEVICE)
+    assert told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+    assert told.hint.startswith("run the vendor's own tool")
+
+
 def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
     announce(torch_world, BRINGS)
     first = torch_world.root / "first"  # on the path, so that the broken one comes first

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tomllib
-from accel_steps.collect import HOLE, said
+from accel_steps.collect import said
 from accel_steps.world import followed, may_mount
 from accel_tests.tools import TREE
 
@@ -60,7 +60,7 @@ def test_a_step_that_another_test_follows_has_that_test():
 
 def pattern(step: str) -> re.Pattern[str]:
     """A step as a message prints it, with anything in its holes."""
-    return re.compile(r"\s+".join(re.escape(word).replace(re.escape(HOLE), ".*") for word in step.split()))
+    return re.compile(r"\s+".join(re.sub(r"\\\{\w*\\\}", ".*", re.escape(word)) for word in step.split()))
 
 
 def rows(table: list[dict[str, Any]]) -> list[object]:

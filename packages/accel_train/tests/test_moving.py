@@ -1,7 +1,5 @@
 """`keep_parameters` where nothing is to be done; session tpu_real has the device that needs it."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

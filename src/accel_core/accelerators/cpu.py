@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -192,10 +192,9 @@ class CPUAccelerator(Accelerator):
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:
-        try:
+        with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
             return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
-        except (AttributeError, RuntimeError):  # a torch built without oneDNN
-            return any(bool(self._features().get(feature)) for feature in features)
+        return any(bool(self._features().get(feature)) for feature in features)
 
     # Launching
 

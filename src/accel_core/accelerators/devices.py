@@ -161,11 +161,10 @@ class Base:
         return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
-        """The member's answer; `None` where the device cannot do it."""
-        try:
+        """The member's answer; `None` where the device cannot do it, or refuses this one question."""
+        with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
-        except UnsupportedError:
-            return None
+        return None
 
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
         """The error to raise where the device cannot do `member`."""
@@ -214,11 +213,10 @@ class TorchDevice(Base):
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""
-        try:
+        with suppress(RuntimeError):
             self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-        except RuntimeError:
-            return False
-        return True
+            return True
+        return False
 
 
 class Devices(Base):
@@ -250,10 +248,9 @@ class Devices(Base):
 
     def is_available(self) -> bool:
         """Whether at least one device can be used; never raises an error."""
-        try:
+        with suppress(Exception):
             return self.device_count() > 0
-        except Exception:
-            return False
+        return False
 
     def is_initialized(self) -> bool:
         """Whether the vendor's runtime has started in this process.
@@ -445,10 +442,9 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
-    try:
+    with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return None
+    return None
 
 
 def has_parameter(function: Callable[..., Any], name: str) -> bool:

@@ -29,8 +29,6 @@ class TensorType:
     and no tensor is an instance of it.
     """
 
-    __slots__ = ("_accelerator", "_name", "dtype")
-
     def __init__(self, accelerator: Dtypes, name: str, dtype: torch.dtype) -> None:
         self._accelerator = accelerator
         self._name = name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +90,10 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
 
     @cached_property
     def _can_make_a_graph(self) -> bool:
-        try:
+        with suppress(RuntimeError, TypeError):
             self._graph_and_capture[0]()
-        except (RuntimeError, TypeError):
-            return False
-        return True
+            return True
+        return False
 
     def create_graph(self) -> Graph | None:
         """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
@@ -117,12 +116,10 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
 
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph; starts no device."""
-        if self._torch_accelerator is None or not self.is_initialized():
-            return False
-        try:
-            return bool(self._torch_accelerator.current_stream().is_capturing())
-        except (AttributeError, RuntimeError):  # an older torch; a device without graphs
-            return False
+        if self._torch_accelerator is not None and self.is_initialized():
+            with suppress(AttributeError, RuntimeError):  # an older torch; a device without graphs
+                return bool(self._torch_accelerator.current_stream().is_capturing())
+        return False
 
     @contextmanager
     def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
+from accel_core.errors import HostMemoryError
 
 if TYPE_CHECKING:
     import torch
@@ -290,11 +291,23 @@ class TorchMemory(Pinning, Memory, TorchDevice):
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return super()._torch_pin_memory(tensor) if self._locks_pages else tensor.clone()
+        return self._lock(super()._torch_pin_memory, tensor) if self._locks_pages else tensor.clone()
 
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Page-locked memory without values; ordinary memory where the device has no other."""
-        return tensor.new_empty(shape, pin_memory=self._locks_pages)
+        return self._lock(partial(tensor.new_empty, pin_memory=self._locks_pages), shape)
+
+    def _lock(self, function: Callable[[Any], torch.Tensor], given: Any) -> torch.Tensor:
+        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
+        try:
+            return function(given)
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            raise HostMemoryError(
+                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
+                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
+            ) from error
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked; never where the device has no such memory."""
@@ -311,11 +324,22 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         torchs = getattr(self._torch_accelerator, "memory_stats", None)
         return self._part("memory_stats", *given, torchs=torchs) or super().memory_stats(index)
 
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+        """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
+
+        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
+        """
+        index = self._index(device_index)
+        torchs = getattr(self._torch_accelerator, "get_memory_info", None)
+        told = self._part("mem_get_info", index, torchs=torchs)
+        if told is None and self._lookup("mem_get_info"):
+            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
+        return super().mem_get_info(index) if told is None else told
+
     def total_memory(self, device_index: Device = None) -> int:
         """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
         index = self._index(device_index)
-        total = getattr(self._part("get_device_properties", index), "total_memory", None)
-        if total is not None:
+        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
             return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
         torchs = getattr(self._torch_accelerator, "get_memory_info", None)

@@ -164,18 +164,16 @@ class Ranges(Base):
         The default is `torch.profiler.record_function`, which costs nothing while no profiler runs. `domain`
         and `category` are for vendors that support them.
         """
-        entered = None
-        if self._torch.autograd._profiler_enabled():
-            entered = self._torch.profiler.record_function(str(msg))
-            entered.__enter__()
+        seen = self._torch.autograd._profiler_enabled()
+        entered = self._torch.profiler.record_function(str(msg)) if seen else nullcontext()
+        entered.__enter__()
         # A range opened while no profiler ran is kept too, so that its end closes nothing else.
         self._open_ranges().append(entered)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range that this thread opened last; do nothing if none is open; never raises an error."""
-        ranges = self._open_ranges()
-        if ranges and (entered := ranges.pop()) is not None:
-            entered.__exit__(None, None, None)
+        if ranges := self._open_ranges():
+            ranges.pop().__exit__(None, None, None)
 
     def _open_ranges(self) -> list[Any]:
         return self._ranges.__dict__.setdefault("stack", [])  # this thread's

@@ -38,8 +38,8 @@ ROWS = {
     "get_rng_state": "random.get_rng_state", "initial_seed": "random.initial_seed",
     "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
     "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
-    "mem_get_info": "get_memory_info", "memory_allocated": "memory_allocated",
-    "memory_reserved": "memory_reserved", "set_device": "set_device_index", "synchronize": "synchronize",
+    "memory_allocated": "memory_allocated", "memory_reserved": "memory_reserved",
+    "set_device": "set_device_index", "synchronize": "synchronize",
     "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
     "reset_peak_memory_stats": "reset_peak_memory_stats",
 }  # fmt: skip
@@ -135,11 +135,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
-        try:
+        with suppress(RuntimeError):
             device = torchs_device(self._torch, counted=False)
-        except RuntimeError:
-            return False
-        return device is not None and device.type == self._device_type
+            return device is not None and device.type == self._device_type
+        return False
 
     @cached_property
     def _is_private(self) -> bool:
@@ -270,15 +269,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        try:
+        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
             stream, event = self._stream_class(), self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()
             self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
-        except (RuntimeError, TypeError):  # torch's words for what a backend does not implement
-            return False
-        return True
+            return True
+        return False
 
     # Devices
 
@@ -441,8 +439,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         """Call `callback` when the device is initialised; at once if it is, or if the vendor cannot delay
         calls.
         """
-        defer = self._lookup("_lazy_call")
-        return super().lazy_call(callback) if defer is None else defer(callback)
+        return (self._lookup("_lazy_call") or super().lazy_call)(callback)
 
 
 def _delegate(name: str) -> Callable[..., Any]:

@@ -87,7 +87,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
 def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     """List what people look for first: chosen, usable, present but broken, without a device, not installed.
 
-    The built-in `generic` gets no row if no device is left for it.
+    The built-in `generic` gets no row if no device is left for it, and nothing registers one.
     """
 
     def place(v: Verdict) -> int:
@@ -95,7 +95,7 @@ def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
         return [first, v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
 
     def is_idle(verdict: Verdict) -> bool:
-        return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
+        return verdict.builtin and verdict.status is Status.NO_DEVICE and not (verdict.broken or verdict.hint)
 
     rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each

@@ -16,7 +16,7 @@ from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, ProbeResult, decode_backend, encode_backend
-from accel_core.detection import Verdict
+from accel_core.detection import Outcome, Verdict, no_device
 from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
 from accel_core.errors import clean
@@ -106,6 +106,13 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
     from accel_core.accelerators.torch_device import GenericAccelerator
 
     return GenericAccelerator(backend)
+
+
+def uncounted(device_type: str, others: tuple[Backend, ...]) -> Outcome:
+    """`no_device` for what a package that no plugin claims registers with torch."""
+    who = " or ".join(f"{e.distribution} {e.version}" for e in unclaimed(others)) or "a package"
+    hint = "run the vendor's own tool: it tells whether the driver sees the device"
+    return no_device(clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
 
 
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:

@@ -173,8 +173,8 @@ def ask_device(
     """Ask the plugin, then build the accelerator and count its devices, all in this process.
 
     If the plugin says "usable", its devices are not counted; but if its accelerator cannot be built, the next
-    backend gets its turn. `counted` is the number that a child process has counted, if counting here would
-    start the device's runtime.
+    backend gets its turn. `counted` is the result of a child process that has counted them, if counting here
+    would start the device's runtime.
     """
     answer = plugin_answer(candidate, group)
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
@@ -183,7 +183,7 @@ def ask_device(
         announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
-            accelerator = create(candidate, group.beside(candidate))
+            accelerator = create(candidate, others := group.beside(candidate))
             if known := answer or counted:
                 kept.stays = True
                 return known
@@ -196,6 +196,8 @@ def ask_device(
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
         return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, "a number of devices")
+    if candidate.builtin and not count:
+        return autoload.uncounted(accelerator.device_type, others)
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
@@ -326,10 +328,8 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
     mask = masks(backend, os.environ, there(backend, root))
-    if mask.nothing:
-        return hidden(backend, mask)
     if mask.faulty:
-        return no_device(str(mask), mask.step)
+        return hidden(backend, mask)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"

@@ -332,9 +332,8 @@ def _not_hidden(case: Case) -> Outcome | None:
     from accel_core.machine.visible_devices import masks, there
 
     # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
-    if masks(backend, os.environ).devices != ():
-        return None
-    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root)))
+    hides = masks(backend, os.environ).devices == ()
+    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root))) if hides else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:

@@ -47,11 +47,7 @@ def names_in(folder: str, root: str = "/") -> list[str]:
 
 def path_exists(path: str, root: str = "/") -> bool:
     """Whether the file or folder `path` exists (`"/proc/driver/nvidia/version"`); links are followed."""
-    try:
-        os.stat(below(root, path))
-    except (OSError, ValueError):  # also PermissionError, where a folder above it may not be searched
-        return False
-    return True
+    return os.path.exists(below(root, path))
 
 
 def below(root: str, path: str) -> str:

@@ -81,11 +81,6 @@ class Masks(NamedTuple):
         """The variables whose values must be changed."""
         return [step for step in self.steps if step.lost or step.malformed or step.hides or step.better]
 
-    @property
-    def nothing(self) -> bool:
-        """Whether every device is hidden, or a value is invalid."""
-        return self.devices == () or any(step.malformed for step in self.steps)
-
     def __str__(self) -> str:
         return str(self.faulty[0]) if self.faulty else ""
 
@@ -213,7 +208,7 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     For an invalid variable, the sentence says why it is invalid.
     """
     found = masks(backend, environ)
-    return str(found) if found.nothing else None
+    return str(found) if found.devices == () or any(s.malformed for s in found.steps) else None
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:

@@ -22,6 +22,7 @@ MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "nodes": ("/dev/davinci0", "/dev/davinci_manager"),
         "files": (),
     },
+    "wsl": {"pci": (), "nodes": ("/dev/dxg",), "files": ()},
     "nothing": {"pci": (), "nodes": (), "files": ()},
 }
 #: Nodes that every process needs.

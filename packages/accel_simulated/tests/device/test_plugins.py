@@ -44,12 +44,7 @@ def test_every_member(vendor, path, simulated):
 
 @pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
 @pytest.mark.parametrize("vendor", REAL)
-def test_digits_equal_cpu(
-    vendor,
-    path,
-    digits_on_cpu,
-    train_digits,
-):
+def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
     report = train_digits(vendor, vendor, path)
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]

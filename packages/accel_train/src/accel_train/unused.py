@@ -1,13 +1,12 @@
 """Say that the chosen accelerator was not used: who forgets a line trains on the CPU without a word.
 
 `accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, after a minute
-of training. Only rank 0 speaks, so a job says it once.
+of the processor's time. Only rank 0 speaks, so a job says it once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import sys
@@ -34,30 +33,22 @@ def _ignore(text: str) -> bool:
 
 #: `ignore`: for those who mean the CPU.
 ACCEL_UNUSED = Variable("ACCEL_UNUSED", _ignore, False)
-#: Seconds of CPU time after which a process that no launcher started counts as a training.
+#: Seconds of CPU time after which a process counts as a training.
 _LONG = 60.0
 _ANY_LINE = "device = accel_core.get_accelerator().device()"
 _told = False
 
 
-def _trains() -> bool:
-    """Whether an optimizer of this process has made a step: then it has a state."""
-    optim = getattr(sys.modules.get("torch"), "optim", None)
-    if optim is None:
-        return False
-    # Not `isinstance`, which asks an object for its class: some of torch's warn then.
-    return any(issubclass(type(o), optim.Optimizer) and o.state for o in gc.get_objects())
-
-
 def tell(*, in_training: bool = False) -> None:
     """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it.
 
-    `in_training`: only if this process has trained.
+    `in_training`: only if this process has used a minute of the processor. (No search for an optimizer: in a
+    thread `gc.get_objects()` breaks a tuple that another thread is building.)
     """
     global _told
     if _told or not _speaks() or hasattr(sys, "last_type"):  # what failed has other worries
         return
-    if in_training and not _trains():
+    if in_training and time.process_time() <= _LONG:
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()

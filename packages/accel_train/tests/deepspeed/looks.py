@@ -1,7 +1,5 @@
 """What tests in forks ask of DeepSpeed and of us."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 

@@ -1,7 +1,5 @@
 """Copies of the installed DeepSpeed with a patch of contrib/, which need no `activate()`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

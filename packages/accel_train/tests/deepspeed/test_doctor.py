@@ -1,7 +1,5 @@
 """The doctor asks the real DeepSpeed what it would choose."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

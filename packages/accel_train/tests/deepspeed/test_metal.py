@@ -1,7 +1,5 @@
 """DeepSpeed on Metal: what it reports of memory and time, as torch had it before 2.13; its fused Adam."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 

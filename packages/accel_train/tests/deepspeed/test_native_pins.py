@@ -1,7 +1,5 @@
 """`DS_PIN_MEMORY_BACKEND=native`: DeepSpeed's own page-locked memory, by its compiled operator."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.forks import forked
 from looks import activated

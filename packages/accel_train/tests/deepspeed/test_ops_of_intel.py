@@ -4,8 +4,6 @@
 bindings, which it imports, are empty modules here: they fit no torch that has no GPU of Intel's.
 """
 
-from __future__ import annotations
-
 import os
 from importlib.metadata import version
 from pathlib import Path

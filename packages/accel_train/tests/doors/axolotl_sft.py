@@ -1,7 +1,5 @@
 """axolotl's own training of a tiny Llama, from a configuration: `axolotl_sft.py FOLDER [JSON]`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Frameworks in folders of their own (session `doors`), on the simulated `acme`, which none of them knows."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

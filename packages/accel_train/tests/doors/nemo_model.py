@@ -1,7 +1,5 @@
 """A model of NeMo's in Lightning's `Trainer`, by strings as in its files; started as `jobs` says."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from pathlib import Path

@@ -4,8 +4,6 @@ Each file comes from a wheel that was downloaded without what it depends on:
 `pip download --no-deps vllm==0.33.0`, `unzip vllm-*.whl 'vllm/platforms/*'`.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """bitsandbytes on `acme`: a supported device, with its kernels in plain torch."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """LMCache on `acme`: its device specification is ours, where it has none of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """NeMo on `acme`, after `register()`: its model trains as on Lightning's own CPU accelerator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

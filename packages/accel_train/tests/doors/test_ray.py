@@ -1,7 +1,5 @@
 """Ray's names in our declarations, held against the installed Ray (session `doors`)."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import entry_points
 

@@ -1,7 +1,5 @@
 """`init_process_group("staged")` in a program that imports nothing of ours, as torch 2.14 does it."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.on_simulated import run_on
 

@@ -1,7 +1,5 @@
 """verl's own program for fine-tuning, on a tiny Qwen2: `verl_sft.py FOLDER STRATEGY [OPTION...]`."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

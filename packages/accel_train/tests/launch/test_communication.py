@@ -1,7 +1,5 @@
 """Which communication backend serves a device: torch's own table, asked before a process starts."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

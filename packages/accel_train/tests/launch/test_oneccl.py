@@ -1,9 +1,6 @@
 """oneCCL's bindings on the CPU: imported when a process group is made, and done without where they fail."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, run_python
@@ -58,9 +55,7 @@ for folder in sys.argv[1:]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork; oneCCL is for Linux")
-def test_oneccls_bindings_are_imported_for_a_process_group_and_gloo_serves_where_they_fail(
-    tmp_path: Path,
-) -> None:
+def test_oneccls_bindings_are_imported_for_a_process_group_and_gloo_serves_where_they_fail(tmp_path):
     folders = []
     for place, (source, _) in enumerate(PACKAGES):
         folders.append(tmp_path / str(place))

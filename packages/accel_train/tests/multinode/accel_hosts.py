@@ -175,6 +175,8 @@ class Started:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(5)
+        if not self._reader.is_alive():
+            self._process.stdout.close()
 
 
 def sweep():

@@ -1,7 +1,5 @@
 """Three hosts in network namespaces of their own making."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

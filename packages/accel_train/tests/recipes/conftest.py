@@ -1,7 +1,5 @@
 """Programs of libraries on the CPU, on the simulated `acme` and on the real TorchTPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

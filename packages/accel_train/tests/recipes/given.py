@@ -1,7 +1,5 @@
 """Give the chosen device to a library's program, and report what it computed there."""
 
-from __future__ import annotations
-
 import json
 
 import torch

@@ -1,7 +1,5 @@
 """A device whose streams run nothing before somebody waits for them, and two ranks in one process."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Two ranks of the staged group in one process, over gloo, on a device that is late wherever nobody waits."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -3,8 +3,6 @@
 `ours` makes what users write: `class Arguments(AcceleratorArguments, SFTConfig)`.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from accel_train.transformers import AcceleratorArguments

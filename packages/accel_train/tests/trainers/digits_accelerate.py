@@ -4,8 +4,6 @@
 `checkpoints`, a folder to save the state to and to go back to it.
 """
 
-from __future__ import annotations
-
 import torch
 from accel_tests import jobs
 from accelerate import Accelerator

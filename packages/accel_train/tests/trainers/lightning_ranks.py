@@ -4,8 +4,6 @@
 gives names with arguments of `train`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -66,7 +64,7 @@ def options(strategy, devices, own, fabric, sharded, mesh):
 
 def train(
     folder, strategy, devices=RANKS, own=False, fabric=False, sharded=False, resume=None, precision="32-true",
-    mesh=(),
+    mesh=()
 ):  # fmt: skip
     """An epoch, saved to `folder/saved`; with `resume` the second one."""
     given = {**options(strategy, devices, own, fabric, sharded, list(mesh)), "precision": precision}

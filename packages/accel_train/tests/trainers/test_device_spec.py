@@ -1,7 +1,5 @@
 """The file that `accel env --format transformers-spec` writes, read by Transformers itself on `acme`."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

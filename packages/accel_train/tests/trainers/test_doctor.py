@@ -1,7 +1,5 @@
 """The doctor asks the real Accelerate, Transformers and Lightning what they would choose."""
 
-from __future__ import annotations
-
 import json
 
 DOCTOR = """

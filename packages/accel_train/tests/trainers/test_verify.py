@@ -1,7 +1,5 @@
 """Level 4 of `accel verify`: what it says of Lightning and Transformers on `acme`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

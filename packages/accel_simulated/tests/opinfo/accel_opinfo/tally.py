@@ -29,15 +29,7 @@ class Tally:
     CPU and draw other random numbers. After `seconds` the other calls of a variant are left out.
     """
 
-    def __init__(
-        self,
-        device,
-        skip,
-        about,
-        *,
-        exact=True,
-        seconds=math.inf,
-    ):
+    def __init__(self, device, skip, about, *, exact=True, seconds=math.inf):
         self.device = device
         self._exact = exact
         self._seconds = seconds

@@ -1,7 +1,5 @@
 """Runs beside a simulated device, or on the processor: asks DeepSpeed's class and ours, gives the answers."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

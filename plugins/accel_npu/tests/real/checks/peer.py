@@ -1,23 +1,20 @@
 """Asks DeepSpeed's own `NPU_Accelerator` and ours the same, in one process: `python -m checks.peer`."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
-from typing import Any
 
-from accel_tests.deepspeed_classes.answers import Case, compare, leave
+from accel_tests.deepspeed_classes.answers import compare, leave
 
 __all__ = ["main"]
 
 
-def own_cases() -> dict[str, Case]:
+def own_cases():
     """What is asked of the npu alone: which ranges reach mstx, the vendor's profiler."""
 
-    def reached(acc: Any) -> Any:
+    def reached(acc):
         from torch_npu._C import _mstx
 
-        seen: list[Any] = []
+        seen = []
         kept = _mstx._range_push_on_host, _mstx._range_pop
         _mstx._range_push_on_host, _mstx._range_pop = (lambda *a: seen.append(a)), seen.append
         try:
@@ -30,7 +27,7 @@ def own_cases() -> dict[str, Case]:
     return {"range_push: at mstx": reached}
 
 
-def main() -> None:
+def main():
     import accel_core
 
     ours = accel_core.get_accelerator()

@@ -3,8 +3,6 @@
 Attention is written out, since torch has kernels of its own for it on some device types.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional
