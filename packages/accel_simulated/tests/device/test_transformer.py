@@ -42,7 +42,7 @@ print(json.dumps([max(float((a - b).abs().max()) for a, b in zip(causal, got)) f
 """
 
 
-#: Dynamo cannot trace attention on hpu: torch asks that device which attention in a way that we do not serve yet.
+#: Dynamo cannot trace attention there yet.
 NOT_COMPILED = ("hpu",)
 
 
