@@ -302,8 +302,8 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """Return the hint of the first pattern that matches the text of `error` or its causes; `None` if none
     does.
 
-    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs of a regular expression, in
-    which case is ignored, and the user's next step. An invalid pattern is skipped.
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs: a regular expression,
+    matched without regard to case, and the user's next step. An invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
     return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)

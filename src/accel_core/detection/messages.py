@@ -244,7 +244,7 @@ def not_known(late: Sequence[Verdict]) -> str:
 
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
-    """The message for a ranked choice in which not even the CPU can be had."""
+    """The message for a choice by priority in which not even the CPU is usable."""
     lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
     why = "torch is not installed: accel setup" if lacking else "The settings rule out what is usable"
     return f"{vendors.sourced(why)}.\n{_lines(verdicts)}"

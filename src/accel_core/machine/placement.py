@@ -56,7 +56,7 @@ class Placement(NamedTuple):
         return "; ".join(filter(None, [asked, self._start(backend)]))
 
     def schedulers_step(self, backend: Backend) -> str:
-        """Give the request to Slurm, else to Kubernetes; empty outside of both."""
+        """Return how to ask Slurm, else Kubernetes, for a device; empty where neither runs this process."""
         if self.slurm_job:
             one = f"--gres={backend.granted.slurm or 'gpu'}:1"
             names = "" if backend.granted.slurm else "; `sinfo -o %G` lists the names"

@@ -98,7 +98,7 @@ def call_on_accelerator(
     """Return what `make` returns when it is called, in a child process, with the accelerator.
 
     `make` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen one
-    if `pin` is `None`. Errors about `pin` quote the request as `settings.asked`. `timeout`: seconds for
+    if `pin` is `None`. Errors about `pin` quote the text of `settings.asked`. `timeout`: seconds for
     choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
     a step of `make` crashes the child, run `make` again without that step, as often as needed;
     `arguments["skipped"]` maps the name of each such step to how the process ended.

@@ -92,7 +92,7 @@ class Log:
             self._write({"place": counter, "raised": text})
 
     def at(self, frame: FrameType, of: str) -> Counter:
-        """Return the counter of a place of the device type `of`, on the line that `frame` is at."""
+        """Return the counter of the line that `frame` is at, as a place that names the device type `of`."""
         return self._lines.get((frame.f_code.co_filename, frame.f_lineno or 0, of), NOT_RECORDED)
 
     def note(self, text: str) -> None:

@@ -9,7 +9,7 @@ __all__ = ["TYPES", "Names", "foreign"]
 
 
 class Names(NamedTuple):
-    """The names of one of torch's device types."""
+    """The names that belong to one device type of torch: its collectives and its variables."""
 
     collectives: tuple[str, ...] = ()
     #: Which devices a process sees.

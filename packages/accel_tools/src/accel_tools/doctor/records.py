@@ -148,7 +148,7 @@ class Examined(NamedTuple):
 
     @property
     def level(self) -> Level:
-        """Return the most serious level of the findings; a failed topic is a warning."""
+        """Return the most serious level of the findings; at least a warning if the topic raised an error."""
         levels = {finding.level for finding in self.findings}
         worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
         return worst if levels - {Level.OK} or self.failed else Level.OK

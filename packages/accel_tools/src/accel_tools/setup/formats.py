@@ -19,7 +19,7 @@ _MOUNTED = "/accel"
 
 
 def command(plan: Plan, form: str) -> str:
-    """Return the plan in that format; empty if the plan has no torch."""
+    """Return the plan in the format `form`, a key of `FORMATS`; empty if the plan has no torch."""
     return FORMATS[form](plan) if plan.torch else ""
 
 

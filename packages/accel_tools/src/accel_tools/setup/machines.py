@@ -189,7 +189,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
-    """Return what `accel setup --machine` needs of this machine, as plain values for JSON.
+    """Return the facts about this machine that `accel setup --machine` reads, as plain values for JSON.
 
     `toolkits`: glob patterns of files with a toolkit's version, each with the regular expression that reads
     it.

@@ -162,7 +162,10 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
 
 
 def parsed_version(text: str) -> Version | None:
-    """Return a toolkit's version; one that PEP 440 rejects, `8.1.RC1.alpha001`, sorts before its release."""
+    """Return the version of a toolkit that `text` names; `None` if it names none.
+
+    What PEP 440 rejects, such as `8.1.RC1.alpha001`, counts as older than the release 8.1.
+    """
     try:
         return Version(text)
     except InvalidVersion:

@@ -20,7 +20,10 @@ _STEP = "See why: accel why"
 
 
 def register() -> None:
-    """Replace the set by a question. An error becomes a warning: it would stop the import of bitsandbytes."""
+    """Add the accelerator's device type to bitsandbytes' set of devices, at the first look at that set.
+
+    An error becomes a warning, as it would stop the import of bitsandbytes.
+    """
     with warned("bitsandbytes", _STEP):
         module = importlib.import_module("bitsandbytes")
         supported: set[str] = vars(module).pop(_SET)

@@ -75,7 +75,7 @@ def container_flags(backend: Backend) -> list[str]:
 
 
 def as_transformers_spec(name: str) -> str:
-    """Return a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`; Transformers' tests import it by name.
+    """Return the text of a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, which Transformers' tests import.
 
     They read `DEVICE_NAME` and three functions (5.23.0, `testing_utils.py:3545-3596`).
     """

@@ -61,7 +61,7 @@ class Reduction(NamedTuple):
 
 
 def reduction(dtype: torch.dtype, op: Any, size: int) -> Reduction:
-    """Return how `size` ranks reduce tensors of `dtype` with `op`.
+    """Return the steps by which `size` ranks reduce tensors of `dtype` with `op`.
 
     Raises `ValueError` for an operation that the type does not support, with torch's message if torch has
     one.

@@ -113,7 +113,10 @@ class Reducing(Base):
         return self._run(operation, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Reduce `inputs[0][r]` over all ranks for rank `r`, which keeps the result; sizes may differ."""
+        """Reduce `inputs[0][r]` over all ranks, for each rank `r`, and leave the result on rank `r`.
+
+        The tensors for different `r` may differ in size.
+        """
         output, parts = listed(outputs)[0], list(inputs[0])
         require_dense([output, *parts])
         ways = [reduction(part.dtype, reduce_op(opts), self.size()) for part in parts]

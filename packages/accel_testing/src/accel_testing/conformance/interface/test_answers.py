@@ -29,7 +29,7 @@ class TestAnswers(Subject):
     """Members mean the same on every backend: exact types and units, and members that agree."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
-        """Name, device type and variables are those of the declaration, and its repr has the name."""
+        """Name, device type and visible-devices variables are the declared ones; the repr has the name."""
         backend = accelerator.backend
         require(accelerator.name == backend.name, f"name is {accelerator.name!r}, declared {backend.name!r}")
         require(accelerator.name in repr(accelerator), f"its repr, {accelerator!r}, does not name it")
