@@ -34,7 +34,7 @@ def step(device, mask, compiler=""):
     loss.backward()
     return [loss.detach().cpu(), *(each.grad.cpu() for each in block.parameters())]
 
-device, compiler = sys.argv[1:]
+device, compiler = (*sys.argv[1:], "")[:2]
 mask = torch.ones(6, 6, dtype=torch.bool).tril()
 causal = step("cpu", None)
 told = [step(device, None), step(device, mask), step(device, None, compiler)]
@@ -42,9 +42,14 @@ print(json.dumps([max(float((a - b).abs().max()) for a, b in zip(causal, got)) f
 """
 
 
+#: Dynamo cannot trace attention there yet.
+NOT_COMPILED = ("hpu",)
+
+
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_a_block_of_a_transformer_trains(vendor, simulated):
     # To inductor a simulated device is its own; of torch's types it wants Triton or Metal.
     compiler = "accel" if OWN_DEVICES[vendor].kind == "PrivateUse1" else "aot_eager"
+    words = [vendor] if vendor in NOT_COMPILED else [vendor, compiler]
     code = f"import torch, {OWN_DEVICES[vendor].package}\n{CODE}"
-    assert all(off < 1e-6 for off in simulated(vendor, code, vendor, compiler, timeout=300).answer)
+    assert all(off < 1e-6 for off in simulated(vendor, code, *words, timeout=300).answer)

@@ -57,7 +57,6 @@ TORCH_LIBRARY(accel_simulated, m) {
 SIM_LIBRARY(_, SIM, m) { m.fallback(simulated::by_host<c10::DispatchKey::CPU>()); }
 SIM_LIBRARY(_, SIM_JOIN(Sparse, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCPU>()); }
 SIM_LIBRARY(_, SIM_JOIN(NestedTensor, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::NestedTensorCPU>()); }
-SIM_LIBRARY(aten, SIM_JOIN(NestedTensor, SIM), m) { m.impl("_to_copy", TORCH_FN(simulated::nested_to_copy)); }
 SIM_LIBRARY(_, SIM_JOIN(SparseCsr, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCsrCPU>()); }
 
 SIM_LIBRARY(aten, SIM_JOIN(Autograd, SIM), m) {
@@ -87,6 +86,17 @@ SIM_LIBRARY(aten, SIM_JOIN(Autocast, SIM), m) {
 #endif
 
 namespace {
+// Of HPU PyTorch has a kernel that only refuses, and warns that ours replaces it.
+void copy_nested() {
+  struct : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  } quiet;
+  c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  static torch::Library library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::SIM_JOIN(NestedTensor, SIM), __FILE__, __LINE__);
+  library.impl("_to_copy", TORCH_FN(simulated::nested_to_copy));
+}
+
 std::mutex gates_mutex;
 std::vector<std::shared_ptr<std::promise<void>>> gates;
 }  // namespace
@@ -105,6 +115,7 @@ void sim_init(int (*count)()) {
   simulated::prefer_host_kernels();
   simulated::choose_attention_as_host();
   simulated::races::look_at_the_host();
+  copy_nested();
   if (simulated::kType == c10::DeviceType::CUDA) simulated::serve_gloo();
   if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
