@@ -28,7 +28,7 @@ def trainings(request, tmp_path_factory, extensions, deepspeed_copy, parents, im
         if backend == PATCHED:
             found = with_copy(found, deepspeed_copy(backend))
         path = os.pathsep.join(
-            [str(HERE), str(HERE.parents[3] / "tests/support"), found.get("PYTHONPATH", "")]
+            [str(HERE), str(HERE.parents[4] / "tests/support"), found.get("PYTHONPATH", "")]
         )
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
         mine = deepspeeds_compiler.VARIABLES if device == "cpu" else {"ACCEL_SIMULATE_RANDOM": "host"}
