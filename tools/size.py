@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = "src/accel_core"
 #: The most lines of code in each place.
 LINES = {
-    CORE: 5984,
+    CORE: 5500,
     f"{CORE}/detection": 1600,
     f"{CORE}/_support": 500,
     f"{CORE}/cli": 600,
@@ -24,7 +24,7 @@ LINES = {
 }
 FILES, TESTS = 50, 32_000
 #: What is over its bound, as it stands: lower these when you shorten it.
-STANDS = {CORE: 5984, f"{CORE}/detection": 1696, f"{CORE}/cli": 663, "tests": 34081}
+STANDS = {CORE: 5984, f"{CORE}/detection": 1696, f"{CORE}/cli": 663, "tests": 34062}
 _LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 )  # fmt: skip
