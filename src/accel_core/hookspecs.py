@@ -67,7 +67,7 @@ def accel_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """Return whether `backend` is usable; `None` leaves that to the default probe.
 
-    Called for the backend's own plugin only, after accel has checked the declaration and before torch or the
+    Called for the backend's own plugin only, after its declaration was checked and before torch or the
     vendor's package is imported; in the child process if the probe is isolated. `others` are the other
     installed backends. An exception means "not usable", with the exception as the reason.
     """

@@ -136,7 +136,8 @@ def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     note, mark = tmp_path / "note", f"MARK={tmp_path}"
     torch_world.module("hanging", f"import time; open({str(note)!r}, 'w').close(); time.sleep(60)")
     torch_world.backend("aa", 900, vendor_import="hanging")
-    code = (
+    code = (  # a job of a shell's background ignores the signal
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from accel_core.detection.select import survey\nfrom accel_core.settings import read\nsurvey(read())"
     )
     environ = children.clean_environment(**dict([mark.split("=")]))

@@ -1,15 +1,15 @@
 """Texts of errors that users met, and words of the next step; tests/contracts/test_plugins.py reads them."""
 
 SEEN = [
-    ("libhccl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
-    ("libascendcl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
-    ("libge_runner.so: cannot open shared object file", "set_env.sh"),
+    ("libhccl.so: cannot open shared object file: No such file or directory", "accel setup npu"),
+    ("libascendcl.so: cannot open shared object file: No such file or directory", "accel setup npu"),
+    ("libge_runner.so: cannot open shared object file", "accel setup npu"),
     ("libascend_hal.so: cannot open shared object file: No such file or directory", "Ascend driver"),
     ("libdcmi.so: cannot open shared object file", "Ascend driver"),
-    ("ASCEND_HOME_PATH : /x does not exist. Please run 'source set_env.sh'", "set_env.sh"),
-    ("ASCEND_OPP_PATH environment variable is not set. Please check", "set_env.sh"),
-    ("ASCEND_RUNTIME_PATH : /x/runtime does not exist.", "set_env.sh"),
-    ("ASCEND_COMPILER_PATH : /x/compiler does not exist.", "set_env.sh"),
+    ("ASCEND_HOME_PATH : /x does not exist. Please run 'source set_env.sh'", "accel setup npu"),
+    ("ASCEND_OPP_PATH environment variable is not set. Please check", "accel setup npu"),
+    ("ASCEND_RUNTIME_PATH : /x/runtime does not exist.", "accel setup npu"),
+    ("ASCEND_COMPILER_PATH : /x/compiler does not exist.", "accel setup npu"),
     ("Two accelerators cannot be used at the same time in PyTorch: npu and cuda.", "accel setup npu"),
     ("torch.register_privateuse1_backend() has already been set! Current backend: mlu", "another vendor"),
     ("/x/libtorch_npu.so: undefined symbol: aclAppLog", "does not fit torch_npu"),

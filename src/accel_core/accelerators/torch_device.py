@@ -79,12 +79,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
     `acc.current_device is torch.npu.current_device`. If torch itself brings the device (cuda, xpu, mps),
-    accel takes torch.accelerator's function, else the vendor module's; if a package brings it, the vendor
+    torch.accelerator's function comes first, else the vendor module's; if a package brings it, the vendor
     module's, else torch.accelerator's. If neither has one, the default of `Accelerator` stays.
 
     On torch's PrivateUse1 a vendor's function may be unfinished: if its first call raises
-    `NotImplementedError`, or an error that names torch.accelerator's, accel stops using it and keeps the
-    message in `refused`.
+    `NotImplementedError`, or an error that names torch.accelerator's, it is not used again, and `refused` has
+    the message.
 
     A function that differs only in the names of its parameters is wrapped. A member that a subclass overrides
     is left alone, and its `super()` call reaches the vendor's function. Without a declaration, the device is
