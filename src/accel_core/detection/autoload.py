@@ -27,7 +27,7 @@ def announced() -> list[EntryPoint]:
     """Return the packages that torch's autoload imports, in torch's order.
 
     Without accel-train's own, which brings no device, and without distributions that `ACCEL_BLOCK` blocks as
-    a whole: torch imports those too, but accel does not.
+    a whole: torch imports those too, and accel-core leaves them out.
     """
     every = entry_points(torch_import.TORCH_GROUP)
     return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]

@@ -20,7 +20,7 @@ class KLXPUAccelerator(TorchAccelerator):
     def use_host_timers(self) -> bool:
         """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set: without it, events measure 0.0 milliseconds.
 
-        The rule is DeepSpeed's (0.19.8). This plugin does not set the variable: with it, users report collectives
-        that never end.
+        The rule is DeepSpeed's (0.19.8). This plugin leaves the variable unset: with it, users report
+        collectives that never end.
         """
         return os.environ.get("XPU_EVENT_KL3_ENABLE", "0") != "1"
