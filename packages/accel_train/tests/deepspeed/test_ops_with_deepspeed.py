@@ -146,12 +146,13 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     adam, adagrad = {"eps": 1e-8, **common}, {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
     adam_w, single = torch.optim.AdamW, {"foreach": False}
     # Against a formula that is computed otherwise, weights of size 1 have been rounded 20 times; and the
-    # compiled Adam is DeepSpeed's own to the last bit, which is not torch's.
+    # compiled Adams are DeepSpeed's own to the last bit, which is not torch's.
     rounded = 0.1
     host = 1e-2 if op_builder.CPUAdamBuilder.__module__ == PORTABLE else rounded
+    fused = 1e-2 if op_builder.FusedAdamBuilder.__module__ == PORTABLE else rounded
     for kind, other, place, options, ours, theirs, floor in (
-        (FusedAdam, adam_w, here, adam, {"adam_w_mode": True}, single, 1e-2),
-        (FusedAdam, torch.optim.Adam, here, adam, {"adam_w_mode": False}, single, 1e-2),
+        (FusedAdam, adam_w, here, adam, {"adam_w_mode": True}, single, fused),
+        (FusedAdam, torch.optim.Adam, here, adam, {"adam_w_mode": False}, single, fused),
         (FusedLion, DeepSpeedCPULion, here, common, {}, {}, rounded),
         (DeepSpeedCPUAdam, adam_w, "cpu", adam, {"adamw_mode": True}, single, host),
         (DeepSpeedCPUAdam, torch.optim.Adam, "cpu", adam, {"adamw_mode": False}, single, host),
@@ -168,8 +169,8 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     assert all(0.01 <= ratio <= 10 for ratio in ratios)
     narrow, optimizer = stepped(DeepSpeedCPUAdam, "cpu", torch.bfloat16, {"lr": 1e-2})
     assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {torch.float32}
-    fused, _ = stepped(FusedAdam, here, torch.bfloat16, {"lr": 1e-2})
-    assert all(tensor.isfinite().all() for tensor in (*narrow, *fused))
+    both, _ = stepped(FusedAdam, here, torch.bfloat16, {"lr": 1e-2})
+    assert all(tensor.isfinite().all() for tensor in (*narrow, *both))
 
 
 @forked("cpu")
