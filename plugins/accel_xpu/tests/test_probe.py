@@ -114,9 +114,9 @@ def test_the_real_wheel_is_judged_by_its_metadata(tmp_path, name):
     assert (found["status"], found["vendor_imported"]) == ("incompatible", False)
     assert "works with torch 2.8 only" in found["reason"]
     version = "__version__ = '2.8.0+xpu'\nxpu = '20250101'\n"
-    layouts._write(
-        machine.site, {"torch/__init__.py": "from torch import version", "torch/version.py": version}
-    )
+    slot = "class _C:\n    _get_privateuse1_backend_name = staticmethod(lambda: 'privateuseone')\n"
+    torch = {"torch/__init__.py": f"from torch import version\n{slot}", "torch/version.py": version}
+    layouts._write(machine.site, torch)
     found = machine.probe(NODE)
     assert found["vendor_imported"] is False
     assert name != "xpu" or found["reason"] == "IPEX is its CPU build, without XPU"

@@ -59,7 +59,7 @@ def test_the_doctor_has_one_finding_and_one_remedy(without_cann):
 def test_one_cause_has_one_remedy(without_cann):
     """Issue 25: uninstalling came beside CANN's script, of a package without a device."""
     shown = without_cann(accel("why", card=False), COLUMNS="300").stdout
-    assert shown.count("pip uninstall") == shown.count("set_env.sh") == shown.count("libhccl.so") == 1, shown
+    assert shown.count("pip uninstall") == shown.count("accel setup npu") == shown.count("libhccl.so") == 1, shown
     assert f"{NEEDS_CANN}: ImportError: {LIBRARY}" in shown
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in shown
 
@@ -70,7 +70,7 @@ def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
     npu = verdict(ended)
     assert npu["status"] == "broken"
     assert LIBRARY in npu["reason"]
-    assert "set_env.sh" in npu["hint"]
+    assert "accel setup npu" in npu["hint"]
     assert npu["evidence"] == "/dev/davinci0"
     assert json.loads(ended.stdout)["chosen"] == "cpu"
 
@@ -94,7 +94,7 @@ def test_get_accelerator_falls_back_and_says_why(without_cann):
     name, (warning,), total, slot = without_cann(WITH_A_CARD + GET).answer
     assert (name, total, slot) == ("cpu", 2.0, "privateuseone")
     assert LIBRARY in warning
-    assert "set_env.sh" in warning
+    assert "accel setup npu" in warning
 
 
 def test_without_a_card_it_is_not_even_imported(without_cann):
@@ -111,7 +111,7 @@ def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("accel_core.errors.BackendUnavailableError: npu (accel-npu 0.1.0) is not usable")
     assert LIBRARY in last
-    assert "set_env.sh" in last
+    assert "accel setup npu" in last
 
 
 def test_the_doctor_names_every_library_without_loading_one(without_cann):
@@ -124,7 +124,7 @@ def test_the_doctor_names_every_library_without_loading_one(without_cann):
         "libascendcl.so, libacl_op_compiler.so, libge_runner.so, libgraph.so and 1 more are missing too"
         in (npu["what"])
     )
-    assert "set_env.sh" in npu["step"]
+    assert "accel setup npu" in npu["step"]
     facts = npu["facts"]
     lacking = [entry.partition(" ")[0] for entry in facts["missing libraries"].split("; ")]
     assert {"libhccl.so", "libascendcl.so", "libacl_tdt_channel.so"} <= {*lacking}
