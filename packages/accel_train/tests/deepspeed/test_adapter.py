@@ -141,6 +141,6 @@ def test_a_class_without_its_builders_and_with_a_device_that_is_a_block_is_of_us
     members = {"device": lambda self, index=None: contextlib.nullcontext(), "op_builder_dir": missing}
     half = type("Half", (CPU_Accelerator,), {**members, "get_op_builder": missing})
     accel_core.set_accelerator(half())
-    acc, _ = activated()
+    acc = activated()[0].accelerator
     assert torch.nn.Linear(1, 1).to(acc.device(0)).weight.device.type == "cpu"
     assert acc.operators()["FusedLambBuilder"].used.provider == "accel-train portable"
