@@ -5,6 +5,7 @@ That its hooks fit and its module is inert is level 0 of the kit, which accel-si
 
 import ast
 import importlib
+import re
 import runpy
 from types import SimpleNamespace
 
@@ -137,12 +138,26 @@ def test_triton_where_it_is_installed(name, installed, monkeypatch):
         assert asked is (installed and available)
 
 
-def test_it_is_short(plugin):
+def _without_data(path, folder):
+    """The lines of code of a module without its declarations and hints; an import is one line."""
+    source = path.read_text().splitlines()
+    for node in ast.walk(ast.parse(path.read_text())):
+        data = isinstance(node, ast.Assign) and re.match(
+            r"_HINTS = |\w+ = (Backend|replace)\(", ast.unparse(node)
+        )
+        if data or isinstance(node, ast.ImportFrom):
+            one = "" if data else " " * node.col_offset + "pass"
+            source[node.lineno - 1 : node.end_lineno] = [one] + [""] * (node.end_lineno - node.lineno)
+    (folder / "code.py").write_text("\n".join(source))
+    return _SIZE.code(folder / "code.py")
+
+
+def test_it_is_short(plugin, tmp_path):
     """What it declares and where it differs; what `accel doctor` and `accel try` ask and tables are apart."""
-    lines = {path.name: _SIZE.code(path) for path in (plugin / "src").rglob("*.py")}
+    lines = {path.name: _without_data(path, tmp_path) for path in (plugin / "src").rglob("*.py")}
     for name, most in MOST_LINES.items():
         assert lines.pop(name, 0) <= most
-    assert sum(lines.values()) <= 200
+    assert sum(lines.values()) <= 110
 
 
 def test_it_imports_only_the_public_root_of_the_core(plugin):

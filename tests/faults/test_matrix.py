@@ -6,20 +6,16 @@ place and each command runs once.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from accel_faults import record
-from accel_faults.catalogue import FAULTS, Fault, Kind, Place
+from accel_faults.catalogue import FAULTS, Fault, Kind
 from accel_faults.cells import DIAGONAL, OF_DOCTOR, OF_LAUNCHER, PLACES, QUICK
 from accel_faults.modes import Mode, run
 from accel_faults.rules import wrong
 from accel_tests.children import SIMULATED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
-
-Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
 
 
 def _id(one):

@@ -5,19 +5,11 @@ Each function writes one distribution below `root` and returns the entry for `sy
 by module name.
 """
 
-from collections.abc import Mapping
-
 from accel_testing.distributions import entry_points_text, metadata_text
 from accel_testing.distributions import write_distribution as dist_info
 from accel_testing.distributions import write_files as _write
 
 GROUP = "accel.backends"
-
-Groups = Mapping[str, Mapping[str, str]]
-
-
-def _stem(name, version):
-    return f"{name.replace('-', '_')}-{version}"
 
 
 def _sources(modules):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from accel_tests.deepspeed_classes.answers import Case
-
 MEGABYTE = 1 << 20
-#: By name: the member, or "member: what about it".
-Cases = Mapping[str, Case]
 
 
 @dataclass(frozen=True)
