@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 CODE = """
 import json, sys, warnings

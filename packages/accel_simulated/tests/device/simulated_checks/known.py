@@ -9,8 +9,6 @@ import torch
 from accel_simulated import device
 from simulated_checks import Checks
 
-__all__ = ["KNOWN"]
-
 KNOWN = Checks()
 
 
