@@ -151,7 +151,6 @@ def test_the_entry_point_is_declared_and_leads_here():
     assert integrations == ours, "install accel-train again"
 
 
-@pytest.mark.slow
 def test_the_real_torch_runs_it(world):
     """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
     code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"

@@ -7,7 +7,6 @@ from accel_simulated import CannotBuildError
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 #: Steps of `Backend._ensure_backend_registered`, torch 2.14.1, distributed/distributed_c10d.py:542.
 SCRIPT = """

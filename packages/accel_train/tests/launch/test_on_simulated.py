@@ -16,10 +16,7 @@ from accel_tests.on_simulated import environment
 
 from accel_simulated import CannotBuildError
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++"),
-]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++")
 
 SCRIPT = """
 import json, os, sys, torch
