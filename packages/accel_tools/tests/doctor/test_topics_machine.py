@@ -40,6 +40,16 @@ def said(computer, world, monkeypatch):
     return examined
 
 
+def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
+    lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
+    assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    with lock.open():
+        assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
+    assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
+
+
 CPU_BUILD = TorchBuild("2.13.0+cpu")
 CUDA_12, CUDA_13 = TorchBuild("2.13.0", cuda="12.6"), TorchBuild("2.13.0", cuda="13.0")
 ROCM = TorchBuild("2.13.0", hip="6.4")
