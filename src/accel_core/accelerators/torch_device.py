@@ -280,21 +280,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     # Devices
 
-    def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
-        """Return a context manager that selects the device, and restores the previous one; `None` changes
-        nothing.
-
-        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device. If the vendor has such a
-        class, it is used: it does not start a device only to select it again at the end.
-        """
-        if device_index is None or self._vendor_device is None:
-            return super().device_guard(device_index)
-        index = self._checked_index(device_index)
-        try:
-            return self._vendor_device(index)
-        except RuntimeError as error:  # TorchTPU keeps it for torch
-            self.refused["device"], self._vendor_device = str(error), None
-            return super().device_guard(index)
+    def _selecting(self, index: int) -> Any:
+        """By the vendor's class, if it has one: that does not start a device only to select it again."""
+        if self._vendor_device is not None:
+            try:
+                return self._vendor_device(index)
+            except RuntimeError as error:  # TorchTPU keeps it for torch
+                self.refused["device"], self._vendor_device = str(error), None
+        return super()._selecting(index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return the properties from `torch.<device_type>.get_device_properties`, as a frozen record."""

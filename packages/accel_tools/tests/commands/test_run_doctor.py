@@ -7,7 +7,6 @@ import pytest
 from accel_tests.children import clean_environment, run_python
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
     pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
 ]

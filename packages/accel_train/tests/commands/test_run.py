@@ -13,7 +13,6 @@ from accel_core.backend import Visibility
 from accel_train_startup import AT_START
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
     pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
 ]

@@ -5,7 +5,6 @@ from accel_tests.on_simulated import run_on
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 #: Steps of `Backend._ensure_backend_registered`, torch 2.14.1, distributed/distributed_c10d.py:542.
 SCRIPT = """

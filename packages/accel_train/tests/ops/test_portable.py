@@ -46,7 +46,6 @@ def test_without_torch_a_builder_is_not_compatible_and_nobody_imports_it(monkeyp
     run_python(["-c", code], clean_environment()).succeeded()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])
 @tried(*ARGUMENTS)
 def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, weight_decay, lr):
@@ -146,7 +145,6 @@ def test_states_may_be_flat_as_deepspeeds_swap_buffers_are():
 # ---------------------------------------------------------------------------- Adagrad
 
 
-@pytest.mark.slow
 @tried("shapes", "steps", "seed", "weight_decay", "lr")
 def test_adagrad_equals_torchs(shapes, steps, seed, weight_decay, lr):
     start = tensors(shapes, seed)
@@ -177,7 +175,6 @@ def lion_by_the_paper(start, steps, seed, lr, beta1, beta2, weight_decay):
     return weights
 
 
-@pytest.mark.slow
 @tried(*ARGUMENTS)
 def test_both_lions_follow_the_paper(shapes, steps, seed, beta1, beta2, weight_decay, lr):
     # In float64, as a sign that hangs on the last bit would turn by rounding.
@@ -243,7 +240,6 @@ def run_lamb(start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1
     return weight, ratios
 
 
-@pytest.mark.slow
 @tried(
     "seed", "beta1", "beta2", "weight_decay", "lr", steps=st.integers(1, 40), mode=st.sampled_from([0, 1]),
     shape=st.sampled_from([(), (5,), (3, 7), (1031,)]), corrected=st.booleans(),

@@ -8,8 +8,6 @@ from accel_tests.children import UNTRACED
 from accel_tests.deepspeed_classes import DEEPSPEED
 from accel_tests.deepspeed_classes.table import VENDORS, Difference, differences, problems
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).parent
 SHARED = HERE.parents[4] / "tests" / "support"
 #: The real torch_npu has a suite of its own, plugins/accel_npu/tests/real, which asks the same.
