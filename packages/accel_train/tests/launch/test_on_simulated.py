@@ -13,16 +13,7 @@ pytest.importorskip("torch")
 from accel_tests.on_disk import install_strangers
 from accel_tests.on_simulated import environment
 
-<<<<<<< HEAD
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++"),
-]
-=======
-from accel_simulated import CannotBuildError
-
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++")
->>>>>>> main
 
 SCRIPT = """
 import json, os, sys, torch
