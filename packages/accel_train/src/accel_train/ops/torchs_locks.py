@@ -106,7 +106,7 @@ def _holder(status: os.stat_result) -> str:
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if any(_is(file, status) for file in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                return f"process {process.name} ({command.strip():.80})"
+                return f"process {process.name} ({' '.join(command.split()):.80})"
     return ""
 
 
