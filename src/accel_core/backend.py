@@ -318,10 +318,6 @@ def _is_device_type(text: str) -> bool:
     return _is_word(text) and text == text.lower() and text[0] != "_"
 
 
-def _is_name(text: str) -> bool:
-    return all(map(_is_device_type, text.split(".")))
-
-
 def _is_module(text: str) -> bool:
     return all(map(_is_word, text.split(".")))
 
@@ -359,7 +355,7 @@ def _is_pair(row: object) -> bool:
 
 #: What each value, or each item of it, must look like, and that in words; the default fits too.
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (_is_name, "e.g. 'npu'"),
+    "name": (lambda text: all(map(_is_device_type, text.split("."))), "e.g. 'npu'"),
     "priority": (lambda number: abs(number) <= _LARGEST, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": (_is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),
