@@ -5,6 +5,8 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 `Environment`.
 """
 
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -28,15 +30,36 @@ EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_
 
 
 class Provenance(NamedTuple):
-    """A backend's origin: the distribution, its version and the entry point.
+    """The distribution and the entry point that announce a backend, or something else.
 
-    `distribution` is empty for the backends of accel-core itself.
+    Those of what accel-core itself brings name no entry point.
     """
 
     distribution: str
     version: str
+    #: Its name: `"npu"`.
     entry_point: str = ""
+    #: What it names: `"package.module:object"`.
     value: str = ""
+
+    @property
+    def name(self) -> str:
+        """The entry point's name, as `importlib.metadata` calls it."""
+        return self.entry_point
+
+    @property
+    def module(self) -> str:
+        """Return the module that the entry point's value names; empty if the value names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import and return the module or object that the value names: `"package.module"`,
+        `"package.module:object"`.
+        """
+        # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
 
     def __str__(self) -> str:
         return clean(f"{self.distribution} {self.version}")
