@@ -63,8 +63,8 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     and `InvalidAcceleratorError` if the plugin builds something else. Output of the vendor's package goes to
     stderr.
     """
-    # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
-    from accel_core.accelerators import Accelerator
+    # Here, for whoever lists or explains creates nothing, and the interface is many modules.
+    from accel_core.accelerators import Accelerator, adapted
 
     backend, source = candidate.backend, candidate.provenance
     with quiet():
@@ -97,8 +97,6 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
                 announce(f"accelerator={backend.accelerator!r} of {source}")
             built = _instance(backend)
         if not isinstance(built, Accelerator):
-            from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
-
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
@@ -114,13 +112,11 @@ _ANY = "accel_core.accelerators.torch_device:TorchAccelerator"
 
 def _instance(backend: Backend) -> object:
     """Return an instance of the declared class; an adapter wraps a class of another framework."""
-    from accel_core.accelerators import Accelerator
+    from accel_core.accelerators import Accelerator, adapted, prepared
 
     module, _, name = (backend.accelerator or _ANY).partition(":")
     if module.startswith("accel_core."):
         return getattr(importlib.import_module(module), name)(backend)
-    from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
-
     with prepared():
         kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
