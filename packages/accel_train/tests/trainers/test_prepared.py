@@ -43,6 +43,7 @@ PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
         (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
         (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
         (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
+        ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
         (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
     ],
 )
