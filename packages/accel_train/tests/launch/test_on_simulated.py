@@ -30,16 +30,15 @@ Path(sys.argv[1], str(rank.rank)).write_text(json.dumps(said))
 
 
 def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
-    """Two ranks on the two devices, each of which sees its own alone."""
     mask = Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda")
     site = install_strangers(tmp_path, "acme", communication_backend="accl", visibility=mask)
     environ = untraced(environment("acme", {"OMP_NUM_THREADS": "1"}, path=[site]))
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    options = ["--backend", "acme", "--one-device-per-rank"]
-    run_python(["-m", "accel_core", "run", *options, str(script), str(tmp_path)], environ).succeeded()
+    options = ["--backend", "acme", str(script), str(tmp_path)]
+    run_python(["-m", "accel_core", "run", *options], environ).succeeded()
     said = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    assert said == [[n, "acme:0", "accl", "acme", 1, [3.0, 3.0], str(n)] for n in range(2)]
+    assert said == [[n, f"acme:{n}", "accl", "acme", 2, [3.0, 3.0], None] for n in range(2)]
 
 
 def test_ranks_that_no_launcher_numbers_have_the_device_of_their_rank():
