@@ -1,12 +1,9 @@
 """Gloo computes tensors on simulated CUDA devices over host memory, as CUDA builds of torch do."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 CODE = """
 import json, torch

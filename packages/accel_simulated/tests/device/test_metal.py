@@ -6,8 +6,6 @@ pytest.importorskip("torch")
 
 from accel_tests.on_disk import install_real_plugin
 
-pytestmark = pytest.mark.slow
-
 MEGABYTE = 1 << 20
 CODE = """
 import json

@@ -1,14 +1,10 @@
 """A block of a transformer on every simulated device: forward, backward and compiled, as on the CPU."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES
-
-pytestmark = pytest.mark.slow
 
 CODE = """
 import json, sys, torch

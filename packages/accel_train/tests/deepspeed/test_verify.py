@@ -1,7 +1,5 @@
 """Level 4 of `accel verify`: what it says of DeepSpeed on a device that works, and on one that does not."""
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -10,8 +8,6 @@ from accel_tests.children import finish, start
 from accel_tests.on_disk import install_strangers
 
 from accel_testing.conformance.catalogue import checks
-
-pytestmark = pytest.mark.slow
 
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]

@@ -1,7 +1,5 @@
 """axolotl on `acme`: its plugin manager loads ours by itself, and its trainings equal those on the CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "axolotl_sft.py"
 PLUGIN = "accel_train.doors.axolotl.Plugin"

@@ -1,7 +1,5 @@
 """torch.compile with the device's compiler on simulated devices, each test in a fork."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
@@ -17,7 +15,6 @@ from accel_core.errors import UnsupportedError
 from accel_train import default_compiler
 from accel_train.device_interface import register
 
-pytestmark = pytest.mark.slow
 BY_NIGHT = pytest.mark.nightly(reason="inductor compiles C++ for each graph, in each process")
 
 

@@ -1,13 +1,10 @@
 """`init_process_group` in real ranks over gloo: start, agreement, end."""
 
-from __future__ import annotations
-
 import re
 import socket
 
 import pytest
 
-pytestmark = pytest.mark.slow
 HOST = socket.gethostname()
 
 SUM = """

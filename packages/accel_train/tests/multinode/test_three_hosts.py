@@ -1,7 +1,5 @@
 """`accel run` on three hosts over gloo, as docs/howto/multinode.md has it; one is cut off in the middle."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -15,7 +13,7 @@ pytest.importorskip("sklearn", reason="the example needs scikit-learn")
 from accel_hosts import Hosts, unavailable
 from accel_tests.children import clean_environment
 
-pytestmark = [pytest.mark.multinode, pytest.mark.slow]
+pytestmark = pytest.mark.multinode
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "train_ddp.py"
 #: Seconds: for a collective, and after which a silent rank counts as lost.

@@ -1,12 +1,8 @@
 """Libraries on a given device: each predicts, and trains a step, as on the CPU."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest
-
-pytestmark = pytest.mark.slow
 
 LIBRARIES = (
     "diffusers", "easyocr", "kornia", "open_clip", "skorch", "timm", "torch_geometric", "torchmetrics",

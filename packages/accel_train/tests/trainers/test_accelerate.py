@@ -1,7 +1,5 @@
 """Hugging Face Accelerate on our choice: the CPU as by its own rules, and `acme`, which they do not know."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -14,8 +12,6 @@ from accel_tests.forks import forked
 from accel_tests.ports import free_port
 
 from accel_core import IntegrationError
-
-pytestmark = pytest.mark.slow
 
 SCRIPT = "digits_accelerate.py"
 CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}

@@ -1,7 +1,5 @@
 """Hugging Face's trainers on `acme`: each row equals their own training on the CPU, to the bit."""
 
-from __future__ import annotations
-
 import functools
 import os
 
@@ -13,8 +11,6 @@ for needed in ("torch", "transformers", "trl", "peft", "sentence_transformers"):
     pytest.importorskip(needed)
 
 import accel_core  # noqa: E402 - without these nothing here runs
-
-pytestmark = pytest.mark.slow
 
 SCRIPT = "hugging_face.py"
 CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}

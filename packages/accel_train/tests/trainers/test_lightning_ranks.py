@@ -4,15 +4,12 @@ Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does
 each launcher. One process, and two: each goes on from the other's checkpoints, of either device.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("lightning")
 pytest.importorskip("sklearn")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = "lightning_ranks.py"
 ON_CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}

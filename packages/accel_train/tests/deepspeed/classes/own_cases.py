@@ -1,15 +1,11 @@
 """What is asked of one vendor alone: members that only its class has, and what only its device shows."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import torch
 from accel_tests.deepspeed_classes.device import member, members
-
-__all__ = ["DEVICES", "own_cases"]
 
 #: Where the device differs from `Device`'s defaults.
 DEVICES = {

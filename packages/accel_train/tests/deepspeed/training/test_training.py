@@ -3,8 +3,6 @@
 Two ranks, 12 steps, a small transformer, real text: every loss on every rank, and all parameters at the end.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")
@@ -12,8 +10,6 @@ pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
 from ds_training.runs import BACKENDS, PATCHED, RANKS
-
-pytestmark = pytest.mark.slow
 
 BY_NIGHT = pytest.mark.nightly(reason="the same trainings on the CPU, and on a device with less than a GPU")
 #: By day one device; the CPU, and one with less than a GPU, by night.

@@ -1,14 +1,10 @@
 """Real text that scikit-learn ships: the descriptions of its data sets, as numbers, one a character."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import torch
 
 from ds_training.model import LENGTH
-
-__all__ = ["Text"]
 
 
 class Text:

@@ -1,7 +1,5 @@
 """One rank: trains configurations, one after the other, and writes down each."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json
@@ -10,8 +8,6 @@ import time
 from pathlib import Path
 
 from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
-
-__all__ = ["main"]
 
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
