@@ -69,6 +69,17 @@ def _natively(ask: Callable[..., Any]) -> bool:
     return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
 
+def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
+    """`count`, which torch.compile asks while it compiles: torch's own break the graph, as they return no tensor."""
+
+    def device_count() -> int:
+        return count()
+
+    # What torch.compiler.assume_constant_result sets; that imports Dynamo, a second.
+    device_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return device_count
+
+
 def _is_missing(error: RuntimeError) -> bool:
     """Whether a vendor's function is none for us: it names torch's instead, as TorchTPU's do."""
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
@@ -171,6 +182,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         if not functions:
             self._vendor[member] = default
             return
+        if name == "device_count":
+            functions[0] = _as_constant(functions[0])
         doubtful = (_of_allocator(name) or name in OF_STREAMS) and functions[0] != self._lookup(name)
         if self._device_type in _TRUSTED or not (self._is_private or doubtful):
             self._put(member, self._shaped(functions[0], default))
