@@ -54,7 +54,8 @@ def test_torchs_accelerator_comes_first_where_torch_brings_the_device(backend, k
     assert made.current_device is torch.accelerator.current_device_index
     assert made._functions("set_device")[0] is torch.accelerator.set_device_index
     # Which tells more, or is what torch's calls; as it is, it breaks a compiled function's graph.
-    assert torch.compile(lambda x: x + made.device_count(), backend="eager", fullgraph=True)(torch.ones(1)) == 1
+    counted = torch.compile(lambda x: x + made.device_count(), backend="eager", fullgraph=True)
+    assert counted(torch.ones(1)) == 1
 
 
 def test_a_package_that_took_a_type_over_comes_before_torch(backend, known):

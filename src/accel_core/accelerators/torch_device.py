@@ -70,7 +70,7 @@ def _natively(ask: Callable[..., Any]) -> bool:
 
 
 def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
-    """`count`, which torch.compile asks while it compiles: torch's own break the graph, as they return no tensor."""
+    """`count`, asked while torch.compile compiles: torch's own returns no tensor, which breaks a graph."""
 
     def device_count() -> int:
         return count()
