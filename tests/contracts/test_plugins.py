@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from accel_tests.tools import load
 from accel_core import Backend, Provenance
 from accel_core.detection import Candidate
 from accel_core.detection.device import Group, explain
+from accel_testing.conformance import catalogue
 
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
@@ -52,6 +54,22 @@ def test_what_is_behind_anothers_namespace_is_known_to_that_other():
         for other in backends:
             if other.device_type == backend.device_type and other is not backend:
                 assert set(backend.vendor_imports) <= set(other.in_torch.taken_over_by)
+
+
+def test_what_computes_otherwise_is_a_check_of_the_kit_and_on_the_page():
+    """The kit itself leaves no check out for the name of a device: users would not hear of it."""
+    checks = {check.name for check in catalogue.checks()}
+    for plugin in PLUGINS:
+        for backend in declared(plugin):
+            page = (ROOT / f"docs/backends/{backend.name.partition('.')[0]}.md").read_text("utf-8")
+            told = re.findall(r"^- (.+) \(check `([\w.]+)`\)\.$", page, re.MULTILINE)
+            assert told == [(words, check) for check, words in backend.computes_otherwise], backend.name
+            assert {check for _, check in told} <= checks
+    sources = [file.read_text("utf-8") for file in Path(catalogue.__file__).parent.rglob("test_*.py")]
+    assert sources
+    assert not re.findall(
+        r"if [^\n]*(?:device_type|\.name|device_name\(\)) [!=]= .*\n *not_claimed", "".join(sources)
+    )
 
 
 #: Errors of no vendor's.
