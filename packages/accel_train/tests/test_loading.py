@@ -1,7 +1,5 @@
 """`can_pin_memory` against what torch's DataLoader does with it, a process for each device."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

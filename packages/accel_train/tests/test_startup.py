@@ -1,7 +1,5 @@
 """What runs at every `import torch`: nothing, unless a parent process activated an integration."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Gloo computes tensors on simulated CUDA devices over host memory, as CUDA builds of torch do."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """A block of a transformer on every simulated device: forward, backward and compiled, as on the CPU."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

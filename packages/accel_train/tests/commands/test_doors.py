@@ -1,7 +1,5 @@
 """`accel doors`: which installed frameworks take the accelerator, from metadata."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

@@ -1,7 +1,5 @@
 """`accel env`: the variables for other hosts, on a login node too."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """`accel ops`: the table, one operator in detail, and bad input."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests.plugins import hook
 

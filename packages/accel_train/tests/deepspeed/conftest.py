@@ -1,7 +1,5 @@
 """DeepSpeed in processes of its own: on our CPU, and on a simulated device that it has never heard of."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

@@ -1,7 +1,5 @@
 """`activate()` before and after `import deepspeed`: whose accelerator DeepSpeed uses then."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Processes that an activated one starts: spawned workers, forkservers, subprocesses. No code tells them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

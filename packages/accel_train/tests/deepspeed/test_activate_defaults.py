@@ -1,7 +1,5 @@
 """What a vendor wants set in every process is set by `activate()`, said once, and left alone where asked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Accelerator classes of DeepSpeed's interface, its own and a vendor's, as accelerators of ours."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """DeepSpeed's real launcher, on this host and over stand-ins for other hosts: what its ranks run on."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Whose builders DeepSpeed lists, gives and calls compatible, from a wheel and from a source checkout."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

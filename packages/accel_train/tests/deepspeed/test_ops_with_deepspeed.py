@@ -1,7 +1,5 @@
 """DeepSpeed finds its operators through our accelerator, and its optimisers run on the portable ones."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 `training/test_training.py` trains on it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """A small training with half of the optimizer offloaded, in a process without MPI."""
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Level 4 of `accel verify`: what it says of DeepSpeed on a device that works, and on one that does not."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """axolotl on `acme`: its plugin manager loads ours by itself, and its trainings equal those on the CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """torch.compile with the chosen accelerator's compiler, on the CPU: by `backend="accel"`, and by default."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

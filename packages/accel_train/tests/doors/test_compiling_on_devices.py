@@ -1,7 +1,5 @@
 """torch.compile with the device's compiler on simulated devices, each test in a fork."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """verl on `acme`: its platform's contract, its engines, and its fine-tuning equal to the CPU's."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import logging

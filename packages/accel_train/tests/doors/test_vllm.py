@@ -1,7 +1,5 @@
 """The device half of vLLM's `Platform`: against the recorded interface of three releases."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

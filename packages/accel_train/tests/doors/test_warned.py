@@ -1,7 +1,5 @@
 """A door that stays shut says so once, and ends nobody's import."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Ranks as real processes, and backends that are the CPU under another name."""
 
-from __future__ import annotations
-
 import pytest
 from accel_tests import forks, layouts, plugins
 from accel_tests.children import as_rank, clean_environment

@@ -1,7 +1,5 @@
 """Which cores each rank gets, from a `/sys` of the test's own making."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The variables for ranks on other hosts, and the forms in which launchers take them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What Ray, Slurm and Docker get: each value arrives, or is refused by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

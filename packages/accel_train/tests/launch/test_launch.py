@@ -1,7 +1,5 @@
 """What `accel run` asks the accelerator, and what it plans for each rank."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 

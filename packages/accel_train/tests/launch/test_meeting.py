@@ -1,7 +1,5 @@
 """The agreement over torch's in-memory store, without processes; and who a rank is."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """`accel run` and `init_process_group` on simulated devices: mlu, and a third party's acme."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`init_process_group` in real ranks over gloo: start, agreement, end."""
 
-from __future__ import annotations
-
 import re
 import socket
 

@@ -1,7 +1,5 @@
 """The watch over real connections, with all ranks in one process: one is silent while its lock is held."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

@@ -4,8 +4,6 @@ Nothing lies outside these namespaces, so that deleting them removes everything.
 made it in its name: what a killed run left behind is found and removed by the next one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """`accel run` on three hosts over gloo, as docs/howto/multinode.md has it; one is cut off in the middle."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Modules and a DeepSpeed on disk, for the tests of who provides an operator."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import textwrap

@@ -3,8 +3,6 @@
 DeepSpeed's C++ ends Python, or changes what is not its own, where it gets it; the portable ones stand for it.
 """
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace

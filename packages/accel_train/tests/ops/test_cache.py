@@ -1,7 +1,5 @@
 """What is compiled is kept in a folder that is the user's alone, and nothing else is loaded from there."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

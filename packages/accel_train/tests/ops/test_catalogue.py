@@ -1,7 +1,5 @@
 """Who provides an operator: the order, what is passed over, and what DeepSpeed's files say."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """An operator in C++ is compiled at its first use, kept, and refused with the reason where that fails."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

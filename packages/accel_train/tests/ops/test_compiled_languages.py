@@ -1,7 +1,5 @@
 """C++, CUDA and SYCL: what is missing for each, which headers count, and what a compiler's output says."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compilers do not outlive the process that builds, however it ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

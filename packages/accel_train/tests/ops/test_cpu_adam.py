@@ -1,7 +1,5 @@
 """The compiled CPU Adam: equal to DeepSpeed's to the last bit, and to torch's within rounding."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The portable operators: Adam, Adagrad against torch.optim, Lion and LAMB against the papers' formulas."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who is asked for operators: plugins, then distributions that bring operators and no backend."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

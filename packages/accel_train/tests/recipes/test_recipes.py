@@ -1,7 +1,5 @@
 """Libraries on a given device: each predicts, and trains a step, as on the CPU."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

@@ -1,7 +1,5 @@
 """Buffers that are used again, and copies in the order of the device's other work."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """One collective on the host: what waits for what, copies in and out, and how its end is told."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from types import SimpleNamespace

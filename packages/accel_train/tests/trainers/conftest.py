@@ -1,7 +1,5 @@
 """Training with Lightning and Accelerate, on the CPU and on the simulated `acme`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

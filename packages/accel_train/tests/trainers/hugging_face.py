@@ -6,8 +6,6 @@
 are made on the spot.
 """
 
-from __future__ import annotations
-
 import os
 import traceback
 from pathlib import Path

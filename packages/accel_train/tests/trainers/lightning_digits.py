@@ -1,7 +1,5 @@
 """A small Lightning module on 1,797 real images of digits, and what a training of it is told by."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 

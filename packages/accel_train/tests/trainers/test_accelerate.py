@@ -1,7 +1,5 @@
 """Hugging Face Accelerate on our choice: the CPU as by its own rules, and `acme`, which they do not know."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

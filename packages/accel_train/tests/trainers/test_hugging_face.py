@@ -1,7 +1,5 @@
 """Hugging Face's trainers on `acme`: each row equals their own training on the CPU, to the bit."""
 
-from __future__ import annotations
-
 import functools
 import os
 

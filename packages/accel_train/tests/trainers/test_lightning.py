@@ -1,7 +1,5 @@
 """Lightning's `Trainer` and `Fabric` on our accelerators in one process: as on its own CPU, to the bit."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import pickle

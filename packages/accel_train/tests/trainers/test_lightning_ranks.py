@@ -4,8 +4,6 @@ Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does
 each launcher. One process, and two: each goes on from the other's checkpoints, of either device.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

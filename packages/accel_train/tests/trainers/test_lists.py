@@ -1,7 +1,5 @@
 """Lists of device types that we repeat are those of the installed Transformers and Accelerate."""
 
-from __future__ import annotations
-
 import ast
 from importlib.util import find_spec
 from pathlib import Path

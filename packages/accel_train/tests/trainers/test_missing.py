@@ -1,7 +1,5 @@
 """What is said where Lightning or Accelerate is not installed; and they are imported by nobody else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

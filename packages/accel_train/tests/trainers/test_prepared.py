@@ -1,7 +1,5 @@
 """Programs without a line of ours, as `accel run` starts them; and what those hear that stay on the CPU."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("sentence_transformers")

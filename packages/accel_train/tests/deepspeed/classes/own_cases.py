@@ -1,7 +1,5 @@
 """What is asked of one vendor alone: members that only its class has, and what only its device shows."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack, contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """Each accelerator class of DeepSpeed and ours on one simulated device: every difference has a reason."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trainings in pairs of processes, made once a session."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

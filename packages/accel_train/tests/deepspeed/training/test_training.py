@@ -3,8 +3,6 @@
 Two ranks, 12 steps, a small transformer, real text: every loss on every rank, and all parameters at the end.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

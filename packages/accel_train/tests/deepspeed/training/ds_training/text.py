@@ -1,7 +1,5 @@
 """Real text that scikit-learn ships: the descriptions of its data sets, as numbers, one a character."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import torch

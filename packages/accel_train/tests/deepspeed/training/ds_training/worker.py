@@ -1,7 +1,5 @@
 """One rank: trains configurations, one after the other, and writes down each."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json
