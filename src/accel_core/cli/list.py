@@ -27,12 +27,8 @@ def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 
 @click.command("list")
 @click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
-@click.option(
-    "--all", "everything", is_flag=True, help="All that is known of each backend, in order of rank."
-)
-@click.option(
-    "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
-)
+@click.option("--all", "everything", is_flag=True, help="All that is known of each backend, by rank.")
+@click.option("--no-probe", is_flag=True, help="Import neither torch nor a vendor's package.")
 @options.probe_timeout
 @options.as_json
 @click.pass_context

@@ -235,18 +235,14 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normal(item) for item in ids]
     for item in items:
         if not rules.means([item]):
-            raise SettingError(
-                f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
-            )
+            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.ordered:
         items.sort(key=_order)
     # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
     if not rules.means(items):
-        raise SettingError(
-            f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
-        )
+        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -363,9 +359,6 @@ _TABLE = {
 
 
 def _grammar(name: str) -> _Grammar:
-    try:
+    if name in _TABLE:
         return _TABLE[name]
-    except KeyError:
-        raise SettingError(
-            f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}"
-        ) from None
+    raise SettingError(f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}")

@@ -81,7 +81,7 @@ BACKEND = Backend(
         ray_noset="RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
     ),
     in_torch=InTorch(private_use1=True),
-    environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_", "LD_LIBRARY", "PATH")),
+    environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_")),
     hints=_HINTS,
     computes_otherwise=_OTHERWISE,
 )
