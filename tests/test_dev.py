@@ -106,7 +106,6 @@ SAID = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", LACKING)
 def test_what_is_lacking_is_said_with_what_helps(clone, what):
     names = {"clone": clone, "python": sys.executable, "stdlib": sysconfig.get_path("stdlib")}

@@ -76,9 +76,7 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = declared if isinstance(declared, list | tuple) else [declared]
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {
-        Candidate(replace(s.backend, provenance=Provenance(s.distribution, "")), None): s for s in found
-    }
+    candidates = {Candidate(replace(s.backend, provenance=Provenance(s.distribution, ""))): s for s in found}
     return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
 
 

@@ -5,6 +5,8 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 `Environment`.
 """
 
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -28,15 +30,36 @@ EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_
 
 
 class Provenance(NamedTuple):
-    """A backend's origin: the distribution, its version and the entry point.
+    """The distribution and the entry point that announce a backend, or something else.
 
-    `distribution` is empty for the backends of accel-core itself.
+    Those of what accel-core itself brings name no entry point.
     """
 
     distribution: str
     version: str
+    #: Its name: `"npu"`.
     entry_point: str = ""
+    #: What it names: `"package.module:object"`.
     value: str = ""
+
+    @property
+    def name(self) -> str:
+        """The entry point's name, as `importlib.metadata` calls it."""
+        return self.entry_point
+
+    @property
+    def module(self) -> str:
+        """Return the module that the entry point's value names; empty if the value names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import and return the module or object that the value names: `"package.module"`,
+        `"package.module:object"`.
+        """
+        # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
 
     def __str__(self) -> str:
         return clean(f"{self.distribution} {self.version}")
@@ -322,10 +345,6 @@ def _is_device_type(text: str) -> bool:
     return _is_word(text) and text == text.lower() and text[0] != "_"
 
 
-def _is_name(text: str) -> bool:
-    return all(map(_is_device_type, text.split(".")))
-
-
 def _is_module(text: str) -> bool:
     return all(map(_is_word, text.split(".")))
 
@@ -363,7 +382,7 @@ def _is_pair(row: object) -> bool:
 
 #: What each value, or each item of it, must look like, and that in words; the default fits too.
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (_is_name, "e.g. 'npu'"),
+    "name": (lambda text: all(map(_is_device_type, text.split("."))), "e.g. 'npu'"),
     "priority": (lambda number: abs(number) <= _LARGEST, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": (_is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import errors
 from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
-from accel_core.accelerators import Accelerator
+from accel_core.accelerators import Accelerator, adapted
 from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
@@ -304,8 +304,6 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
-    from accel_core.accelerators.adapters import adapted  # here, as most programs never set a foreign one
-
     if (made := adapted(new)) is not None:
         return _resolve(made)
     raise errors.InvalidAcceleratorError(

@@ -30,7 +30,6 @@ def test_allocated_is_what_the_process_holds(cpu):
     del block
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux's high-water mark")
 def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu):
     cpu.reset_peak_memory_stats()
@@ -46,7 +45,6 @@ def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu):
     assert cpu.memory_stats()["allocated_bytes.all.peak"] - start < SLACK
 
 
-@pytest.mark.slow
 def test_where_the_mark_stays_a_peak_is_seen_when_asked(cpu, monkeypatch, tmp_path):
     touch(200)
     monkeypatch.setattr(ours, "_CLEAR", tmp_path / "missing" / "clear_refs")

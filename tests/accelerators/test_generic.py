@@ -26,7 +26,6 @@ def refused(call, *arguments):
     return str(caught.value)
 
 
-@pytest.mark.slow
 @forked("torch")
 def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
     warnings.simplefilter("error")

@@ -193,7 +193,6 @@ def test_an_override_may_call_up_to_a_default(without):
         without("memory_allocated", kind=Vendor).memory_allocated()
 
 
-@pytest.mark.slow
 def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(vendor, backend):
     class Vendor(TorchAccelerator):
         def device_count(self):

@@ -179,7 +179,6 @@ ESCAPE = "\x1b["
 
 
 @POSIX
-@pytest.mark.slow
 def test_a_terminal_shows_what_is_waited_for(accel):
     accel.world.module("torch_slow", "import time; time.sleep(3.5)")
     accel.world.backend("slow", 990, vendor_import="torch_slow")

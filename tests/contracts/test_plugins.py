@@ -91,8 +91,10 @@ def explained(plugin, message, *backends):
     error.__cause__ = RuntimeError(message)
     found = set()
     for backend in backends or declared(plugin):
-        named = backend._declared_by(Provenance("accel-acme", "1", backend.name, "accel_acme"))
-        candidate = Candidate(named, import_plugin(plugin))
+        named = backend._declared_by(
+            Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
+        )
+        candidate = Candidate(named)
         found.add(explain(candidate, error, Group((candidate,))).hint)
     return found
 

@@ -180,7 +180,6 @@ def test_where_there_is_no_fork_nothing_is_registered(world):
 # ---------------------------------------------------------------------------- with the real torch
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 @forked("torch")
 def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():

@@ -52,7 +52,6 @@ def test_it_learns_the_digits():
     assert report()["test_accuracy"] >= 0.97
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "precision",
     ["fp32", pytest.param("auto", marks=pytest.mark.nightly(reason="a second precision; by day float32"))],

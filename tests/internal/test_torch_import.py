@@ -173,7 +173,6 @@ def real(world):
     return world
 
 
-@pytest.mark.slow
 def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     """USERS 1, 2, 5: one broken wheel, and `import torch` alone fails."""
     # A program that goes on after that can have nothing of torch any more, and learns whose fault it was.
@@ -211,7 +210,6 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
         assert any("libbad.so: undefined symbol" in text for text in said)
 
 
-@pytest.mark.slow
 def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
     code = (
         "import json, sys\nfrom accel_core._support.torch_import import torch_build\n"

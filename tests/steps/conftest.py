@@ -1,7 +1,5 @@
 """Finding the package of this folder."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 An `ignore` that is not needed is an error there: a misspelt name that were not seen would fail the session.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import TYPE_CHECKING
 

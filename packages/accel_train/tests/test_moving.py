@@ -20,7 +20,6 @@ print(json.dumps([acc.device_type, torch.__future__.get_swap_module_params_on_co
 """
 
 
-@pytest.mark.slow
 def test_a_device_that_keeps_parameters_leaves_torchs_setting_and_draws_nothing():
     try:
         device, swaps, untouched = run_on("acme", MOVED).answer

@@ -3,10 +3,18 @@
 Its members have the names and calling conventions of DeepSpeed's `DeepSpeedAccelerator`, whose callers
 exist, and more. Its sections stand side by side in the private modules beside this one, each on what it
 uses: on `Base`, or on `Devices` where it speaks of devices by index. Here they become one class.
+
+Accelerators of other frameworks' interfaces are made ours by whoever knows that interface. An entry point in
+group `accel.adapters` names a module with two functions. `adapt(foreign, backend)` makes an `Accelerator` of
+an object or a class, or `None` where it does not know it; `backend` is the declaration of the plugin that
+named it, or `None` where a user gives it. `prepared()` is a context in which such a class, which may import
+its framework, is imported while the accelerator is being made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -18,9 +26,15 @@ from accel_core.accelerators.graphs import Compilation, Graphs
 from accel_core.accelerators.memory import Memory, Pinning
 from accel_core.accelerators.operators import Operators
 from accel_core.accelerators.streams import Ranges, Streams
+from accel_core.backend import Backend
+from accel_core.errors import InvalidAcceleratorError
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import Capabilities
+
+#: Entry points that name a module with `adapt` and `prepared`.
+ADAPTERS = "accel.adapters"
 
 
 # Those on `Base` come first, then those on `Devices`: an order in which any of them may be combined.
@@ -50,3 +64,30 @@ class Accelerator(
 
         answers = {field.name: getattr(self, field.name) for field in fields(Capabilities)}
         return Capabilities(**{name: a() if callable(a) else a for name, a in answers.items()})
+
+
+def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
+    """Return `foreign` as an accelerator, made by the first adapter that knows it; `None` if none does.
+
+    Errors of the adapter pass through. Raises `InvalidAcceleratorError` if an adapter returns anything else.
+    """
+    for entry_point in entry_points(ADAPTERS):
+        adapter = entry_point.load()
+        made: object = adapter.adapt(foreign, backend)
+        if isinstance(made, Accelerator):
+            return made
+        if made is not None:
+            raise InvalidAcceleratorError(
+                f"the adapter {entry_point.value} ({entry_point.distribution}) made {made!r} of {foreign!r}, "
+                "expected an accel_core.Accelerator, or None where it does not know it"
+            )
+    return None
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Enter the context of every adapter, in which a plugin's class, and its framework, can be imported."""
+    with ExitStack() as stack:
+        for entry_point in entry_points(ADAPTERS):
+            stack.enter_context(entry_point.load().prepared())
+        yield

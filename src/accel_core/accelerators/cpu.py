@@ -42,7 +42,8 @@ class CPUAccelerator(Accelerator):
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
-        self._memory = PeakMemory()
+        #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
+        self._floor = self._seen = 0
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -61,12 +62,12 @@ class CPUAccelerator(Accelerator):
 
     # Devices
 
-    def _make_name(self, index: int | None) -> str:
-        super()._make_name(index)  # refuses a negative one
+    def _named(self, index: int | None) -> str:
+        super()._named(index)  # refuses a negative one
         return "cpu"
 
     def _check_range(self, index: int) -> None:
-        self._make_name(index)
+        self._named(index)
 
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
@@ -145,19 +146,31 @@ class CPUAccelerator(Accelerator):
     def memory_allocated(self, device_index: Device = None) -> int:
         """Return the bytes of memory that the process uses: its resident set."""
         self._index_or_none(device_index)
-        return self._memory.sample()
+        now = resident()
+        self._seen = max(self._seen, now)
+        return now
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Return the peak of the resident set since the process began, or since the last reset."""
+        """Return the peak of the resident set since the process began, or since the last reset.
+
+        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones are as good as the
+        samples that were taken.
+        """
         self.memory_allocated(device_index)  # a sample too
-        return self._memory.peak()
+        mark = high_water()
+        return max(mark, self._seen) if mark > self._floor else self._seen
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Reset the peak to the present amount; on Linux this resets the process's high-water mark
         (VmHWM).
         """
         self._index_or_none(device_index)
-        self._memory.reset()
+        try:
+            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
+            self._floor = 0
+        except OSError:  # not Linux, or not permitted here
+            self._floor = high_water()
+        self._seen = resident()
 
     def total_memory(self, device_index: Device = None) -> int:
         """Return the host's memory in bytes, or the control group's (container's) limit if that is lower."""
@@ -254,35 +267,3 @@ def high_water() -> int:
         return int(getattr(_process(), "peak_wset", 0))
     # macOS counts bytes, the others kibibytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-class PeakMemory:
-    """The peak of resident memory since the process began, or since `reset`.
-
-    On Linux, the kernel keeps a high-water mark that a process can reset, so no peak is missed. If the mark
-    cannot be reset, peaks above it are exact, and lower ones are as good as the samples that were taken.
-    """
-
-    def __init__(self) -> None:
-        self._floor = 0
-        self._sampled = 0
-
-    def sample(self) -> int:
-        """Return the bytes in use now, and count them for the peak."""
-        now = resident()
-        self._sampled = max(self._sampled, now)
-        return now
-
-    def peak(self) -> int:
-        """Return the peak in bytes."""
-        mark = high_water()
-        return max(mark, self._sampled) if mark > self._floor else self._sampled
-
-    def reset(self) -> None:
-        """Reset the peak to the bytes in use now."""
-        try:
-            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
-            self._floor = 0
-        except OSError:  # not Linux, or not permitted here
-            self._floor = high_water()
-        self._sampled = resident()

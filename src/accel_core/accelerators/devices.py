@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
 
 
-class Memo(dict[Any, Any]):
-    """A dictionary that computes a missing value once, at its first look-up."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self._make = make
-
-    def __missing__(self, key: Any) -> Any:
-        value = self[key] = self._make(key)
-        return value
-
-
 class Base:
     """The identity of an accelerator, and what all sections of the interface share."""
 
@@ -50,8 +39,6 @@ class Base:
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
-        self._names = Memo(self._make_name)
-        self._devices = Memo(self._make_device)
 
     @classmethod
     def _of(cls, backend: Backend) -> Any:
@@ -70,23 +57,15 @@ class Base:
     @_name.setter
     def _name(self, stated: str) -> None:
         self._device_type = stated
-        self._names.clear()
-        self._devices.clear()
         if not self._is_declared:
             self.name = stated
 
-    def _make_name(self, index: int | None) -> str:
+    def _named(self, index: int | None) -> str:
         if index is None:
             return self._device_type
         if index < 0:
             raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
         return f"{self._device_type}:{index}"
-
-    def _make_device(self, name: str) -> torch.device:
-        try:
-            return self._torch.device(name)
-        except RuntimeError as error:
-            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
 
     def _device_number(self, device: Any) -> int | None:
         """The index that is named, its range not asked; `None` for a device type alone.
@@ -198,10 +177,10 @@ class TorchDevice(Base):
         """Return the vendor's object of that name, or `None`."""
         return getattr(self.device_module, name, None)
 
-    def _part(self, name: str, *given: Any, torchs: Any = None) -> Any:
-        """Ask the vendor's function, else `torchs`; `None` without one, and for one that fails."""
+    def _part(self, name: str, *given: Any, torchs: str = "") -> Any:
+        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
-        if (ask := vendors or torchs) is None:
+        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
             return None
         try:
             return ask(*given)
@@ -263,7 +242,7 @@ class Devices(Base):
 
     def device_name(self, device_index: Device = None) -> str:
         """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with one."""
-        return self._names[None if device_index is None else self._device_number(device_index)]
+        return self._named(None if device_index is None else self._device_number(device_index))
 
     def device(self, device_index: Device = None) -> torch.device:
         """Return the `torch.device` with that index; without an index, it means torch's current device.
@@ -271,7 +250,11 @@ class Devices(Base):
         This selects no device: use `device_guard` for that. As with `torch.device`, the device need not
         exist.
         """
-        return self._devices[self._names[None if device_index is None else self._device_number(device_index)]]
+        name = self._named(None if device_index is None else self._device_number(device_index))
+        try:
+            return self._torch.device(name)
+        except RuntimeError as error:
+            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """Return a context manager that selects the device, and restores the previous one; `None` changes
@@ -279,9 +262,7 @@ class Devices(Base):
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        if device_index is None:
-            return nullcontext()
-        return self._selecting(self._checked_index(device_index))
+        return nullcontext() if device_index is None else self._selecting(self._checked_index(device_index))
 
     @contextmanager
     def _selecting(self, index: int) -> Iterator[None]:
@@ -312,7 +293,7 @@ class Devices(Base):
 
     def current_device_name(self) -> str:
         """Return the current device's name in torch: `"npu:1"`."""
-        return self._names[self.current_device()]
+        return self._named(self.current_device())
 
     def device_count(self) -> int:
         """Return the number of devices that this process sees: 0 or more."""
@@ -358,10 +339,8 @@ class Devices(Base):
         """
         from accel_core.machine.visible_devices import parse_visible_devices
 
-        for variable in self.visible_devices_envs():
-            if (value := os.environ.get(variable)) is not None:
-                return parse_visible_devices(self.backend.visibility.grammar, value).ids
-        return None
+        values = (os.environ[name] for name in self.visible_devices_envs() if name in os.environ)
+        return parse_visible_devices(self.backend.visibility.grammar, next(values, None)).ids
 
     def visible_devices_envs(self) -> list[str]:
         """Return the names of the vendor's visible-devices variables, the one with the highest precedence

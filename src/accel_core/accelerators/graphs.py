@@ -67,7 +67,7 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
 
     @cached_property
     def _graph_and_capture(self) -> tuple[Any, Any]:
-        """The vendor's graph class and its context manager, else torch's, or `(None, None)`.
+        """The vendor's graph class and its context manager, else torch's; no class if there is none.
 
         Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
         """
@@ -77,8 +77,7 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
                 kind = self._lookup(name)
                 if isinstance(kind, type) and hasattr(kind, "replay"):
                     return kind, capture
-        graph = getattr(self._torch_accelerator, "Graph", None)
-        return (graph, self._capture_in_torch) if graph is not None else (None, None)
+        return getattr(self._torch_accelerator, "Graph", None), self._capture_in_torch
 
     def supports_graphs(self) -> bool:
         """Whether a graph can be made here: the vendor has a graph class, and there is a device.
@@ -97,9 +96,7 @@ class TorchGraphs(Graphs, Streams, TorchDevice):
 
     def create_graph(self) -> Graph | None:
         """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
-        if not self.supports_graphs():
-            return super().create_graph()
-        return self._graph_and_capture[0]()
+        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
 
     def capture_to_graph(
         self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -127,12 +127,9 @@ class Pinning(Base):
     have the names and parameters of the interface's hooks. None passes a device: torch deprecated that.
     """
 
-    #: Gives the manager of memory that is locked otherwise than by torch, or `None`: set by an integration.
-    _pins: Callable[[], Any] | None = None
-
-    def _pinned_otherwise(self) -> Any:
-        """Return the manager that an integration gives, where it is in use; else `None`."""
-        return self._pins() if self._pins is not None else None
+    def _pins(self) -> Any:
+        """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
+        return None
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor."""
@@ -154,7 +151,7 @@ class Pinning(Base):
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
         uninitialised, and `match_shape=False` makes it one-dimensional.
         """
-        if pins := self._pinned_otherwise():
+        if pins := self._pins():
             return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
@@ -169,7 +166,7 @@ class Pinning(Base):
             raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        pins = self._pinned_otherwise()
+        pins = self._pins()
         return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
@@ -184,12 +181,12 @@ class Pinning(Base):
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
-        pins = self._pinned_otherwise()
+        pins = self._pins()
         return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> None:
         """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
-        if pins := self._pinned_otherwise():
+        if pins := self._pins():
             pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
@@ -224,23 +221,21 @@ def _summary(
     device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: Sequence[str]
 ) -> str:
     """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
-    lines = [f"Memory of {device}", _line("", _COLUMNS.values())]
+    rows = [["", *_COLUMNS.values()]]
     for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
+        shown = _bytes if kind.endswith("_bytes") else str
         for pool in pools:
             values = [stats.get(f"{kind}.{pool}.{column}") for column in _COLUMNS]
             if values.count(None) < len(values):
-                shown = [_bytes(v) if v is not None and kind.endswith("_bytes") else v for v in values]
                 name = (kind if pool == "all" else f"  {pool}").replace("_", " ")
-                lines.append(_line(name, ("-" if value is None else value for value in shown)))
+                rows.append([name, *("-" if value is None else shown(value) for value in values)])
+    lines = [f"Memory of {device}"]
+    lines += [" | ".join([row[0].ljust(28), *(cell.rjust(12) for cell in row[1:])]) for row in rows]
     if len(lines) == 2:
         lines.append("The device reports no memory statistics.")
     if memory is not None:
         lines.append(f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
     return "\n".join(lines)
-
-
-def _line(first: str, cells: Iterable[object]) -> str:
-    return first.ljust(28) + "".join(f" | {cell:>12}" for cell in cells)
 
 
 def _bytes(amount: int) -> str:
@@ -284,10 +279,11 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
-    def _where_pages_lock(self, function: Callable[[], None]) -> None:
-        """Call it for a device with page-locked memory; before the device starts nothing is kept there."""
-        if ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
-            function()
+    def empty_host_cache(self) -> None:
+        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
+        free = getattr(self._torch_accelerator, "empty_host_cache", None)
+        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+            free()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
@@ -321,8 +317,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         """
         index = self._index_or_none(device_index)
         given = () if index is None else (index,)
-        torchs = getattr(self._torch_accelerator, "memory_stats", None)
-        return self._part("memory_stats", *given, torchs=torchs) or super().memory_stats(index)
+        return self._part("memory_stats", *given, torchs="memory_stats") or super().memory_stats(index)
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
@@ -330,8 +325,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
         """
         index = self._index(device_index)
-        torchs = getattr(self._torch_accelerator, "get_memory_info", None)
-        told = self._part("mem_get_info", index, torchs=torchs)
+        told = self._part("mem_get_info", index, torchs="get_memory_info")
         if told is None and self._lookup("mem_get_info"):
             raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
         return super().mem_get_info(index) if told is None else told
@@ -342,8 +336,7 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         if total := getattr(self._part("get_device_properties", index), "total_memory", None):
             return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
-        torchs = getattr(self._torch_accelerator, "get_memory_info", None)
-        told = self._part("mem_get_info", index, torchs=torchs)
+        told = self._part("mem_get_info", index, torchs="get_memory_info")
         return super().total_memory(index) if told is None else int(told[1])
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
@@ -373,11 +366,9 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
         `cudart().cudaHostRegister`, `supart()`.
         """
-        runtime, check = self._lookup(f"{self._device_type}rt"), self._lookup("check_error")
-        if runtime is None or check is None or not self.is_available():
-            return False
-        function = getattr(runtime(), f"{self._device_type}{name}", None)
-        if function is None:
+        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
+        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
+        if function is None or (check := self._lookup("check_error")) is None:
             return False
         check(int(function(*given)))
         return True

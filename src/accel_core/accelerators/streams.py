@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core._support.torch_import import import_torch
 from accel_core.accelerators.devices import Base, Devices
 
 if TYPE_CHECKING:
@@ -189,9 +188,8 @@ class Ranges(Base):
 
 
 @cache  # registered only as long as somebody holds it
-def _record_nothing(device_type: str) -> Any:
+def _record_nothing(torch: Any, device_type: str) -> Any:
     """Register a kernel of `record_stream` that does nothing, once for a device type."""
-    torch: Any = import_torch()
     library = torch.library.Library("aten", "IMPL")
     key = torch._C._dispatch_key_for_device(device_type)
     library.impl("record_stream", lambda *_: None, key)
@@ -208,8 +206,8 @@ def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
     try:
         now = torch.accelerator.current_stream()
         numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
-        members = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
-        made = type("Stream", (one_queue, kind), members)
+        make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+        made = type("Stream", (one_queue, kind), make)
         stream = made()
     except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
         return one_queue
@@ -218,5 +216,5 @@ def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
         try:
             tensor.record_stream(stream)
         except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-            _record_nothing(device_type)
+            _record_nothing(torch, device_type)
     return made

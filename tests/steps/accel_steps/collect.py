@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Said", "said", "sources"]
-
 #: What stands in the place of an f-string's values.
 HOLE = "{}"
 #: A next step begins with one of these, where a clause does.

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["MACHINES", "followed", "may_mount"]
-
 #: What a machine shows: PCI functions, `vendor:device/class`; device nodes; files with their texts.
 MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "nvidia": {

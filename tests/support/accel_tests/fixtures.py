@@ -18,9 +18,10 @@ import accel_testing
 import accel_tools
 import accel_train
 from accel_core import current
-from accel_core.machine import vendors
+from accel_core.machine import devices, vendors
 from accel_tests import children, layouts, plugins, variables
 from accel_tests.children import SIMULATED
+from accel_tests.computers import Computer
 
 _PACKAGE = Path(accel_core.__file__).parent
 #: What stands beside the core.
@@ -118,6 +119,13 @@ def only(monkeypatch):
         importlib.invalidate_caches()
 
     return set_path
+
+
+@pytest.fixture
+def computer(tmp_path):
+    """A machine made of folders, with nothing in it."""
+    devices.pci_devices.cache_clear()
+    return Computer(tmp_path / "computer")
 
 
 @pytest.fixture

@@ -14,10 +14,7 @@ yaml = pytest.importorskip("yaml")
 
 ACTION = Path(__file__).parents[4] / ".github/actions/simulate/action.yml"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="installs and compiles, as the action does in a job"),
-]
+pytestmark = pytest.mark.nightly(reason="installs and compiles, as the action does in a job")
 
 
 def _run(folder, python, devices):

@@ -7,7 +7,6 @@ from accel_tests.children import clean_environment, run_python
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 TOLD = """
 import json, accel_core

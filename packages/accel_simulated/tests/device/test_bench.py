@@ -10,10 +10,7 @@ from accel_tests.on_disk import install_plugin
 
 from accel_simulated import DEVICES
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="runs accel bench, whose parts accel-tools tests by day, on devices"),
-]
+pytestmark = pytest.mark.nightly(reason="runs accel bench, whose parts accel-tools tests by day, on devices")
 
 RUN = """
 import sys

@@ -168,7 +168,6 @@ print(json.dumps([torch.ones(2, device="acme:1").sum().item(), os.environ["ACCEL
 """
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(reason="compiles a device, for an image without a compiler")
 def test_an_image_without_a_compiler(tmp_path):
     """No compiler, no home, nothing in the cache: what `accel simulate --build --output FOLDER` wrote."""

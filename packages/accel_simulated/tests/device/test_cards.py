@@ -7,9 +7,6 @@ pytest.importorskip("torch")
 
 from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 
-pytestmark = pytest.mark.slow
-
-
 #: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin
 #: breaks these cards or its own tests.
 BY_NIGHT = tuple(name for name in SIMULATED if name not in ("cuda", "acme", "plain"))

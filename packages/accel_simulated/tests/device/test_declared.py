@@ -9,7 +9,6 @@ from accel_tests.plugins import declaring
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 #: Name and device type differ, the package lies in another, and its distribution is required.
 DECLARED = (

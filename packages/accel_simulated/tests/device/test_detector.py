@@ -10,10 +10,7 @@ pytest.importorskip("torch")
 
 from accel_simulated.detector.gather import gather
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="promises of the simulator: its detector of vendors' names"),
-]
+pytestmark = pytest.mark.nightly(reason="promises of the simulator: its detector of vendors' names")
 
 #: A line's comment is what is to be found there, how often, and whether it raises (`!`); lines without one
 #: are for every device, or torch's own.

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 #: acme's module has no word on float16, and no plugin has: the product is tried.
 WHILE_FULL = """

@@ -4,10 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="promises of the simulator: the faults that it can play"),
-]
+pytestmark = pytest.mark.nightly(reason="promises of the simulator: the faults that it can play")
 
 IN_BLOCKS = """
 import json, time, torch

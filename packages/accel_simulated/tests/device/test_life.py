@@ -6,10 +6,7 @@ pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES, VENDORS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="promises of the simulator, which nobody trains on"),
-]
+pytestmark = pytest.mark.nightly(reason="promises of the simulator, which nobody trains on")
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)

@@ -8,8 +8,6 @@ from accel_tests.cards import run_card
 from accel_tests.on_disk import install_real_plugin
 from accel_tests.on_simulated import environment
 
-pytestmark = pytest.mark.slow
-
 MEGABYTE = 1 << 20
 CODE = """
 import json

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
 
 CONFORMANCE = Path(__file__).parents[3] / "accel_testing" / "tests" / "conformance"
 RECORD = CONFORMANCE / "mutants.json"

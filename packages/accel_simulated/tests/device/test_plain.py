@@ -12,8 +12,6 @@ from accel_tests.on_simulated import environment
 
 from accel_simulated import DEVICES
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_page_tells_what_it_has(simulated, the_page_tells):
     """What stands in for the rest is told by its score card."""

@@ -16,10 +16,7 @@ from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 
 from accel_simulated import VENDORS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"),
-]
+pytestmark = pytest.mark.skipif(not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}")
 
 REAL = [name for name in VENDORS if name != "acme"]
 

@@ -5,7 +5,6 @@ from accel_tests.tools import TREE
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 PAGE = TREE / "docs/howto/save-and-resume.md"
 

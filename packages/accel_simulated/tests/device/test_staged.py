@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 CHECKS = "simulated_checks.staged"
 #: Devices, and the ranks that meet; three by night.

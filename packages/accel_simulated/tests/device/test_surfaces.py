@@ -6,10 +6,7 @@ pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="promises of the simulator: the vendors' names and signatures"),
-]
+pytestmark = pytest.mark.nightly(reason="promises of the simulator: the vendors' names and signatures")
 
 
 @pytest.mark.parametrize("vendor", [name for name in OWN_DEVICES if name != "acme"])

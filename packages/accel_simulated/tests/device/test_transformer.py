@@ -6,8 +6,6 @@ pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = pytest.mark.slow
-
 CODE = """
 import json, sys, torch
 from torch import nn

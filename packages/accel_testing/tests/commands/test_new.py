@@ -108,7 +108,6 @@ for name in NAMES:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None or not hasattr(os, "fork"), reason="needs torch and forks")
 def test_torch_renames_its_slot_to_all_but_what_it_serves_itself():
     code = RENAMING.replace("NAMES", repr(TORCH_TYPES))

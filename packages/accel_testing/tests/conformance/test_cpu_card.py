@@ -8,10 +8,9 @@ from accel_tests.cards import on_record, require_as_recorded, run_processor
 
 import accel_core
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.nightly(reason="all checks of the kit on the CPU; by day session simulated has three cards"),
-]
+pytestmark = pytest.mark.nightly(
+    reason="all checks of the kit on the CPU; by day session simulated has three cards"
+)
 
 #: Claimed where the processor computes in float16.
 OF_FLOAT16 = "compute.arithmetic.scaled_losses"

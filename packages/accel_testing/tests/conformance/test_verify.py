@@ -95,7 +95,6 @@ def install(tmp_path):
     return made
 
 
-@pytest.mark.slow
 def test_what_hangs_and_what_dies_leaves_the_rest(install):
     kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "vendor_defaults",
              "random_module", "compile_backend")  # fmt: skip
@@ -128,7 +127,6 @@ EXPECTED = """
 """
 
 
-@pytest.mark.slow
 def test_what_the_vendors_file_says(install):
     folder = install("wild", accelerator="wild_devices:Wild")
     (folder / "verify.toml").write_text(EXPECTED)
@@ -148,7 +146,6 @@ def test_what_the_vendors_file_says(install):
     assert "[skip]" in refused.stderr
 
 
-@pytest.mark.slow
 def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     folder = install("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x")
     found = told(folder, "answers.identity", backend="crash")
@@ -158,7 +155,6 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("declared", [False, True])
 def test_what_the_declaration_cures_names_its_field(install, *, declared):
     field = {"in_torch": InTorch(in_child="count")} if declared else {}
@@ -240,10 +236,8 @@ def test_a_level_of_which_nothing_passed_is_not_reached():
     [
         (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
         (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
-        pytest.param(  # without the device a simulated one is named
-            ("mlu", "--check", "interface.answers.identity"), 1, "accel simulate mlu -- accel verify mlu",
-            marks=pytest.mark.slow,
-        ),
+        # Without the device a simulated one is named.
+        (("mlu", "--check", "interface.answers.identity"), 1, "accel simulate mlu -- accel verify mlu"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_says_why(tmp_path, words, status, said):

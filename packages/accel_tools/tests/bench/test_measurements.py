@@ -200,7 +200,6 @@ def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
     assert re.fullmatch(r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason)
 
 
-@pytest.mark.slow
 def test_ranks_time_collectives(cpu):
     (step,) = [step for step in steps(cpu, TINY, ranks=2) if step.title == "collectives"]
     for row in step.run():

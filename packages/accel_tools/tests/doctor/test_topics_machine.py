@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from accel_tests import layouts
-from accel_tests.computers import Computer
 
 from accel_core import __version__
 from accel_core._support.torch_import import TorchBuild
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 #: The real one, which the fixture `world` replaces.
 KNOWN_HARDWARE = vendors.known_hardware
 GPU = ("0000:17:00.0", "10de", "2335", "030200")
-
-
-@pytest.fixture
-def computer(tmp_path):
-    devices.pci_devices.cache_clear()
-    return Computer(tmp_path / "computer")
 
 
 @pytest.fixture

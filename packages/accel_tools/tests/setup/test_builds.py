@@ -39,7 +39,6 @@ def without_uv(monkeypatch):
 
 
 @needs_uv
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ask", "values"),
     [

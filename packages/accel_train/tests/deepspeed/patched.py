@@ -6,8 +6,6 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PATCHES", "copied", "with_copy"]
-
 CONTRIB = Path(__file__).parents[4] / "contrib"
 #: The patches, by what they let DeepSpeed ask.
 PATCHES = {name: CONTRIB / f"deepspeed-{name.replace(' ', '-')}.patch" for name in ("entry points", "native")}

@@ -7,8 +7,6 @@ import pytest
 from accel_tests.forks import forked
 from looks import activated
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="session")
 def on_mps(simulated):

@@ -26,7 +26,6 @@ def on_generic(simulated):
     return simulated("acme", DS_ACCELERATOR="generic")
 
 
-@pytest.mark.slow
 @forked("generic")
 def test_half_of_the_optimizer_stays_on_a_device_that_no_plugin_knows():
     """Without the launcher's variables, for which DeepSpeed asks MPI and wants mpi4py."""

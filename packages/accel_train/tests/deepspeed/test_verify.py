@@ -9,8 +9,6 @@ from accel_tests.on_disk import install_strangers
 
 from accel_testing.conformance.catalogue import checks
 
-pytestmark = pytest.mark.slow
-
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
 #: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.

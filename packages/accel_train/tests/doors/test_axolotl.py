@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "axolotl_sft.py"
 PLUGIN = "accel_train.doors.axolotl.Plugin"

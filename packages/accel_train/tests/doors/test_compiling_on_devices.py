@@ -15,7 +15,6 @@ from accel_core.errors import UnsupportedError
 from accel_train import default_compiler
 from accel_train.device_interface import register
 
-pytestmark = pytest.mark.slow
 BY_NIGHT = pytest.mark.nightly(reason="inductor compiles C++ for each graph, in each process")
 
 

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import json, warnings

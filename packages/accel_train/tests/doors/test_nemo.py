@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly(reason="trains with NeMo on a simulated device: minutes")]
+pytestmark = pytest.mark.nightly(reason="trains with NeMo on a simulated device: minutes")
 
 SCRIPT = Path(__file__).parent / "nemo_model.py"
 #: The backend of a device that torch reports and no plugin here knows.

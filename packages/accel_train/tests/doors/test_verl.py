@@ -11,7 +11,6 @@ from accel_tests.forks import forked
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "verl_sft.py"
 

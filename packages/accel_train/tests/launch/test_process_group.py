@@ -5,7 +5,6 @@ import socket
 
 import pytest
 
-pytestmark = pytest.mark.slow
 HOST = socket.gethostname()
 
 SUM = """

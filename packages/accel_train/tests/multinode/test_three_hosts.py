@@ -13,7 +13,7 @@ pytest.importorskip("sklearn", reason="the example needs scikit-learn")
 from accel_hosts import Hosts, unavailable
 from accel_tests.children import clean_environment
 
-pytestmark = [pytest.mark.multinode, pytest.mark.slow]
+pytestmark = pytest.mark.multinode
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "train_ddp.py"
 #: Seconds: for a collective, and after which a silent rank counts as lost.

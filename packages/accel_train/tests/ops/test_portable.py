@@ -1,8 +1,6 @@
 """The portable operators: Adam, Adagrad against torch.optim, Lion and LAMB against the papers' formulas."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from accel_train.ops import portable
 
 torch = pytest.importorskip("torch")
 
+from accel_tests.children import clean_environment, run_python  # noqa: E402
 from accel_tests.optimizers import ARGUMENTS, close, gradients, op, tensors, torchs, tried, zeros  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -44,10 +43,9 @@ def test_without_torch_a_builder_is_not_compatible_and_nobody_imports_it(monkeyp
     assert portable.FusedAdamBuilder().is_compatible() is False
     assert portable.FusedAdamBuilder().compatibility() == "torch is not installed"
     code = "import sys, accel_train.ops.cpu_adam, accel_train.ops.portable; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(["-c", code], clean_environment()).succeeded()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])
 @tried(*ARGUMENTS)
 def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, weight_decay, lr):
@@ -147,7 +145,6 @@ def test_states_may_be_flat_as_deepspeeds_swap_buffers_are():
 # ---------------------------------------------------------------------------- Adagrad
 
 
-@pytest.mark.slow
 @tried("shapes", "steps", "seed", "weight_decay", "lr")
 def test_adagrad_equals_torchs(shapes, steps, seed, weight_decay, lr):
     start = tensors(shapes, seed)
@@ -178,7 +175,6 @@ def lion_by_the_paper(start, steps, seed, lr, beta1, beta2, weight_decay):
     return weights
 
 
-@pytest.mark.slow
 @tried(*ARGUMENTS)
 def test_both_lions_follow_the_paper(shapes, steps, seed, beta1, beta2, weight_decay, lr):
     # In float64, as a sign that hangs on the last bit would turn by rounding.
@@ -244,7 +240,6 @@ def run_lamb(start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1
     return weight, ratios
 
 
-@pytest.mark.slow
 @tried(
     "seed", "beta1", "beta2", "weight_decay", "lr", steps=st.integers(1, 40), mode=st.sampled_from([0, 1]),
     shape=st.sampled_from([(), (5,), (3, 7), (1031,)]), corrected=st.booleans(),

@@ -6,8 +6,6 @@ import torch
 
 import accel_core
 
-__all__ = ["device", "report", "step"]
-
 torch.manual_seed(0)
 
 

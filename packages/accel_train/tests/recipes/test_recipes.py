@@ -4,8 +4,6 @@ from importlib.util import find_spec
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 LIBRARIES = (
     "diffusers", "easyocr", "kornia", "open_clip", "skorch", "timm", "torch_geometric", "torchmetrics",
     "ultralytics",

@@ -13,8 +13,6 @@ from accel_tests.ports import free_port
 
 from accel_core import IntegrationError
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = "digits_accelerate.py"
 CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}
 

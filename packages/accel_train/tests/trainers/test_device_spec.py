@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.slow
 
 #: As `transformers.testing_utils` is used by each of their tests.
 SCRIPT = """

@@ -12,8 +12,6 @@ for needed in ("torch", "transformers", "trl", "peft", "sentence_transformers"):
 
 import accel_core  # noqa: E402 - without these nothing here runs
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = "hugging_face.py"
 CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}
 BY_DAY, BY_NIGHT = ("gpt",), ("peft", "sft", "dpo", "grpo", "seq2seq", "sentence")

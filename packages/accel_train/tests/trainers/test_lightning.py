@@ -25,7 +25,6 @@ from lightning_digits import Digits, fit, fit_with_fabric, told
 import accel_core
 from accel_train.lightning import accelerator, fabric_options, register, trainer_options
 
-pytestmark = pytest.mark.slow
 ON_BOTH = pytest.mark.parametrize("device", ["cpu", "acme"])
 
 

@@ -10,7 +10,6 @@ pytest.importorskip("torch")
 pytest.importorskip("lightning")
 pytest.importorskip("sklearn")
 
-pytestmark = pytest.mark.slow
 
 SCRIPT = "lightning_ranks.py"
 ON_CPU = {"environ": {"DS_ACCELERATOR": "cpu"}}

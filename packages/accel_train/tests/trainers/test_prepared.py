@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("sentence_transformers")
 
-pytestmark = pytest.mark.slow
 
 ACCELERATE = """
 import sys, torch, accelerate

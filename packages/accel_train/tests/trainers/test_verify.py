@@ -13,8 +13,6 @@ from accel_tests.ports import free_port
 
 from accel_testing.conformance.catalogue import checks
 
-pytestmark = pytest.mark.slow
-
 VERIFY = "import runpy; runpy.run_module('accel_core', run_name='__main__')"
 
 

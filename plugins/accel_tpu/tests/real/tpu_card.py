@@ -17,8 +17,6 @@ from accel_tests.cards import RECORDS, run_card  # noqa: E402 - found through th
 
 from accel_tpu.trial import environment  # noqa: E402
 
-__all__ = ["NAME", "card", "variables"]
-
 #: Of the record.
 NAME = "tpu-real"
 

@@ -4,8 +4,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Checks"]
-
 
 class Checks(dict[str, Callable[[Any], Any]]):
     """Functions by name. A check that returns nothing or True has passed."""

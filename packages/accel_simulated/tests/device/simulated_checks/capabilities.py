@@ -12,8 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel_simulated import DEVICES, device
 
-__all__ = ["SLOW", "of", "of_life", "slow"]
-
 acc = torch.accelerator
 #: How devices refuse: by torch, by its dispatcher, and where a name is absent.
 REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)

@@ -4,35 +4,12 @@ What every accelerator promises is the conformance kit's, and held by the device
 no check of any device can know: how many there are and of how many bytes, and what must be claimed.
 """
 
-import importlib
-
 import torch
 
-from accel_core import Backend, InTorch, TorchAccelerator, Visibility
-from accel_simulated import VENDORS, device
-from simulated_checks import Checks, torchs_names
-
-__all__ = ["KNOWN", "of_torch_accelerator"]
+from accel_simulated import device
+from simulated_checks import Checks
 
 KNOWN = Checks()
-
-
-def of_torch_accelerator(vendor):
-    """The problem of each member of `TorchAccelerator` alone: what it makes of the vendor's module."""
-    found = VENDORS[vendor]
-    importlib.import_module(found.package)
-    backend = Backend(
-        name=vendor,
-        priority=1,
-        device_type=vendor,
-        vendor_import=found.package,
-        communication_backend=found.collective or "gloo",
-        visibility=Visibility(variables=found.visible),
-        in_torch=InTorch(private_use1=found.kind == "PrivateUse1"),
-    )
-    accelerator = TorchAccelerator(backend)
-    # torch.accelerator speaks of one device a process: PrivateUse1 with an allocator and streams.
-    return {**KNOWN.run(accelerator), **torchs_names.problems(accelerator)}
 
 
 def _compiler(a):
@@ -42,7 +19,11 @@ def _compiler(a):
 
 
 def _is(name, expected):
-    return lambda a: bool(getattr(a, name)() == expected(a))
+    def check(a):
+        given = getattr(a, name)
+        return (given() if callable(given) else given) == (expected(a) if callable(expected) else expected)
+
+    return check
 
 
 #: Whose float16 is known: of the others a product is tried, on the device.
@@ -59,30 +40,25 @@ def is_fp16_supported(a):
     )
 
 
-for _name in (
-    "is_synchronized_device", "use_host_timers", "resolves_data_dependency", "handles_memory_backpressure",
-):  # fmt: skip
-    KNOWN[_name] = lambda a, name=_name: getattr(a, name)() is False
-for _name in ("is_bf16_supported", "is_fp64_supported", "supports_graphs"):
-    KNOWN[_name] = lambda a, name=_name: getattr(a, name)() is True
-KNOWN.update(
-    {
-        "supports_nvtx_domain": lambda a: a.supports_nvtx_domain is False,
-        "device_count": _is("device_count", lambda a: device.count),
-        "current_device": _is("current_device", lambda a: 0),
-        "total_memory": _is("total_memory", lambda a: device.memory),
-        "visible_device_ids": _is("visible_device_ids", lambda a: None),
-        "communication_backend_name": _is(
-            "communication_backend_name",
-            lambda a: a.backend.communication_backend or device.vendor.collective or "staged",
-        ),
-        "get_compile_backend": _is("get_compile_backend", _compiler),
-        "supported_dtypes": _is("supported_dtypes", lambda a: [torch.float32, torch.float16, torch.bfloat16]),
-        "training_dtype": _is(
-            "training_dtype", lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16
-        ),
-    }
-)
+EXPECTED = {
+    **dict.fromkeys(
+        ("is_synchronized_device", "use_host_timers", "resolves_data_dependency",
+         "handles_memory_backpressure", "supports_nvtx_domain"),
+        False,
+    ),
+    **dict.fromkeys(("is_bf16_supported", "is_fp64_supported", "supports_graphs"), True),
+    "device_count": lambda a: device.count,
+    "current_device": 0,
+    "total_memory": lambda a: device.memory,
+    "visible_device_ids": None,
+    "communication_backend_name": lambda a: (
+        a.backend.communication_backend or device.vendor.collective or "staged"
+    ),
+    "get_compile_backend": _compiler,
+    "supported_dtypes": [torch.float32, torch.float16, torch.bfloat16],
+    "training_dtype": lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16,
+}  # fmt: skip
+KNOWN.update({name: _is(name, expected) for name, expected in EXPECTED.items()})
 
 
 @KNOWN.add

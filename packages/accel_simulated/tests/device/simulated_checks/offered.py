@@ -8,8 +8,6 @@ from accel_tests import surfaces
 
 from accel_simulated import VENDORS
 
-__all__ = ["beyond", "tell"]
-
 #: What torch itself asks of every device module, whether or not a surface file has it.
 ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
 

@@ -14,8 +14,6 @@ from accel_core import Backend, TorchAccelerator
 from accel_simulated import DEVICES
 from accel_train.staged import register
 
-__all__ = ["MOVED", "OF_GLOO", "Ranks", "every_collective", "layouts", "ranks", "raw", "same"]
-
 #: What gloo reduces on CPU tensors; the others are compared with arithmetic done here.
 OF_GLOO = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int32,

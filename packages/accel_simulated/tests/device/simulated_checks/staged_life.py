@@ -10,8 +10,6 @@ from simulated_checks.staged import Ranks, every_collective, ranks
 from simulated_checks.staged_reductions import reductions
 from simulated_checks.staged_training import data_parallel
 
-__all__ = ["everything", "lost"]
-
 
 def in_order(here):
     """Asynchronous calls: in order though nothing waits between them, beside the device's own work."""

@@ -8,8 +8,6 @@ import torch.distributed as dist
 
 from simulated_checks.staged import MOVED, OF_GLOO, layouts, same
 
-__all__ = ["reductions"]
-
 OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 

@@ -9,8 +9,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from simulated_checks.staged import ranks, raw
 
-__all__ = ["data_parallel", "fully_sharded"]
-
 
 def data_parallel(here):
     """DDP, three steps with bucket views and a static graph, against DDP over gloo on the CPU."""

@@ -4,8 +4,6 @@ import math
 
 import torch
 
-__all__ = ["ROUNDED", "WRONG", "difference"]
-
 #: How a difference begins that is a wrong value.
 WRONG = "wrong value"
 #: The same, within what torch allows two correct results of a dtype (`torch.testing.assert_close`), or this

@@ -8,8 +8,6 @@ from accel_opinfo.settled import settled
 from accel_opinfo.tally import first_line
 from accel_opinfo.transfer import Transfer, leaves
 
-__all__ = ["cases", "run"]
-
 #: Their values are whatever was in memory, in whole or in part.
 UNWRITTEN = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_",

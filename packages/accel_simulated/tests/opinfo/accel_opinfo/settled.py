@@ -4,8 +4,6 @@ import dataclasses
 
 import torch
 
-__all__ = ["settled"]
-
 
 def settled(value, dtype):
     """Give `value` with what `linear_cross_entropy` takes from a table of device types made explicit.

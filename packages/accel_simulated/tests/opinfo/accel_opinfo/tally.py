@@ -9,8 +9,6 @@ import torch
 
 from accel_opinfo.compare import ROUNDED, WRONG, difference
 
-__all__ = ["Tally", "first_line"]
-
 #: Failures of one variant that are told with their reason.
 _TOLD = 3
 

@@ -2,8 +2,6 @@
 
 import torch
 
-__all__ = ["Transfer", "leaves"]
-
 
 class Transfer:
     """Copies arguments to a device; tensors that share a storage share one there too.

@@ -9,8 +9,6 @@ import os
 import sys
 import time
 
-__all__ = ["DTYPES", "cases", "one"]
-
 DTYPES = ["float32", "bfloat16", "float16", "complex64", "int64", "bool"]
 
 

@@ -20,8 +20,6 @@ from accel_core import Accelerator
 from conformance_mutants.breaking import whole
 from conformance_mutants.kernels import KERNELS
 
-__all__ = ["Generated", "close_what_is_open", "generated"]
-
 
 class Generated(NamedTuple):
     """One broken accelerator: members in the place of whole ones, or a kernel that is broken meanwhile."""

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-__all__ = ["KERNELS"]
-
 #: How what goes in is changed, and what comes out; either may be left alone.
 Change = Callable[[list[Any]], list[Any]]
 

@@ -5,8 +5,6 @@ import gc
 import importlib
 import sys
 
-__all__ = ["report"]
-
 
 def report(vendor):
     """What `answers.compare` says of the vendor."""

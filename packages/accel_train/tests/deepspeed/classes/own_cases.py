@@ -7,8 +7,6 @@ from unittest import mock
 import torch
 from accel_tests.deepspeed_classes.device import member, members
 
-__all__ = ["DEVICES", "own_cases"]
-
 #: Where the device differs from `Device`'s defaults.
 DEVICES = {
     "hpu": {"last_generator": 0},

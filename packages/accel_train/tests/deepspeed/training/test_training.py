@@ -11,8 +11,6 @@ pytest.importorskip("sklearn")
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
 from ds_training.runs import BACKENDS, PATCHED, RANKS
 
-pytestmark = pytest.mark.slow
-
 BY_NIGHT = pytest.mark.nightly(reason="the same trainings on the CPU, and on a device with less than a GPU")
 #: By day one device; the CPU, and one with less than a GPU, by night.
 OURS = [name if name == "acme" else pytest.param(name, marks=BY_NIGHT) for name in BACKENDS[1:]]

@@ -17,8 +17,6 @@ from accel_tests.cards import RECORDS, run_card  # noqa: E402 - found through th
 from stand_in import build  # noqa: E402
 from stand_in.children import variables  # noqa: E402
 
-__all__ = ["NAME", "card"]
-
 #: Of the record.
 NAME = "npu-real"
 

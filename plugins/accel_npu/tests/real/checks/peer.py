@@ -5,8 +5,6 @@ import sys
 
 from accel_tests.deepspeed_classes.answers import compare, leave
 
-__all__ = ["main"]
-
 
 def own_cases():
     """What is asked of the npu alone: which ranges reach mstx, the vendor's profiler."""

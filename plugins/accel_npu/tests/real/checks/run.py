@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["names"]
-
 
 def names(module):
     """The checks of a module, read from its source: importing it would import torch."""

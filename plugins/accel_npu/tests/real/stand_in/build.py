@@ -23,8 +23,6 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-__all__ = ["MAIN", "built", "torch_npu_folder"]
-
 HERE = Path(__file__).parent
 #: Everything is in this one; the others only stand for their names.
 MAIN = "libascendcl.so"

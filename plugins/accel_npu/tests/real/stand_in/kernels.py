@@ -13,8 +13,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["KERNELS", "Attributes", "generator", "install", "ints", "kernel", "newer", "torch"]
-
 
 class _Torch:
     """torch, imported by the first kernel that runs: the stand-in is in place before torch is."""

@@ -4,8 +4,6 @@ import math
 
 from stand_in.kernels import KERNELS, generator, ints, torch
 
-__all__ = []
-
 
 def _convolution(attributes):
     """Stride, padding, dilation and groups; the attributes have a number for each of N, C, H, W."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BATCH", "CONFIGURATIONS", "SAVED_AT", "STEPS", "Configuration"]
-
 #: Steps of the optimizer, sequences in a micro batch, and after how many steps is saved: past the five of the
 #: warm-up.
 STEPS, BATCH, SAVED_AT = 12, 4, 6

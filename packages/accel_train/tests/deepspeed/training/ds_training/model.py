@@ -7,8 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["DROPOUT", "HEADS", "LAYERS", "LENGTH", "WIDTH", "Transformer", "layers", "loss"]
-
 LAYERS, WIDTH, HEADS, LENGTH, DROPOUT = 2, 64, 4, 32, 0.1
 
 

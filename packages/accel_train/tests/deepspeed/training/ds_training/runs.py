@@ -14,8 +14,6 @@ from accel_tests.ports import free_port
 
 from ds_training.configurations import CONFIGURATIONS
 
-__all__ = ["BACKENDS", "PATCHED", "RANKS", "Trainings", "locked"]
-
 RANKS = 2
 #: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
 #: all that a GPU has, and one without streams, events, page-locked memory and collectives.

@@ -6,8 +6,6 @@ import torch
 
 from ds_training.model import LENGTH
 
-__all__ = ["Text"]
-
 
 class Text:
     """43 000 characters, 92 of them different; `characters[n]` is what number `n` stands for."""

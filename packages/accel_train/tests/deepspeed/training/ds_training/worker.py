@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
 
-__all__ = ["main"]
-
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
 
