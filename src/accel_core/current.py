@@ -85,8 +85,7 @@ def selection() -> Selection:
         if _selection is None:
             _choose()
         assert _selection is not None
-        late = late_changes()
-        return _selection._replace(notes=_selection.notes + late) if late else _selection
+        return _selection._replace(notes=_selection.notes + late_changes())
 
 
 def late_changes() -> tuple[str, ...]:

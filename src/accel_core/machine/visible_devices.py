@@ -90,9 +90,8 @@ class Masks(NamedTuple):
         first.
         """
         written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
-        if not written:
-            return f"unset {self.faulty[0].variable}, or name in it the devices to use"
-        return f"export {' '.join(written)}"
+        unset = f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"export {' '.join(written)}" if written else unset
 
 
 def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
@@ -349,9 +348,7 @@ class _Grammar(NamedTuple):
 _TABLE = {
     "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", ends_the_list=True),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", True, ends_the_list=True),
-    "modules": _Grammar(
-        partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'", places=True
-    ),
+    "modules": _Grammar(partial(_indices, most=8), "module ids from 0 to 7, each once: '0,1'", places=True),
     "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", ends_the_list=True),
     "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
     "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
