@@ -85,7 +85,7 @@ def selection() -> Selection:
         if _selection is None:
             _choose()
         assert _selection is not None
-        return _selection._replace(notes=_selection.notes + late_changes())
+        return _selection._replace(notes=_selection.notes + late) if (late := late_changes()) else _selection
 
 
 def late_changes() -> tuple[str, ...]:
