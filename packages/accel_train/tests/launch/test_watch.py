@@ -308,10 +308,7 @@ def test_who_calls_when_all_have_come_to_the_end_learns_it(alone):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        ValueError("mine"),
-        RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset"),
-    ],
+    [ValueError("mine"), RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset")],
 )
 def test_only_errors_of_collectives_are_waited_for(job, error):
     zero, one = job(2, silence=30)
