@@ -88,7 +88,7 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
 
 
 def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]) -> list[str]:
-    """What the package of a command tells, or why it cannot be used."""
+    """The lines that the package of a command tells, or why it cannot be used."""
     try:
         return _used(entry_point, lambda package: [clean(str(line)) for line in ask(package)])
     except click.ClickException as error:

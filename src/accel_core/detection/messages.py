@@ -170,7 +170,7 @@ def uninstalled(verdicts: Iterable[Verdict]) -> str:
 
 
 def unknown(pin: Pin) -> Unloaded:
-    """What stands for a pinned name that nobody declares."""
+    """The stand-in for a pinned name that nobody declares."""
     wanted = f"{pin.name} from {pin.distribution}" if pin.distribution else pin.name
     absent = Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
     return Unloaded(pin.name, Provenance(pin.distribution, ""), absent)
