@@ -163,41 +163,6 @@ def _undeclared(kind: type) -> Backend:
     return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
 
 
-class TorchDevice(Base):
-    """Base of the sections that call functions of a vendor's torch module."""
-
-    #: The vendor's module: `torch.npu`.
-    device_module: Any
-    #: `torch.accelerator` where it speaks of this device, else `None`.
-    _torch_accelerator: Any
-    #: Vendor's functions that raised when they were called and are left out since then, with the reason.
-    refused: dict[str, str]
-
-    def _lookup(self, name: str) -> Any:
-        """Return the vendor's object of that name, or `None`."""
-        return getattr(self.device_module, name, None)
-
-    def _part(self, name: str, *given: Any, torchs: str = "") -> Any:
-        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
-        vendors = self._lookup(name)
-        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
-            return None
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if vendors and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
-
-    def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one function."""
-        with suppress(RuntimeError):
-            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-            return True
-        return False
-
-
 class Devices(Base):
     """The kind of the device, and the devices by index.
 
@@ -415,20 +380,6 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
     return found
-
-
-def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
-    written in C.
-    """
-    with suppress(TypeError, ValueError):
-        return list(inspect.signature(function).parameters.values())
-    return None
-
-
-def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is known to have a parameter of that name."""
-    return any(p.name == name for p in parameters(function) or ())
 
 
 def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:

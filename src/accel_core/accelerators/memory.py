@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
-from accel_core.errors import HostMemoryError
+from accel_core.accelerators.devices import Base, Devices
 
 if TYPE_CHECKING:
     import torch
@@ -245,130 +243,3 @@ def _bytes(amount: int) -> str:
             return f"{amount} {unit}"
         amount = round(amount / 1024)
     return f"{amount} GiB"
-
-
-#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
-_NO_LOCKS = (
-    "no pinned memory allocator",
-    "register PrivateUse1HooksInterface",
-    "getPinnedMemoryAllocator",
-    "host memory allocator is not implemented",
-)
-
-
-def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory, not that the host's is
-    used up.
-    """
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
-
-
-class TorchMemory(Pinning, Memory, TorchDevice):
-    """Memory of a device with a torch module: torch's page-locked memory, the vendor's statistics
-    and totals.
-    """
-
-    @cached_property
-    def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device: tried at the first use.
-
-        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
-        """
-        try:
-            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
-        except RuntimeError as error:
-            return not lacks_page_locks(error)  # whoever asked is told of all else
-
-    def empty_host_cache(self) -> None:
-        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
-        free = getattr(self._torch_accelerator, "empty_host_cache", None)
-        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
-            free()
-
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return self._lock(super()._torch_pin_memory, tensor) if self._locks_pages else tensor.clone()
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Page-locked memory without values; ordinary memory where the device has no other."""
-        return self._lock(partial(tensor.new_empty, pin_memory=self._locks_pages), shape)
-
-    def _lock(self, function: Callable[[Any], torch.Tensor], given: Any) -> torch.Tensor:
-        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
-        try:
-            return function(given)
-        except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-            raise HostMemoryError(
-                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
-                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
-            ) from error
-
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
-
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Return the vendor's statistics, flat, with torch's keys.
-
-        Before the vendor's allocator has started, which many vendors report as an empty mapping, it contains
-        the present amounts.
-        """
-        index = self._index_or_none(device_index)
-        given = () if index is None else (index,)
-        return self._part("memory_stats", *given, torchs="memory_stats") or super().memory_stats(index)
-
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
-
-        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
-        """
-        index = self._index(device_index)
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        if told is None and self._lookup("mem_get_info"):
-            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
-        return super().mem_get_info(index) if told is None else told
-
-    def total_memory(self, device_index: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
-        index = self._index(device_index)
-        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
-            return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        return super().total_memory(index) if told is None else int(told[1])
-
-    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
-        """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._lookup("set_per_process_memory_fraction")
-        if limit is None:
-            super().set_per_process_memory_fraction(fraction, device_index)
-        index = self._index_or_none(device_index)
-        given = (index,) if index is not None and has_parameter(limit, "device") else ()
-        with self.device_guard(None if given else index):
-            limit(float(fraction), *given)
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; return False without a device, or if the vendor's module cannot do that.
-
-        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
-        """
-        return self._call_runtime("HostRegister", address, num_bytes, 0)
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
-        self._call_runtime("HostUnregister", address)
-
-    def _call_runtime(self, name: str, *given: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device to use it on.
-
-        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
-        `cudart().cudaHostRegister`, `supart()`.
-        """
-        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
-        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
-        if function is None or (check := self._lookup("check_error")) is None:
-            return False
-        check(int(function(*given)))
-        return True
