@@ -152,9 +152,8 @@ class Base:
             advice = why or "; override it"
             return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        return UnsupportedError(
-            f"{self.name}{origin}: {member} is not supported by {self._vendor_version()}{why}"
-        )
+        said = f"{member} is not supported by {self._vendor_version()}{why}"
+        return UnsupportedError(f"{self.name}{origin}: {said}")
 
 
 def _undeclared(kind: type) -> Backend:
@@ -360,10 +359,8 @@ class Devices(Base):
     def _check_range(self, index: int) -> None:
         count = self.device_count()
         if not 0 <= index < count:
-            raise InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range, "
-                f"{count or 'no'} device{'' if count == 1 else 's'} visible"
-            )
+            seen = f"{count or 'no'} device{'' if count == 1 else 's'} visible"
+            raise InvalidDeviceError(f"{self.name}: device index {index} is out of range, {seen}")
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:

@@ -9,6 +9,7 @@ from accel_core.accelerators.devices import Base, Devices
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from torch.types import Device
 
 
@@ -74,7 +75,7 @@ class Memory(Devices):
         if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
             stats = {**Memory.memory_stats(self, index), **stats}
         free = self._if_supported(self.mem_get_info, index)
-        return _Summary(_summary(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
+        return _Summary(_table(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Return a flat mapping with torch's keys, such as `allocated_bytes.all.current`, and the vendor's
@@ -129,21 +130,19 @@ class Pinning(Base):
         """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
         return None
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
         """A page-locked copy of a host tensor."""
         return tensor.pin_memory()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """An uninitialised page-locked tensor of that shape and of `tensor`'s data type."""
         return tensor.new_empty(shape, pin_memory=True)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def _torch_is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         return bool(tensor.is_pinned())
 
-    def pin_memory(
-        self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
-    ) -> torch.Tensor:
+    def pin_memory(self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True) -> Tensor:
         """Return page-locked host memory for `tensor`.
 
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
@@ -155,7 +154,7 @@ class Pinning(Base):
             return self._torch_pin_memory(tensor)
         return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
         """Return an uninitialised page-locked host tensor of the given size, written as in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
@@ -168,8 +167,8 @@ class Pinning(Base):
         return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
-        self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
+        self, tensor: Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by default, its data
         type.
 
@@ -177,12 +176,12 @@ class Pinning(Base):
         """
         return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
 
-    def is_pinned(self, tensor: torch.Tensor) -> bool:
+    def is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         pins = self._pins()
         return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
-    def unpin_memory(self, tensor: torch.Tensor) -> None:
+    def unpin_memory(self, tensor: Tensor) -> None:
         """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
         if pins := self._pins():
             pins.unpin(tensor)
@@ -215,10 +214,8 @@ class _Summary(str):
         printer.text(str(self))
 
 
-def _summary(
-    device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: Sequence[str]
-) -> str:
-    """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
+def _table(device: str, stats: Mapping[str, Any], free: tuple[int, int] | None, pools: Sequence[str]) -> str:
+    """The table of `stats`, which has torch's keys; `free` is `(free, total)` bytes if known."""
     rows = [["", *_COLUMNS.values()]]
     for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
         shown = _bytes if kind.endswith("_bytes") else str
@@ -231,8 +228,8 @@ def _summary(
     lines += [" | ".join([row[0].ljust(28), *(cell.rjust(12) for cell in row[1:])]) for row in rows]
     if len(lines) == 2:
         lines.append("The device reports no memory statistics.")
-    if memory is not None:
-        lines.append(f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
+    if free is not None:
+        lines.append(f"free for new work: {_bytes(free[0])} of {_bytes(free[1])}")
     return "\n".join(lines)
 
 

@@ -6,14 +6,13 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cached_property, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import torchs_device
 from accel_core.accelerators.dtypes import computes_in
-from accel_core.accelerators.streams import torch_stream_class
 from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError, HostMemoryError
 
@@ -86,6 +85,15 @@ def _is_missing(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
+@cache  # registered only as long as somebody holds it
+def _record_nothing(torch: Any, device_type: str) -> Any:
+    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(device_type)
+    library.impl("record_stream", lambda *_: None, key)
+    return library
+
+
 #: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
 _NO_LOCKS = (
     "no pinned memory allocator",
@@ -156,10 +164,8 @@ class TorchAccelerator(Accelerator):
     def _torchs_own_type(self) -> str:
         try:
             device = torchs_device(self._torch)
-        except RuntimeError as error:  # torch finds two that exclude each other
-            raise BackendUnavailableError(
-                f"{self.name}: torch cannot name its accelerator: {error}"
-            ) from error
+        except RuntimeError as why:  # torch finds two that exclude each other
+            raise BackendUnavailableError(f"{self.name}: torch cannot name its accelerator: {why}") from why
         if device is None:
             raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
         return str(device.type)
@@ -408,10 +414,30 @@ class TorchAccelerator(Accelerator):
         """The vendor's stream class, which accepts `device` and `priority`; else the default."""
         if self._has_streams:
             return self._stream_class
-        one_queue = super().Stream
-        if self._torch_accelerator is None:
+        return super().Stream if self._torch_accelerator is None else self._recorded(super().Stream)
+
+    def _recorded(self, one_queue: type) -> Any:
+        """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+
+        Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue,
+        no memory can be given away too early.
+        """
+        kind = self._torch.Stream
+        try:
+            now = self._torch_accelerator.current_stream()
+            numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
+            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+            made: Any = type("Stream", (one_queue, kind), make)
+            stream = made()
+        except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
             return one_queue
-        return torch_stream_class(one_queue, self._torch, self._device_type)
+        with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
+            tensor = self._torch.empty(1, device=self._device_type)
+            try:
+                tensor.record_stream(stream)
+            except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+                _record_nothing(self._torch, self._device_type)
+        return made
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
