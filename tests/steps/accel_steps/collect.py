@@ -17,8 +17,7 @@ _VERBS = (
     "|report|run|say|see|set|show|source|start|take|uninstall|unset|update|upgrade|use|wait|write"
 )
 _CLAUSE = re.compile(
-    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{_VERBS}) .*)",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{_VERBS}) .*)", re.IGNORECASE | re.DOTALL
 )
 #: Arguments that a command's help prints, and calls whose texts name what is done.
 _HELP = {"help", "metavar", "short_help", "epilog", "description", "title"}

@@ -15,11 +15,7 @@ MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "nodes": ("/dev/nvidia0", "/dev/nvidiactl"),
         "files": ("/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",),
     },
-    "ascend": {
-        "pci": ("19e5:d802/120000",),
-        "nodes": ("/dev/davinci0", "/dev/davinci_manager"),
-        "files": (),
-    },
+    "ascend": {"pci": ("19e5:d802/120000",), "nodes": ("/dev/davinci0", "/dev/davinci_manager"), "files": ()},
     "wsl": {"pci": (), "nodes": ("/dev/dxg",), "files": ()},
     "nothing": {"pci": (), "nodes": (), "files": ()},
 }
