@@ -51,6 +51,6 @@ def test_interrupts_leave_nothing(several, program):
         assert not [file for file in (several.root / "home").rglob("*") if file.is_file()], stderr
         # A program ends as Python ends it; so does a command that had not begun.
         if begun and "Traceback" in stderr:
-            assert stderr.rstrip().endswith("KeyboardInterrupt"), stderr
+            assert stderr.rstrip(": \n").endswith("KeyboardInterrupt"), stderr
             assert program != "list" or ", in main" not in stderr, stderr
     print(f"{program}: {times} interrupts, ended with {sorted(set(ends))}")
