@@ -26,6 +26,7 @@ PAGE = "docs/reference/members-by-backend.md"
 ASKED = dict.fromkeys(("Event", "Stream", "stream", "set_stream", "set_per_process_memory_fraction"), "")
 ASKED |= dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), "")
 ASKED |= {"memory_stats": "memory_stats", "mem_get_info": "get_memory_info"}
+ASKED |= {"empty_host_cache": "empty_host_cache"}
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
 HEAD = """# Members by backend
 

@@ -23,7 +23,7 @@ _HOMES = {
     "operators": ("providers",),
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
-    "current": ("exact", "exchange", "named", "overriding"),
+    "current": ("exact", "exchange", "late_changes", "named", "overriding"),
     "accelerators.devices": ("missing_defaults", "torchs_device"),
     "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),

@@ -28,6 +28,7 @@ from accel_core.cli.output import status_of as status_of
 from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
+from accel_core.current import late_changes as late_changes
 from accel_core.current import named as named
 from accel_core.current import overriding as overriding
 from accel_core.detection import How as How
@@ -116,6 +117,7 @@ __all__ = [
     "is_host_code",
     "is_variable_prefix",
     "lacks_page_locks",
+    "late_changes",
     "logged_by",
     "messages",
     "missing_defaults",

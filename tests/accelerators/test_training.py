@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from accel_core import Accelerator, TorchAccelerator, UnsupportedError
-from accel_core.accelerators.dtypes import scales_losses
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ def test_the_data_type_is_what_the_hardware_is_good_at(cpu, monkeypatch, bf16, f
 
 def test_whether_losses_are_scaled_is_tried(cpu, simulated):
     assert cpu._scales_losses is True
-    assert scales_losses(torch, "maia") is False  # nothing computes on it
+    assert simulated._scales_losses is False  # nothing computes on it
 
 
 def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):
@@ -41,9 +40,8 @@ def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):
     scaler.step(optimizer)
     scaler.update()
     assert weight.tolist() == [0.5, 0.5]
-    for dtype in (torch.bfloat16, torch.float32):
-        assert cpu.grad_scaler(dtype).is_enabled() is False
-    assert cpu.grad_scaler(torch.float16, enabled=False).is_enabled() is False
+    off = [cpu.grad_scaler(torch.bfloat16), cpu.grad_scaler(torch.float16, enabled=False)]
+    assert not any(scaler.is_enabled() for scaler in off)
     with pytest.raises(TypeError, match="init_scal"):
         cpu.grad_scaler(torch.float16, init_scal=8.0)
 
@@ -72,11 +70,13 @@ def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
     simulated.empty_host_cache()
     assert vendor.asked == []
     vendor.reset_accumulated_memory_stats = lambda device=None: vendor.asked.append(device)
-    vendor.empty_host_cache = lambda: None
     accelerator = TorchAccelerator(backend())
     accelerator.reset_accumulated_memory_stats("maia:1")
-    assert vendor.asked == [1]
-    assert accelerator.empty_host_cache is vendor.empty_host_cache
+    torchs = SimpleNamespace(empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages))
+    for locks in (False, True):
+        vars(accelerator).update(_torch_accelerator=torchs, _locks_pages=locks)
+        accelerator.empty_host_cache()
+    assert vendor.asked == [1, True]
 
 
 def test_the_summary_tells_what_there_is(simulated, vendor, cpu):

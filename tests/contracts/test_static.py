@@ -95,9 +95,8 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     in_torch = set(ROWS.values()) - {""}
     vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
     known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
-    # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give; and what
-    # torch does for all of them.
-    assert asked - known == {"is_fp16_supported", "empty_host_cache"}
+    # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
+    assert asked - known == {"is_fp16_supported"}
     # What is newer than the surface: tests/test_member_page.py holds it against the torch that is here.
     newer = {"random.initial_seed", "random.get_rng_state"}
     assert in_torch - newer <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()

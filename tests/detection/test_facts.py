@@ -46,9 +46,7 @@ class Machine(Computer):
 
     def examine(self, backend=ACME, *, pinned=False):
         """What rules a backend out, and what speaks against its device alone."""
-        case = Case(
-            Candidate(backend, ModuleType("p")), Settings(), evidence(backend, self.path), pinned, self.path
-        )
+        case = Case(Candidate(backend), Settings(), evidence(backend, self.path), pinned, self.path)
         return examine(case)
 
 

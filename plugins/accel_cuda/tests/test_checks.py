@@ -1,7 +1,6 @@
 """What `accel doctor` looks into, on trees of files."""
 
 import pytest
-from accel_tests.computers import Computer
 
 import accel_cuda
 from accel_cuda.checks import CHECKS, driver_library, unified_memory
@@ -13,34 +12,29 @@ NVRM = (
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (u@h)  Tue Oct 1\n"
 
 
-@pytest.fixture
-def machine(tmp_path):
-    return Computer(tmp_path)
-
-
-def test_cards_without_unified_memory(machine):
-    assert unified_memory(machine.root).level == "ok"
-    machine.write("dev/nvidia0")
-    machine.write("dev/nvidia-caps/nvidia-cap1")
-    found = unified_memory(machine.root)
+def test_cards_without_unified_memory(computer):
+    assert unified_memory(computer.root).level == "ok"
+    computer.write("dev/nvidia0")
+    computer.write("dev/nvidia-caps/nvidia-cap1")
+    found = unified_memory(computer.root)
     assert (found.level, found.facts["device nodes"]) == ("error", "/dev/nvidia0")
     assert "nvidia-modprobe -u" in found.step
-    machine.write("dev/nvidia-uvm")
-    assert unified_memory(machine.root).level == "ok"
+    computer.write("dev/nvidia-uvm")
+    assert unified_memory(computer.root).level == "ok"
 
 
 @pytest.mark.parametrize("text", [NVRM, OPEN])
-def test_a_driver_that_was_updated_under_a_running_kernel(machine, text):
-    assert driver_library(machine.root).level == "ok"
-    machine.write("proc/driver/nvidia/version", text.format("535.104.05"))
-    assert driver_library(machine.root).level == "ok"  # the library may be anywhere else
-    machine.write("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")
-    machine.write("usr/lib/x86_64-linux-gnu/libcuda.so.1")
-    found = driver_library(machine.root)
+def test_a_driver_that_was_updated_under_a_running_kernel(computer, text):
+    assert driver_library(computer.root).level == "ok"
+    computer.write("proc/driver/nvidia/version", text.format("535.104.05"))
+    assert driver_library(computer.root).level == "ok"  # the library may be anywhere else
+    computer.write("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")
+    computer.write("usr/lib/x86_64-linux-gnu/libcuda.so.1")
+    found = driver_library(computer.root)
     assert found.level == "error"
     assert found.what == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
-    machine.write("usr/lib64/libcuda.so.535.104.05")
-    assert driver_library(machine.root).level == "ok"
+    computer.write("usr/lib64/libcuda.so.535.104.05")
+    assert driver_library(computer.root).level == "ok"
 
 
 def test_they_are_nvidias_and_not_amds():

@@ -124,7 +124,19 @@ class Dtypes(Base):
 
     @cached_property
     def _scales_losses(self) -> bool:
-        return scales_losses(self._torch, self._device_type)
+        """Whether `torch.amp.GradScaler` works on the current device, which is started: tried once.
+
+        Without it, training in float16 fails: small gradients become 0.
+        """
+        try:
+            weight = self._torch.ones(1, device=self._device_type, requires_grad=True)
+            scaler = self._torch.amp.GradScaler(self._device_type, init_scale=2.0)
+            scaler.scale(weight.sum()).backward()
+            # In an optimizer's place: making one of torch's imports its compiler, a second or two.
+            scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
+        except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
+            return False
+        return bool(weight.grad.item() == 1.0)
 
     def grad_scaler(
         self, dtype: torch.dtype | None = None, **options: Unpack[GradScalerOptions]
@@ -177,19 +189,3 @@ def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
         return bool((ones @ ones).sum().item() == 8)
     except (RuntimeError, TypeError) as error:
         return error
-
-
-def scales_losses(torch: Any, device_type: str) -> bool:
-    """Try whether `torch.amp.GradScaler` works on the current device, which is started.
-
-    Without it, training in float16 fails: small gradients become 0.
-    """
-    try:
-        weight = torch.ones(1, device=device_type, requires_grad=True)
-        scaler = torch.amp.GradScaler(device_type, init_scale=2.0)
-        scaler.scale(weight.sum()).backward()
-        # In an optimizer's place: making one of torch's imports its compiler, a second or two.
-        scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
-    except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
-        return False
-    return bool(weight.grad.item() == 1.0)

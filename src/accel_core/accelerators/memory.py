@@ -127,12 +127,9 @@ class Pinning(Base):
     have the names and parameters of the interface's hooks. None passes a device: torch deprecated that.
     """
 
-    #: Gives the manager of memory that is locked otherwise than by torch, or `None`: set by an integration.
-    _pins: Callable[[], Any] | None = None
-
-    def _pinned_otherwise(self) -> Any:
-        """Return the manager that an integration gives, where it is in use; else `None`."""
-        return self._pins() if self._pins is not None else None
+    def _pins(self) -> Any:
+        """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
+        return None
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor."""
@@ -154,7 +151,7 @@ class Pinning(Base):
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
         uninitialised, and `match_shape=False` makes it one-dimensional.
         """
-        if pins := self._pinned_otherwise():
+        if pins := self._pins():
             return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
@@ -169,7 +166,7 @@ class Pinning(Base):
             raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        pins = self._pinned_otherwise()
+        pins = self._pins()
         return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
@@ -184,12 +181,12 @@ class Pinning(Base):
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
-        pins = self._pinned_otherwise()
+        pins = self._pins()
         return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> None:
         """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
-        if pins := self._pinned_otherwise():
+        if pins := self._pins():
             pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
@@ -282,10 +279,11 @@ class TorchMemory(Pinning, Memory, TorchDevice):
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
-    def _where_pages_lock(self, function: Callable[[], None]) -> None:
-        """Call it for a device with page-locked memory; before the device starts nothing is kept there."""
-        if ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
-            function()
+    def empty_host_cache(self) -> None:
+        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
+        free = getattr(self._torch_accelerator, "empty_host_cache", None)
+        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+            free()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ _TRUSTED = ("cuda", "xpu")
 #: not have it.
 ROWS = {
     "current_device": "current_device_index", "current_stream": "current_stream", "default_stream": "",
-    "device_count": "device_count", "empty_cache": "empty_cache", "empty_host_cache": "empty_host_cache",
+    "device_count": "device_count", "empty_cache": "empty_cache",
     "get_rng_state": "random.get_rng_state", "initial_seed": "random.initial_seed",
     "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
     "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
@@ -46,7 +46,7 @@ ROWS = {
 #: Each has need of a stream class: without one, the one queue of the default serves.
 OF_STREAMS = ("current_stream", "default_stream")
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
-_VENDOR_FIRST = ("current_stream", "device_count", "empty_host_cache")
+_VENDOR_FIRST = ("current_stream", "device_count")
 
 
 def _of_allocator(name: str) -> bool:
@@ -158,8 +158,6 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         vendors, torchs = self._lookup(name), None
         with suppress(AttributeError):
             torchs = attrgetter(ROWS[name])(self._torch_accelerator)
-        if torchs is not None and name == "empty_host_cache":
-            torchs = partial(self._where_pages_lock, torchs)
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
         in_order = (torchs, vendors) if is_torchs and name not in _VENDOR_FIRST else (vendors, torchs)
         return [function for function in in_order if function is not None]
@@ -167,15 +165,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     def _bind(self, name: str) -> None:
         """Find what serves a row: a function, one that the first call finds, or the default."""
         member = "_select" if name == "set_device" else name
-        functions, default = self._functions(name), getattr(super(), member)
-        if not functions:
-            self._vendor[member] = default
-            return
-        doubtful = (_of_allocator(name) or name in OF_STREAMS) and functions[0] != self._lookup(name)
-        if self._device_type in _TRUSTED or not (self._is_private or doubtful):
-            self._put(member, self._shaped(functions[0], default))
-        else:
-            self._put(member, self._first_that_works(name, functions, default))
+        functions, serves = self._functions(name), getattr(super(), member)
+        if functions:
+            doubtful = (_of_allocator(name) or name in OF_STREAMS) and functions[0] != self._lookup(name)
+            if self._device_type in _TRUSTED or not (self._is_private or doubtful):
+                serves = self._shaped(functions[0], serves)
+            else:
+                serves = self._first_that_works(name, functions, serves)
+        self._put(member, serves)
 
     def _put(self, name: str, function: Callable[..., Any]) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
@@ -190,11 +187,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
             return function
         if ours == ["device_index"]:
             return self._by_index(function)
-
-        def member(seed: int) -> Any:  # the one other argument
-            return function(seed)
-
-        return member
+        return lambda seed: function(seed)  # noqa: PLW0108 - the one other argument, by our name
 
     def _by_index(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function(device)` as `member(device_index=None)`.
@@ -306,9 +299,11 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         `device_properties()` has.
         """
         index = self._index(device_index)
-        if (ask := getattr(self._torch_accelerator, "get_device_capability", None)) is not None:
-            with suppress(RuntimeError):  # torch's word for a device that does not tell
-                return {"supported_dtypes": set(ask(index)["supported_dtypes"])}
+        with suppress(
+            AttributeError, RuntimeError
+        ):  # an older torch; its word for a device that does not tell
+            told = self._torch_accelerator.get_device_capability(index)
+            return {"supported_dtypes": set(told["supported_dtypes"])}
         return super().get_device_capability(index)
 
     # Random numbers

@@ -23,8 +23,9 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from accel_core import __version__
 from accel_core._support import logged_by
-from accel_core._support.packages import EntryPoint, is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
+from accel_core.backend import Provenance
 from accel_core.cli.options import OneOf, did_you_mean
 from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, clean, root_cause
@@ -62,32 +63,31 @@ def main() -> None:
 # --- The commands --------------------------------------------------------------------------------------
 
 
-def announced() -> dict[str, EntryPoint | None]:
+def announced() -> dict[str, Provenance | None]:
     """Return every installed command by name, sorted.
 
     Of two with the same name, the first one found counts; the name of a built-in command always means that
     command.
     """
-    found: dict[str, EntryPoint | None] = dict.fromkeys(SUMMARIES)
+    found: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
     for entry_point in entry_points(GROUP):
         if BESIDE.get(entry_point.name, entry_point.distribution) == entry_point.distribution:
             found.setdefault(entry_point.name, entry_point)
     return dict(sorted(found.items()))
 
 
-def _used(entry_point: EntryPoint | None, use: Callable[[Any], T]) -> T:
+def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
     """Call `use` with the package of a command; `ClickException` where the package cannot be used."""
     if entry_point is None:
         return use(sys.modules[__name__])
-    who = clean(f"{entry_point.distribution} {entry_point.version}")
     try:
-        with quiet(), restoring(who):
+        with quiet(), restoring(entry_point):
             return use(entry_point.load())
     except CAUGHT as error:
-        raise click.ClickException(f"{who} cannot be used: {clean(root_cause(error))}") from error
+        raise click.ClickException(f"{entry_point} cannot be used: {clean(root_cause(error))}") from error
 
 
-def _summary(name: str, entry_point: EntryPoint | None) -> str:
+def _summary(name: str, entry_point: Provenance | None) -> str:
     """The line of a command in `accel --help`."""
     try:
         return _used(entry_point, lambda package: clean(str(package.SUMMARIES[name])))

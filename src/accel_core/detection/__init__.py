@@ -107,16 +107,12 @@ class _Known:
 
 
 class Candidate(_Known):
-    """A backend that can be probed, and the plugin that declares it.
+    """A backend that can be probed: `backend` has its provenance, which loads the plugin of hooks."""
 
-    `backend` has its provenance. `plugin` is the module of hooks that the entry point names; `None` if the
-    backend is built in.
-    """
-
-    def __init__(self, backend: Backend, plugin: object) -> None:
+    def __init__(self, backend: Backend) -> None:
         assert backend.provenance is not None
         super().__init__(backend.name, backend.provenance)
-        self.backend, self.plugin, self.priority = backend, plugin, backend.priority
+        self.backend, self.priority = backend, backend.priority
         self.builtin = not (self.provenance.entry_point or self.provenance.value)
 
 

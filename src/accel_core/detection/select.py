@@ -289,7 +289,11 @@ def survey(
         c: Verdict.of(c, clashes[c]) if c in clashes else judge.inspect(c, unprobed) for c in candidates
     }
     missing = missing_plugins(c.name for c in candidates)
-    pinned = find_candidates(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
+
+    def find(pin: Pin | None) -> Candidates:
+        return candidates if pin is None else find_candidates(pin, settings, load)
+
+    pinned = _unblocked(find(settings.pins[0]), settings, find) if len(settings.pins) == 1 else ()
     if not probing:
         return Survey(tuple(verdicts.values()), None, missing, candidates, pinned)
     # Probing says more of these than the verdict that was had without.
@@ -299,9 +303,5 @@ def survey(
 
         probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
         verdicts |= zip(unsettled, probed, strict=True)
-
-    def find(pin: Pin | None) -> Candidates:
-        return candidates if pin is None else find_candidates(pin, settings, load)
-
     choice = select(settings, find=find, judge=judge)
     return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)

@@ -18,9 +18,10 @@ import accel_testing
 import accel_tools
 import accel_train
 from accel_core import current
-from accel_core.machine import vendors
+from accel_core.machine import devices, vendors
 from accel_tests import children, layouts, plugins, variables
 from accel_tests.children import SIMULATED
+from accel_tests.computers import Computer
 
 _PACKAGE = Path(accel_core.__file__).parent
 #: What stands beside the core.
@@ -121,6 +122,13 @@ def only(monkeypatch):
 
 
 @pytest.fixture
+def computer(tmp_path):
+    """A machine made of folders, with nothing in it."""
+    devices.pci_devices.cache_clear()
+    return Computer(tmp_path / "computer")
+
+
+@pytest.fixture
 def no_hardware(monkeypatch):
     """A machine on which no accelerator is seen, whatever the real one has."""
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: ())
@@ -129,7 +137,7 @@ def no_hardware(monkeypatch):
 #: The state of `accel_core.current` in a process in which nothing has been chosen.
 NOTHING_CHOSEN = {
     "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": set(),
-    "_warned": False,
+    "_warned": set(),
 }  # fmt: skip
 
 

@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_simulated import DEVICES, build
+import pytest
+
+from accel_simulated import DEVICES, CannotBuildError, build
 from accel_tests.children import Ended, as_rank, finish, start, without
 from accel_tests.ports import free_port
 
@@ -54,8 +56,8 @@ def run_on(vendor, script, *arguments, processes=1, environ=None, path=(), timeo
 
     A function's arguments and answer travel as JSON; scripts take `arguments` on the command line. With
     several `processes` each has `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and a rendezvous. `path` holds folders for
-    `sys.path`, such as plugins' sources. Raises `CannotBuildError` where the device cannot be built, and
-    `AssertionError` with the output, unless `check` is False, when a process fails.
+    `sys.path`, such as plugins' sources. Raises `AssertionError` with the output when a process fails, unless
+    `check` is False.
     """
     variables = environment(vendor, environ, path=path)
     command = _command(script, arguments)
@@ -73,14 +75,19 @@ def environment(vendor, environ=None, *, path=()):
     """The variables of a process that simulates the vendor: this one's, without any that steer a choice.
 
     For anything that starts Python by itself: `subprocess.run(["accel", "list"], env=environment("mlu"))`.
+    Skips the test, with the reason, where the device cannot be built.
     """
     found = DEVICES[vendor.partition(":")[0]]
+    try:
+        library = build(found.kind)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
     kept = without("ACCEL_", "DS_", *found.visible)
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(map(str, (CHECKS, SUPPORT, *path))),
         "ACCEL_SIMULATE": vendor,
-        "ACCEL_SIMULATE_LIBRARY": str(build(found.kind)),
+        "ACCEL_SIMULATE_LIBRARY": str(library),
         **(environ or {}),
     }
 

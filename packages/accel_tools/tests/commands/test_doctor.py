@@ -60,6 +60,14 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
 
 
+def test_what_the_chosen_device_computes_otherwise_is_told(accel):
+    for name, priority in (("npu", 990), ("mlu", 980)):
+        known = (("compute.numbers.nan_and_infinity", f"{name} loses NaN"),)
+        accel.world.backend(name, priority, computes_otherwise=known)
+    first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
+    assert accel(*ONE).stdout.startswith(first)
+
+
 def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     accel = broken_npu
     accel.install("mlu", priority=10)

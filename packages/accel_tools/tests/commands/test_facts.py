@@ -2,15 +2,13 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 
 import jsonschema
 import pytest
-from accel_tests.children import untraced
+from click.testing import CliRunner
 
 from accel_core import Backend, Granted, Hardware, InTorch, Visibility
+from accel_tools.commands.facts import command
 
 FIELDS = {each.name for each in dataclasses.fields(Backend)} - {"provenance"}
 GIVEN = {
@@ -100,12 +98,8 @@ def test_a_name_that_nobody_declares_is_an_error(accel, schema):
 
 
 def test_our_own_plugins_fit_the_schema():
-    command = [sys.executable, "-m", "accel_core", "facts"]
-    env = untraced(dict(os.environ))
-    document, schema = (
-        json.loads(subprocess.run([*command, *more], env=env, capture_output=True, check=True).stdout)
-        for more in ([], ["--schema"])
-    )
+    asked = (CliRunner().invoke(command, more).stdout for more in ([], ["--schema"]))
+    document, schema = map(json.loads, asked)
     jsonschema.Draft202012Validator(schema).validate(document)
     npu = next((each for each in document["backends"] if each["name"] == "npu"), None)
     if npu is None:

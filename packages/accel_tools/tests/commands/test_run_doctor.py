@@ -1,11 +1,10 @@
 """`accel run --doctor`, with real ranks: one of them has other variables, as on another host."""
 
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
-from accel_tests.children import clean_environment
+from accel_tests.children import clean_environment, run_python
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
@@ -35,12 +34,8 @@ def test_what_differs_is_told_and_the_script_meets_where_the_doctors_met(tmp_pat
     words = [
         "--nproc-per-node", "2", "--doctor", "--max-restarts", "1", "--rdzv-backend", "c10d", "script.py",
     ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core", "run", *words],
-        env={**clean_environment(DS_ACCELERATOR="cpu"), "PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    environ = clean_environment(DS_ACCELERATOR="cpu", PYTHONPATH=str(tmp_path))
+    done = run_python(["-m", "accel_core", "run", *words], environ, cwd=tmp_path).succeeded()
     assert sorted(done.stdout.splitlines()) == ["rank 0 ran", "rank 1 ran"]
     told = done.stderr[done.stderr.index("accel run --doctor:") :].splitlines()
     assert told[0] == "accel run --doctor: 1 difference between the ranks"

@@ -3,29 +3,16 @@
 import sys
 
 import pytest
-from accel_tests.computers import Computer
 
 from accel_core.backend import Backend, Environment, Hardware
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
+HARDWARE = {"pci_ids": ("19e5:d802",), "nodes": ("/dev/davinci[0-9]*",)}
 NPU = Backend(
-    name="npu",
-    priority=1,
-    device_type="npu",
-    hardware=Hardware(
-        name="Ascend NPU",
-        pci_ids=("19e5:d802",),
-        nodes=("/dev/davinci[0-9]*",),
-        driver_file="/sys/module/drv/initstate",
-    ),
-    environment=Environment(forward=("ASCEND", "PATH")),
-)
-
-
-@pytest.fixture
-def computer(tmp_path):
-    return Computer(tmp_path)
+    name="npu", priority=1, device_type="npu", environment=Environment(forward=("ASCEND", "PATH")),
+    hardware=Hardware(name="Ascend NPU", driver_file="/sys/module/drv/initstate", **HARDWARE),
+)  # fmt: skip
 
 
 def test_a_bare_machine_says_what_was_sought(tmp_path):
@@ -63,11 +50,11 @@ def test_one_name_of_two_makers_has_each_makers_toolkit():
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])
 
 
-def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer, tmp_path):
+def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer):
     computer.write("usr/local/Ascend/toolkit/latest/lib64/libhccl.so")
     computer.write("elsewhere/lib/libascendcl.so")
     root = computer.path
-    (tmp_path / "usr/local/Ascend/again").symlink_to(tmp_path / "usr/local")
+    (computer.root / "usr/local/Ascend/again").symlink_to(computer.root / "usr/local")
     found = lying_about(["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root)
     assert found == {
         "libhccl.so": f"{root}/usr/local/Ascend/toolkit/latest/lib64",

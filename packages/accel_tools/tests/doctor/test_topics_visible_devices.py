@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from accel_tests import plugins
-from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Hardware, Visibility
@@ -109,28 +108,23 @@ print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 
 
 @pytest.fixture
-def machine(tmp_path):
-    return Computer(tmp_path)
-
-
-@pytest.fixture
-def process(machine):
+def process(computer):
     def write(pid, parent, command, *variables):
-        machine.write(f"/proc/{pid}/environ", "\0".join(("HOME=/root", *variables, "")))
-        machine.write(f"/proc/{pid}/status", f"Name:\t{command}\nPPid:\t{parent}\n")
-        machine.write(f"/proc/{pid}/comm", f"{command}\n")
+        computer.write(f"/proc/{pid}/environ", "\0".join(("HOME=/root", *variables, "")))
+        computer.write(f"/proc/{pid}/status", f"Name:\t{command}\nPPid:\t{parent}\n")
+        computer.write(f"/proc/{pid}/comm", f"{command}\n")
 
     return write
 
 
-def test_the_first_that_was_started_with_it_and_who_started_that(machine, process):
+def test_the_first_that_was_started_with_it_and_who_started_that(computer, process):
     process(1, 0, "systemd")
     process(20, 1, "raylet", "CUDA_VISIBLE_DEVICES=0,1")
     process(30, 20, "worker", "CUDA_VISIBLE_DEVICES=")
     process(40, 30, "python", "CUDA_VISIBLE_DEVICES=")
 
     def origin(value, pid):
-        return origin_of_variable("CUDA_VISIBLE_DEVICES", value, machine.path, pid)
+        return origin_of_variable("CUDA_VISIBLE_DEVICES", value, computer.path, pid)
 
     assert origin("", 40) == "process 30 (worker), started by process 20 (raylet)"
     assert origin("0,1", 20) == "process 20 (raylet), started by process 1 (systemd)"
@@ -138,9 +132,9 @@ def test_the_first_that_was_started_with_it_and_who_started_that(machine, proces
     assert origin("", 99) == ""  # no such process
 
 
-def test_it_may_come_from_the_first_process_of_all(machine, process):
+def test_it_may_come_from_the_first_process_of_all(computer, process):
     process(1, 0, "init", "ZE_AFFINITY_MASK=0")
     process(7, 1, "python", "ZE_AFFINITY_MASK=0")
-    assert origin_of_variable("ZE_AFFINITY_MASK", "0", machine.path, 7) == "process 1 (init)"
+    assert origin_of_variable("ZE_AFFINITY_MASK", "0", computer.path, 7) == "process 1 (init)"
     process(1, 7, "a loop", "ZE_AFFINITY_MASK=0")
-    assert origin_of_variable("ZE_AFFINITY_MASK", "0", machine.path, 7)
+    assert origin_of_variable("ZE_AFFINITY_MASK", "0", computer.path, 7)

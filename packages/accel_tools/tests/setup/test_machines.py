@@ -3,12 +3,12 @@
 import gzip
 import json
 import os
-import subprocess
 import sys
 import tarfile
 
 import pytest
 from accel_tests.archives import of_tar, of_zip
+from accel_tests.children import run_python
 from accel_tests.computers import Computer
 from accel_tests.fuzzing import bounded
 
@@ -24,24 +24,22 @@ KNOWN_HARDWARE = vendors.known_hardware
 
 
 @pytest.fixture
-def computer(tmp_path, monkeypatch):
+def computer(computer, monkeypatch):
     """One H100 with its driver, and CANN."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
-    devices.pci_devices.cache_clear()
-    made = Computer(tmp_path / "computer")
-    made.pci("0000:17:00.0", "10de", "2330", "030200")
-    made.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
-    made.pci("0000:19:00.0", "1ed5", "0323", "030200")  # an accelerator that nobody knows
-    made.write("/dev/nvidia0")
-    made.write(
+    computer.pci("0000:17:00.0", "10de", "2330", "030200")
+    computer.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
+    computer.pci("0000:19:00.0", "1ed5", "0323", "030200")  # an accelerator that nobody knows
+    computer.write("/dev/nvidia0")
+    computer.write(
         "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue"
     )
-    made.write("/proc/version", "Linux version 6.8-microsoft-WSL2 (somebody@host.internal) #1 SMP")
-    made.write(
+    computer.write("/proc/version", "Linux version 6.8-microsoft-WSL2 (somebody@host.internal) #1 SMP")
+    computer.write(
         "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
         "path=/home/somebody\nversion=9.1.0\n",
     )
-    return made
+    return computer
 
 
 def packed(computer, tmp_path, kind):
@@ -178,8 +176,7 @@ def test_a_signal_leaves_no_folder(tmp_path):
         "import os, signal\nfrom accel_tools.setup.machines import saved\n"
         "with saved('m.json') as machine: os.kill(os.getpid(), signal.SIGTERM)"
     )
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environ, check=False)
+    done = run_python(["-c", program], {**os.environ, "TMPDIR": str(tmp_path)}, cwd=tmp_path)
     assert (done.returncode, os.listdir(tmp_path)) == (128 + 15, ["m.json"])
 
 

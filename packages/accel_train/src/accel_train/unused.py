@@ -102,7 +102,10 @@ def _imported() -> list[tuple[str, str]]:
     doors = [(door.module, door.name, door.line) for door in DOORS if door.line]
     found = [row for row in (*OF_DEVICE, *sorted(doors, key=_is_whole)) if row[0] in sys.modules]
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
-    idle = () if state is not None and state._shared_state else ("accelerate", "transformers.trainer")
+    idle = [] if state is not None and state._shared_state else ["accelerate", "transformers.trainer"]
+    theirs = sys.modules.get("deepspeed.accelerator.real_accelerator")
+    if isinstance(getattr(theirs, "ds_accelerator", None), accel_core.Accelerator):
+        idle.append("deepspeed")
     return [(name, line) for module, name, line in found if module not in idle]
 
 

@@ -30,6 +30,8 @@ VARIABLE = "ACCEL_INTEGRATIONS"
 AUTO = "auto"
 #: Modules of frameworks, and the integrations that are prepared when they are imported.
 _AWAITED = {"accelerate": "accelerate", "deepspeed": "deepspeed"}
+#: The pin, and the same for a process that has one and nothing else of ours.
+_PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
 #: Entry points of what is called at the end of a process, and each minute of one that a launcher started.
@@ -63,17 +65,18 @@ def autoload() -> None:
         _apply([name for name in wanted if name != AUTO])
         if os.environ.get("RANK", "0") == "0" and is_first:
             threading.Thread(target=_watch, name="accel-unused", daemon=True).start()
-    if AUTO in wanted and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
+    awaited = _AWAITED if AUTO in wanted else _PINNED if os.environ.get(_PIN) else {}
+    if awaited and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
         # One that is in sys.modules is importing torch just now.
-        _apply([name for module, name in _AWAITED.items() if module in sys.modules])
-        sys.meta_path.insert(0, _Awaited())
+        _apply([name for module, name in awaited.items() if module in sys.modules])
+        sys.meta_path.insert(0, _Awaited(awaited))
 
 
 class _Awaited:
     """A finder that finds nothing; it sees that a framework is about to be imported."""
 
-    def __init__(self) -> None:
-        self._left = {module: name for module, name in _AWAITED.items() if module not in sys.modules}
+    def __init__(self, awaited: dict[str, str]) -> None:
+        self._left = {module: name for module, name in awaited.items() if module not in sys.modules}
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         if name in self._left:
@@ -117,12 +120,12 @@ def _apply(wanted: list[str]) -> None:
     except _ERRORS as error:  # metadata of somebody's that cannot be read
         problems = [_described(error)]
     if problems:
-        text = os.environ.get(VARIABLE)
+        variable = VARIABLE if os.environ.get(VARIABLE) else _PIN
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # where warnings are errors this must not become one
             warnings.warn(
-                f"{VARIABLE}={text!r} cannot be applied: {'; '.join(problems)}. "
-                f"Correct it, or unset {VARIABLE}.",
+                f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
+                f"Correct it, or unset {variable}.",
                 RuntimeWarning,
                 stacklevel=3,
             )

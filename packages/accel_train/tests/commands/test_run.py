@@ -1,16 +1,12 @@
 """`accel run`: what it plans for each rank, what it refuses, and that ranks really get it."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-from accel_tests.children import clean_environment
+from accel_tests.children import clean_environment, run_python
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Visibility
@@ -43,7 +39,7 @@ def planned(world, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
 
-    def run(*arguments: str, **variables: str):
+    def run(*arguments, **variables):
         code = RUN.format(arguments=[*arguments, "--dry-run", str(script)])
         return world.child(code, torch="real", variables=variables, timeout=120)
 
@@ -130,18 +126,14 @@ sys.exit(int(sys.argv[2]))
 """
 
 
-def launch(tmp_path: Path, *arguments: str, status: int = 0, **variables: str):
+def launch(tmp_path, *arguments, status=0, **variables):
     """Run the script in ranks on the CPU; gives what each rank said, and how the launcher ended."""
     (tmp_path / "told").mkdir()
     (tmp_path / "tell.py").write_text(TELL)
-    environ = clean_environment(DS_ACCELERATOR="cpu", **variables)
+    environ = clean_environment(DS_ACCELERATOR="cpu", PYTHONPATH=str(tmp_path), **variables)
     environ.pop("OMP_NUM_THREADS", None) if "OMP_NUM_THREADS" not in variables else None
-    command = [*arguments, str(tmp_path / "told"), str(status), "--deep"]
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core", "run", *command],
-        env={**environ, "PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = ["-m", "accel_core", "run", *arguments, str(tmp_path / "told"), str(status), "--deep"]
+    done = run_python(command, environ, cwd=tmp_path)
     told = [json.loads(file.read_text()) for file in sorted((tmp_path / "told").iterdir())]
     return told, done
 

@@ -21,7 +21,6 @@ from ds_training.runs import locked  # noqa: E402
 from patched import copied  # noqa: E402
 
 from accel_core import Environment, Visibility  # noqa: E402
-from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
 #: Of plugins as strangers publish them. Acme has nobody's device type, and collectives that DeepSpeed
 #: knows not. Plain has less than a GPU, and its plugin neither a class nor a communication backend.
@@ -77,10 +76,6 @@ def simulated(tmp_path_factory):
     """`simulated(device, *path, plugin=False, **more)`: a process with the device, and the real plugin."""
 
     def variables(device, *path, plugin=False, **more):
-        try:
-            build(DEVICES[device].kind)
-        except CannotBuildError as error:
-            pytest.skip(str(error))
         folder = tmp_path_factory.mktemp(device)
         if plugin:
             install_real_plugin(folder, device)

@@ -62,13 +62,6 @@ def test_after_the_import_deepspeeds_own_is_replaced_everywhere():
     assert deepspeed.ops.__compatible_ops__["deepspeed_not_implemented"] is False
 
 
-@forked("acme")
-def test_the_pin_alone_is_refused_by_deepspeed_itself():
-    """What the activation is for: without it DeepSpeed does not start."""
-    with pytest.raises(ValueError, match='Value "acme" is not supported'):
-        importlib.import_module("deepspeed")
-
-
 @forked("acme", DS_ACCELERATOR="cpu")
 def test_another_choice_of_deepspeeds_is_refused_and_explained():
     import deepspeed
@@ -96,11 +89,9 @@ def test_another_choice_of_deepspeeds_is_refused_and_explained():
 
 @forked("cpu", DS_ACCELERATOR="nope")
 def test_a_pin_that_cannot_be_honoured_changes_nothing():
-    finders = list(sys.meta_path)
     with pytest.raises(BackendNotFoundError, match="nope"):
         activated()
     assert "ACCEL_INTEGRATIONS" not in os.environ
-    assert sys.meta_path == finders
 
 
 def test_a_pin_that_cannot_be_honoured_stops_the_import_in_a_child_process(child, on_cpu):

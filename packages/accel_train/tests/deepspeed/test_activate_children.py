@@ -32,12 +32,8 @@ if __name__ == "__main__":
     with multiprocessing.get_context({method!r}).Pool(1) as pool:
         print("ANSWER", '"%s"' % pool.map(look, [None])[0])
 """
-THROUGH_US = """
-import accel_core
-accel_core.get_accelerator()
-import worker
-print("ANSWER", '"%s"' % worker.look())
-"""
+LOOK = """import worker; print("ANSWER", '"%s"' % worker.look())"""
+THROUGH_US = f"import accel_core\naccel_core.get_accelerator()\n{LOOK}"
 by_night = pytest.mark.nightly(
     reason="the same hook in the same entry point, by another way to start a process"
 )
@@ -67,6 +63,8 @@ def folder(tmp_path):
         ("acme", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}),
         # Torch's autoload is off, and with it the entry point that would have told of the activation.
         ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
+        # A pin alone, which DeepSpeed does not list: a library may import it in any program.
+        ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
         pytest.param(
             "cpu", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}, marks=by_night
         ),

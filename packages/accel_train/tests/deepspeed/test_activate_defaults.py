@@ -1,9 +1,8 @@
 """What a vendor wants set in every process is set by `activate()`, said once, and left alone where asked."""
 
 import os
-import subprocess
-import sys
 
+from accel_tests.children import run_python
 from accel_tests.forks import forked
 from accel_tests.on_disk import install_strangers
 from looks import activated
@@ -44,7 +43,4 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
     assert look() == ["0", "mine", True]
     assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    in_child = subprocess.run(
-        [sys.executable, "-c", IN_CHILD], capture_output=True, text=True, env=environ, check=True
-    )
-    assert in_child.stdout.split()[-1] == "True"
+    assert run_python(["-c", IN_CHILD], environ).succeeded().stdout.split()[-1] == "True"

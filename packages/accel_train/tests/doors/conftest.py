@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from accel_tests.on_simulated import environment, run_on
 
-from accel_simulated import DEVICES, CannotBuildError, build
-
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
@@ -21,10 +19,6 @@ def home():
         found = os.environ.get(f"ACCEL_DOOR_{framework.upper()}")
         if framework and not found:
             pytest.skip(f"{framework} lies in a folder that the session doors makes: ./dev doors")
-        try:
-            build(DEVICES[vendor.partition(":")[0]].kind)
-        except CannotBuildError as error:
-            pytest.skip(str(error))
         return environment(vendor, {"OMP_NUM_THREADS": "1", **more}, path=[*filter(None, [found]), HERE])
 
     return variables

@@ -1,8 +1,5 @@
 """torch.compile with the chosen accelerator's compiler, on the CPU: by `backend="accel"`, and by default."""
 
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from accel_tests.children import clean_environment
+from accel_tests.children import clean_environment, run_python
 
 import accel_core
 from accel_core.errors import UnsupportedError
@@ -33,29 +30,12 @@ def acc():
         chosen._compile_backend = before
 
 
-def trained(backend, **options):
-    """Losses and weights of three steps, in batches of several sizes."""
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(4, 2)
-    step = torch.compile(layer, backend=backend, **options)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    losses = []
-    for rows in (2, 3, 4):
-        loss = step(torch.arange(4.0 * rows).view(rows, 4)).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses, layer.weight.tolist()
+def through_the_door(**options):
+    return torch.compile(lambda x: x + 1, backend="accel", **options)(torch.ones(1))
 
 
 def default():
     return torch.compiler.get_default_backend()
-
-
-@pytest.mark.parametrize("options", [{}, {"fullgraph": True}, {"dynamic": True}], ids=str)
-def test_the_door_is_the_accelerators_compiler(acc, options):
-    assert trained("accel", **options) == trained("aot_eager", **options)
 
 
 def test_options_and_mode_reach_the_compiler(acc):
@@ -69,7 +49,7 @@ def test_options_and_mode_reach_the_compiler(acc):
     try:
         acc.set_compile_backend("remembers")
         for more in ({}, {"mode": "max-autotune"}, {"options": {"a": 1}}):
-            torch.compile(lambda x: x + 1, backend="accel", **more)(torch.ones(1))
+            through_the_door(**more)
     finally:
         registry = torch._dynamo.backends.registry
         del registry._BACKENDS["remembers"], registry._COMPILER_FNS["remembers"]
@@ -134,7 +114,7 @@ def test_an_integration_leaves_a_default_that_somebody_set(acc):
 )
 def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
     acc._compile_backend = named  # as from a declaration
-    for attempt in (default_compiler().__enter__, lambda: trained("accel")):
+    for attempt in (default_compiler().__enter__, through_the_door):
         with pytest.raises(Exception, match=f"cpu declares the compiler '{named}', {why}") as raised:
             attempt()
         found = getattr(raised.value, "inner_exception", raised.value)  # torch wraps what a backend raises
@@ -161,10 +141,7 @@ for attempt in (lambda: torch.compile(lambda x: x + 1, backend='accel')(torch.on
     except Exception as error: print(type(error).__name__, str(error).replace('\\n', ' '))
 print(getattr(torch.compiler, 'get_default_backend', lambda: 'inductor')())
 """
-    variables = {**os.environ, **clean_environment(DS_ACCELERATOR="nosuch")}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120, check=True
-    )
+    ended = run_python(["-c", code], clean_environment(DS_ACCELERATOR="nosuch")).succeeded()
     door, block, after = ended.stdout.splitlines()
     assert door.startswith("BackendCompilerFailed backend='accel' raised: BackendNotFoundError: ")
     assert "nosuch" in door

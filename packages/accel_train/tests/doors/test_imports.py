@@ -1,12 +1,10 @@
 """What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked."""
 
-import json
-import subprocess
-import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from accel_tests.children import clean_environment, run_python
 
 import accel_train.doors
 
@@ -16,9 +14,9 @@ ADAPTERS = sorted(file.stem for file in Path(accel_train.doors.__file__).parent.
 def test_no_adapter_imports_torch_or_its_framework():
     names = ",".join(f"accel_train.doors.{name}" for name in ADAPTERS)
     code = f"import json, sys, {names}; print(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = run_python(["-c", code], clean_environment()).answer
     foreign = {"torch", "verl", "vllm", "lmcache", "bitsandbytes", "transformers", "ray", "axolotl"}
-    assert not foreign & {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert not foreign & {name.partition(".")[0] for name in loaded}
 
 
 def test_every_entry_point_leads_to_one():

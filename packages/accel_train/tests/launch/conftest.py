@@ -3,7 +3,6 @@
 import pytest
 from accel_tests import forks, layouts, plugins
 from accel_tests.children import as_rank, clean_environment
-from accel_tests.computers import Computer
 from accel_tests.ports import free_port
 
 #: What every rank has at hand.
@@ -64,8 +63,3 @@ def cpu_backend(tmp_path):
         return {"PYTHONPATH": str(site), "DS_ACCELERATOR": name}
 
     return install
-
-
-@pytest.fixture
-def computer(tmp_path):
-    return Computer(tmp_path)

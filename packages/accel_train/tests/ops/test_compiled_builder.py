@@ -5,13 +5,14 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from accel_tests.children import run_python
 
 from accel_core.errors import AccelError, OpBuildError, OpCacheError
 from accel_train.ops import builder as builder_module
@@ -139,9 +140,7 @@ def test_what_was_compiled_is_found_by_another_process_and_loaded_once(builder, 
         f"import sys; sys.path[:] = {[str(written), *sys.path]!r}\n"
         "from answering.building import AnswerBuilder\nprint(AnswerBuilder().load().answer())"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python(["-W", "error", "-c", code], os.environ)
     assert (done.stdout, done.stderr) == ("42\n", "")
     assert builder.is_built()
     assert builder.is_compatible()
@@ -292,9 +291,7 @@ def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(tmp_pat
     write(tmp_path)
     (tmp_path / "setup.py").write_text(SETUP)
     code = f"import sys; sys.path[:] = {['.', *sys.path]!r}; exec(open('setup.py').read())"
-    command = [sys.executable, "-c", code, "build_ext", "--inplace"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_python(["-c", code, "build_ext", "--inplace"], os.environ, cwd=tmp_path).succeeded()
     monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
     for builder in in_package(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from accel_tests import adam_cases
+from accel_tests import adam_cases, children
 
 from accel_core.errors import OpBuildError
 from accel_train.ops import builder as builder_module
@@ -97,10 +96,7 @@ print(json.dumps([op.capability, results]))
 def steps_with(capability):
     """The instructions in use and the bits of every case, in a process with this ATEN_CPU_CAPABILITY."""
     environ = {**os.environ, "ATEN_CPU_CAPABILITY": capability}
-    command = [sys.executable, "-c", IN_A_CHILD, json.dumps(sys.path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-    used, results = json.loads(done.stdout.splitlines()[-1])
-    return used, results
+    return children.run_python(["-c", IN_A_CHILD, json.dumps(sys.path)], environ).answer
 
 
 def test_a_processor_with_avx2_alone_gives_the_same_bits(op):

@@ -1,8 +1,6 @@
 """The portable operators: Adam, Adagrad against torch.optim, Lion and LAMB against the papers' formulas."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from accel_train.ops import portable
 
 torch = pytest.importorskip("torch")
 
+from accel_tests.children import clean_environment, run_python  # noqa: E402
 from accel_tests.optimizers import ARGUMENTS, close, gradients, op, tensors, torchs, tried, zeros  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -44,7 +43,7 @@ def test_without_torch_a_builder_is_not_compatible_and_nobody_imports_it(monkeyp
     assert portable.FusedAdamBuilder().is_compatible() is False
     assert portable.FusedAdamBuilder().compatibility() == "torch is not installed"
     code = "import sys, accel_train.ops.cpu_adam, accel_train.ops.portable; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(["-c", code], clean_environment()).succeeded()
 
 
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])

@@ -1,23 +1,17 @@
 """Programs of libraries on the CPU, on the simulated `acme` and on the real TorchTPU."""
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
-from accel_tests.children import without
+from accel_tests.children import run_python, without
 
 HERE = Path(__file__).parent
 #: The arguments of `accel` that give a program its device.
-DEVICES = {
-    "cpu": (),
-    "acme": ("simulate", "acme", "--"),
-    "tpu": ("try", "tpu", "--"),
-}
+DEVICES = {"cpu": (), "acme": ("simulate", "acme", "--"), "tpu": ("try", "tpu", "--")}
 #: Lie in a folder with torchvision, as other libraries would import it without our crutch (`vision.py`).
 NEED_TORCHVISION = ("easyocr", "open_clip", "timm", "ultralytics")
 VISION = os.environ.get("ACCEL_RECIPES_VISION", "nowhere")
@@ -41,27 +35,17 @@ def _run(library, device):
     if not PathFinder.find_spec(library, home and [home]):
         pytest.skip(f"{library} not installed; `./dev recipes` has an environment with it")
     environ = without("ACCEL_", "DS_") | {
-        "PYTHONWARNINGS": "ignore",
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "YOLO_OFFLINE": "1",
+        "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "YOLO_OFFLINE": "1",
         "ACCEL_SIMULATE_RANDOM": "host",
-    }
+    }  # fmt: skip
     if device != "tpu":  # torch would load TorchTPU, which takes the device type that acme needs
         environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     if home:
         environ["PYTHONPATH"] = home
     if device == "cpu":
         environ["DS_ACCELERATOR"] = "cpu"
-    found = (str(Path(sys.executable).with_name("accel")), *DEVICES[device]) if DEVICES[device] else ()
+    found = ("-m", "accel_core", *DEVICES[device], sys.executable) if DEVICES[device] else ()
     with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [*found, sys.executable, str(HERE / f"of_{library}.py")],
-            env=environ | {"YOLO_CONFIG_DIR": scratch},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 0, f"{library} on {device}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        environ["YOLO_CONFIG_DIR"] = scratch
+        done = run_python([*found, str(HERE / f"of_{library}.py")], environ, timeout=300)
+    return done.answer

@@ -15,8 +15,6 @@ sys.path.insert(0, str(HERE))
 from accel_tests.on_disk import install_strangers  # noqa: E402 - found by the line above
 from accel_tests.on_simulated import environment, run_on  # noqa: E402
 
-from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
-
 #: torchrun with two ranks on this host.
 TORCHRUN = """
 import runpy, sys
@@ -48,19 +46,10 @@ def path(tmp_path_factory):
     return [install_strangers(folder, "acme", communication_backend="accl"), HERE]
 
 
-def built(device):
-    """Build the device; skip, with the reason, where that is impossible."""
-    try:
-        build(VENDORS[device].kind)
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    return device
-
-
 @pytest.fixture(scope="session")
 def on_acme(path):
     """Variables of a process with the device and its plugin."""
-    return environment(built("acme"), ON_ACME, path=path)
+    return environment("acme", ON_ACME, path=path)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +61,7 @@ def on_cpu():
 @pytest.fixture(scope="session")
 def on_npu():
     """The same for a device of numbers that a processor has more of."""
-    return environment(built("npu"))
+    return environment("npu")
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +73,7 @@ def run_on_acme(path):
         if chosen["DS_ACCELERATOR"] == "cpu":
             # Else torch loads acme by itself, and sends its barriers there, where gloo has nothing to say.
             chosen["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        return run_on(built("acme"), script, *arguments, environ=chosen, path=path, timeout=300, **options)
+        return run_on("acme", script, *arguments, environ=chosen, path=path, timeout=300, **options)
 
     return start
 

@@ -1,11 +1,10 @@
 """What is said where Lightning or Accelerate is not installed; and they are imported by nobody else."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from accel_tests.children import run_python
 
 import accel_core
 import accel_train
@@ -40,9 +39,7 @@ except IntegrationError as error:
 
 def printed(code, *flags, **variables):
     """The last line that Python prints."""
-    command, environ = [sys.executable, *flags, "-c", code], {**os.environ, **variables}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-    return done.stdout.splitlines()[-1]
+    return run_python([*flags, "-c", code], {**os.environ, **variables}).succeeded().stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

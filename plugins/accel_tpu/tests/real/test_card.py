@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from accel_tests.cards import require_as_recorded
+from accel_tests.children import run_python
 from tpu_card import NAME, card, variables
 
 
@@ -40,14 +39,11 @@ def test_frameworks(framework):
     environ = variables()
     if framework == "deepspeed":
         environ["PYTHONPATH"] = os.environ.get("ACCEL_REAL_DEEPSPEED", "")
-    listed = subprocess.run(
-        [sys.executable, "-m", "accel_core", "verify", "--list"], capture_output=True, text=True, check=True
-    )
+    verify = ["-m", "accel_core", "verify"]
+    listed = run_python([*verify, "--list"], environ).succeeded()
     names = [word for word in listed.stdout.split() if word.startswith(f"frameworks.{framework}.")]
     asked = [part for name in names for part in ("--check", name)]
-    command = [sys.executable, "-m", "accel_core", "verify", "tpu", *asked, "--json"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-    rows = json.loads(done.stdout)["checks"]
+    rows = json.loads(run_python([*verify, "tpu", *asked, "--json"], environ, timeout=300).stdout)["checks"]
     failed = {row["name"].rpartition(".")[2]: row["message"] for row in rows if row["outcome"] == "failed"}
     assert failed.keys() == FAILS[framework].keys(), failed
     assert [name for name, words in FAILS[framework].items() if words not in failed[name]] == [], failed

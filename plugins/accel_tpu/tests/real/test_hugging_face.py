@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from accel_tests.children import run_python
 from tpu_card import variables
 
 TESTS = Path(__file__).parents[4] / "packages" / "accel_train" / "tests" / "trainers"
@@ -22,21 +21,13 @@ def answers(script, environ, out, **how):
     """Give what a script of the trainers' tests answers, in a process of its own."""
     out.mkdir()
     told = json.dumps({"out": str(out), **how})
-    done = start([str(TESTS / script), told], environ)
-    assert done.returncode == 0, done.stderr[-3000:]
+    start([str(TESTS / script), told], environ).succeeded()
     return json.loads((out / "0.json").read_text())
 
 
 def start(command, environ):
     path = os.pathsep.join((str(TESTS), str(SUPPORT)))
-    return subprocess.run(
-        [sys.executable, *command],
-        env={**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return run_python(command, {**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, timeout=600)
 
 
 def leaves(answer, name=""):

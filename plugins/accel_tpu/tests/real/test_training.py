@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from accel_tests.children import run_python
 from tpu_card import HERE, variables
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "train_digits.py"
@@ -14,30 +13,17 @@ SUPPORT = Path(__file__).parents[4] / "tests" / "support"
 CPU = {"DS_ACCELERATOR": "cpu"}
 
 
-def run(command, environ):
-    """Give what a child prints last."""
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip().splitlines()[-1]
-
-
 def program(*arguments, **more):
     """Give the losses of a program in a process of its own."""
     path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
     environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
-    return json.loads(run([HERE / "programs.py", *arguments], environ))
+    return run_python(map(str, [HERE / "programs.py", *arguments]), environ, timeout=300).answer
 
 
 def test_the_main_job_learns():
     """examples/train_digits.py as it is."""
-    report = json.loads(run([EXAMPLE, "--precision", "fp32", "--epochs", "4", "--json"], variables()))
+    command = [str(EXAMPLE), "--precision", "fp32", "--epochs", "4", "--json"]
+    report = run_python(command, variables(), timeout=300).answer
     assert (report["backend"], report["device"]) == ("tpu", "TorchTPU on libpjrt_cpu.so")
     assert report["test_accuracy"] >= 0.93
     print(f"\n{json.dumps(report)}")
@@ -45,14 +31,7 @@ def test_the_main_job_learns():
 
 #: The two others run by night: each process imports torch, TorchTPU and DeepSpeed.
 STAGES = [
-    pytest.param(
-        stage,
-        marks=[]
-        if stage in (1, 3)
-        else pytest.mark.nightly(
-            reason="two more ZeRO stages, with three packages to import in each process"
-        ),
-    )
+    stage if stage in (1, 3) else pytest.param(stage, marks=pytest.mark.nightly(reason="as 1 and 3"))
     for stage in range(4)
 ]
 

@@ -1,11 +1,9 @@
 """Verdicts with the real TorchTPU installed and no TPU: broken libraries, and no plugin."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
+from accel_tests.children import run_python
 from tpu_card import HERE, variables
 
 from accel_tpu.library import LIBRARY
@@ -41,16 +39,9 @@ print(json.dumps([acc.name, acc.device_name(), acc.device_count(), acc.get_compi
 """
 
 
-def run(code, **more):
-    environ = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **more}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
-
-
 def answer(code, **more):
-    done = run(code, **more)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    environ = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **more}
+    return run_python(["-c", code], environ).answer
 
 
 def test_installed_without_a_tpu():
@@ -87,9 +78,7 @@ def test_legacy_device_apis_are_not_needed():
 
 
 def test_try_says_what_it_runs_on():
-    command = [sys.executable, "-m", "accel_core", "try", "tpu", "--", "accel", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_python(["-m", "accel_core", "try", "tpu", "--", "accel", "list"], os.environ).succeeded()
     assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
     words = " ".join(done.stdout.split())
     assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in words

@@ -80,8 +80,7 @@ FRAMEWORKS = (
         ("deepspeed",),
         "deepspeed.accelerator.get_accelerator().device_name()",
         _deepspeed,
-        to_ours="export DS_ACCELERATOR={} where DeepSpeed knows that name, else activate() of "
-        "accel_train.deepspeed",
+        to_ours="export DS_ACCELERATOR={}; for a name that DeepSpeed lacks also pip install accel-train",
     ),
     Framework(
         "Accelerate",

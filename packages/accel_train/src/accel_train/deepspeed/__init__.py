@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
+from accel_core.toolkit import DS_ACCELERATOR
 from accel_train.deepspeed import _children, _installed, _limits, _placing
 from accel_train.deepspeed._installed import is_installed
 from accel_train.launch.communication import communication_of
 
-__all__ = ["Activation", "activate", "is_installed", "prepare"]
+__all__ = ["Activation", "activate", "is_installed", "prepare", "prepare_pin"]
 
 _NAME = "deepspeed"
 _log = logging.getLogger(__name__)
@@ -74,6 +75,15 @@ def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
 def prepare() -> None:
     """Choose our accelerator and set it when DeepSpeed is imported; child processes call this."""
     _placing.prepare()
+
+
+def prepare_pin() -> None:
+    """Do as `prepare`, but only if DeepSpeed would raise for the pin, because its list lacks that name.
+
+    Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
+    """
+    if not _installed.knows(os.environ[DS_ACCELERATOR.name]):
+        prepare()
 
 
 def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None:

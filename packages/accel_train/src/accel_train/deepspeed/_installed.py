@@ -10,7 +10,7 @@ from accel_core import package_folders
 from accel_core.errors import IntegrationMissingError
 from accel_core.toolkit import packages
 
-__all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "version"]
+__all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "knows", "version"]
 
 #: The oldest release that this integration was tried with.
 OLDEST = "0.16"
@@ -65,9 +65,20 @@ def is_installed() -> bool:
 
 def asks_us() -> bool:
     """Return whether the installed DeepSpeed calls accel_core itself (contrib/deepspeed-native.patch)."""
+    return "import accel_core" in _chooser()
+
+
+def knows(pin: str) -> bool:
+    """Return whether the installed DeepSpeed lists `pin`, or is not one that can be read."""
+    listed = re.search(r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])", _chooser(), re.MULTILINE | re.DOTALL)
+    return listed is None or repr(pin) in listed[1]
+
+
+def _chooser() -> str:
+    """Return the code by which DeepSpeed chooses; empty if it is not installed."""
     home = folder()
     file = home and home / "accelerator" / "real_accelerator.py"
-    return bool(file and file.is_file() and "import accel_core" in file.read_text("utf-8", "replace"))
+    return file.read_text("utf-8", "replace") if file and file.is_file() else ""
 
 
 def folder() -> Path | None:

@@ -69,7 +69,7 @@ def set_up(accelerator: Accelerator) -> tuple[str, ...]:
     if (communication := sys.modules.get(_alone.COMM)) is not None:
         _alone.serve(communication)
     prepared(accelerator)
-    accelerator._pins = _native_pins
+    vars(accelerator)["_pins"] = _native_pins
     return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
 
 

@@ -8,11 +8,7 @@ import torch
 from accel_tests.deepspeed_classes.device import member, members
 
 #: Where the device differs from `Device`'s defaults.
-DEVICES = {
-    "hpu": {"last_generator": 0},
-    "klxpu": {"type": "cuda"},
-    "mps": {"last": 0, "last_generator": 0},
-}
+DEVICES = {"hpu": {"last_generator": 0}, "klxpu": {"type": "cuda"}, "mps": {"last": 0, "last_generator": 0}}
 
 
 def own_cases(vendor):

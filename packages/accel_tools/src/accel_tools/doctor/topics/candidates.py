@@ -14,7 +14,10 @@ from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.torch_itself import torch_finding
 from accel_tools.doctor.vendor_package import misfits, missing_libraries, unmet_libraries
 
-__all__ = ["TOPIC"]
+__all__ = ["COMPUTES_OTHERWISE", "TOPIC"]
+
+#: The code of what the chosen device is known to compute otherwise, which the visit's first lines say.
+COMPUTES_OTHERWISE = "candidates.computes-otherwise"
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -51,6 +54,9 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
     if selection.chosen is None and not (told or selection.is_unknown):
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
+    chosen = surveyed.choice.candidate
+    for _, words in chosen.backend.computes_otherwise if chosen else ():
+        yield Finding(Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else "")
     for note in selection.notes:
         what, _, step = note.rstrip(".").partition(". Next step: ")
         about = selection.chosen or "" if step else ""
