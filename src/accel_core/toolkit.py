@@ -42,7 +42,7 @@ _HOMES = {
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
-    "errors": ("clean", "printable", "shown"),
+    "errors": ("clean", "did_you_mean", "printable", "shown"),
     "cli": ("options", "page", "text"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),

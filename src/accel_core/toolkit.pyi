@@ -49,6 +49,7 @@ from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
 from accel_core.errors import clean as clean
+from accel_core.errors import did_you_mean as did_you_mean
 from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
@@ -101,6 +102,7 @@ __all__ = [
     "declarers",
     "decode_candidate",
     "devices",
+    "did_you_mean",
     "discovery",
     "encode_candidate",
     "entry_points",
