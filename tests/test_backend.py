@@ -108,6 +108,7 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("provenance", "accel-npu", "provenance 'accel-npu' is str, expected Provenance"),
         ("hints", (("a",),), "hints ('a',) is malformed"),
         ("hints", {}, "hints {} is dict, expected a tuple of pairs of str"),
+        ("computes_otherwise", ("a",), "computes_otherwise 'a' is malformed, expected e.g. ('compute"),
         ("description", None, "description None is NoneType, expected str"),
     ],
 )

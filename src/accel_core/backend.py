@@ -5,6 +5,8 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 `Environment`.
 """
 
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -28,15 +30,36 @@ EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_
 
 
 class Provenance(NamedTuple):
-    """A backend's origin: the distribution, its version and the entry point.
+    """The distribution and the entry point that announce a backend, or something else.
 
-    `distribution` is empty for the backends of accel-core itself.
+    Those of what accel-core itself brings name no entry point.
     """
 
     distribution: str
     version: str
+    #: Its name: `"npu"`.
     entry_point: str = ""
+    #: What it names: `"package.module:object"`.
     value: str = ""
+
+    @property
+    def name(self) -> str:
+        """The entry point's name, as `importlib.metadata` calls it."""
+        return self.entry_point
+
+    @property
+    def module(self) -> str:
+        """Return the module that the entry point's value names; empty if the value names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import and return the module or object that the value names: `"package.module"`,
+        `"package.module:object"`.
+        """
+        # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
 
     def __str__(self) -> str:
         return clean(f"{self.distribution} {self.version}")
@@ -182,6 +205,8 @@ class Backend:
         hints: Next steps for known errors: pairs of a regular expression, searched in the error's text
             without regard to case, and the step. The first that matches counts. If that is not enough,
             implement `accel_explain`.
+        computes_otherwise: Set it if the device gives another result than other devices, and no error: pairs
+            of the check of `accel verify` that shows it, and what users should know and do.
         provenance: The origin of the declaration; discovery fills it in.
     """
 
@@ -202,6 +227,7 @@ class Backend:
     in_torch: InTorch = InTorch()
     environment: Environment = Environment()
     hints: tuple[tuple[str, str], ...] = ()
+    computes_otherwise: tuple[tuple[str, str], ...] = ()
     provenance: Provenance | None = None
 
     def __post_init__(self) -> None:
@@ -290,9 +316,10 @@ def _faults(backend: Backend) -> Iterator[str]:
 def _faults_of(name: str, value: Any, usual: Any) -> Iterator[str]:
     """Faults of one field: another type than that of its usual value, or another form."""
     # Not isinstance, to which True is an int.
-    if type(value) is not type(usual) or not (name == "hints" or _holds_text(value)):
+    pairs = name in ("hints", "computes_otherwise")
+    if type(value) is not type(usual) or not (pairs or _holds_text(value)):
         kind = "a tuple of str" if type(usual) is tuple else type(usual).__name__
-        expected = "a tuple of pairs of str" if name == "hints" else kind
+        expected = "a tuple of pairs of str" if pairs else kind
         yield f"{name} {shown(value)} is {type(value).__name__}, expected {expected}"
     elif name in _FORMS and value != usual:
         fits, expected = _FORMS[name]
@@ -316,10 +343,6 @@ def _is_word(text: str) -> bool:
 
 def _is_device_type(text: str) -> bool:
     return _is_word(text) and text == text.lower() and text[0] != "_"
-
-
-def _is_name(text: str) -> bool:
-    return all(map(_is_device_type, text.split(".")))
 
 
 def _is_module(text: str) -> bool:
@@ -359,7 +382,7 @@ def _is_pair(row: object) -> bool:
 
 #: What each value, or each item of it, must look like, and that in words; the default fits too.
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (_is_name, "e.g. 'npu'"),
+    "name": (lambda text: all(map(_is_device_type, text.split("."))), "e.g. 'npu'"),
     "priority": (lambda number: abs(number) <= _LARGEST, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": (_is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),
@@ -381,4 +404,5 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "environment.set": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
     # Their patterns are compiled when an error is there to be explained.
     "hints": (_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
+    "computes_otherwise": (_is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"),
 }

@@ -49,6 +49,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `" Did you mean 'npu'?"` for a name that is close to one of `names`, else an empty text."""
+    from difflib import get_close_matches  # for the few who need one
+
+    close = get_close_matches(name.lower(), list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
 # --- Errors of ours ------------------------------------------------------------------------------------
 
 
@@ -267,22 +275,13 @@ def raise_if_users(error: BaseException) -> None:
     nothing about the code that was running.
     """
     import signal  # here, as nearly every process never comes here
-
-    if own := raised_by(map(signal.getsignal, signal.valid_signals()), error):
-        raise own
-
-
-def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException | None:
-    """Return the exception in the chain of `error` that one of these signal handlers raised; `None` if none
-    did.
-    """
     from traceback import walk_tb
 
+    handlers = map(signal.getsignal, signal.valid_signals())
     codes = {_code(getattr(each, "func", each)) for each in handlers if callable(each)} - {None}
     for each in _chain(error):
         if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
-            return each
-    return None
+            raise each
 
 
 def _code(handler: object) -> object:

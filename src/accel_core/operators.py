@@ -7,12 +7,10 @@ declare no backend (a framework's builders, a package of kernels), through the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
-from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import Candidate, discovery
 from accel_core.detection.guard import quiet, restoring
@@ -33,42 +31,30 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     `accel.op_builders`, by name, without those of blocked distributions; at the end, providers with
     `OpProvider.last`. A provider that fails has no builders, and its `advice` says why.
     """
-    found = [provider for who in _all_who_may_have(backend) for provider in _ask(backend, *who)]
+    plugins = dict.fromkeys(c.provenance for c in discover() if isinstance(c, Candidate) and not c.builtin)
+    found: list[OpProvider] = []
+    for plugin in sorted(plugins, key=lambda plugin: plugin.distribution != backend.distribution):
+        found += _ask(backend, plugin, "plugin")
+    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
+        found += _ask(backend, entry_point, entry_point.name, needed=True)
     return tuple(sorted(found, key=lambda provider: provider.last))
 
 
-def _all_who_may_have(backend: Backend) -> Iterator[tuple[Callable[[], object], Provenance, str]]:
-    """How each is loaded, what it is from and its kind."""
-    candidates = [c for c in discover() if isinstance(c, Candidate) and not c.builtin]
-    of_plugin = {id(c.plugin): c for c in reversed(candidates)}  # the highest-ranking of each
-    in_order = [c for c in candidates if of_plugin[id(c.plugin)] is c]
-    for candidate in sorted(in_order, key=lambda c: c.distribution != backend.distribution):
-        yield partial(getattr, candidate, "plugin"), candidate.provenance, "plugin"
-    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
-        provenance = Provenance(entry_point.distribution, entry_point.version)
-        yield partial(_loaded, entry_point), provenance, entry_point.name
-
-
-def _loaded(entry_point: EntryPoint) -> object:
-    plugin = entry_point.load()
-    if not discovery.caller(plugin, _HOOK).get_hookimpls():
-        raise AttributeError(
-            f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
-        )
-    return plugin
-
-
-def _ask(backend: Backend, load: Callable[[], object], provenance: Provenance, kind: str) -> list[OpProvider]:
-    """Give one distribution's answer, named after it; its output goes to stderr."""
+def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
+    """Give one distribution's answer, named after it; `needed`: it must have the hook."""
     try:
-        with quiet(), restoring(provenance):
-            answers = discovery.ask(load(), _HOOK, backend=backend)
-            several = (answer if isinstance(answer, list) else [answer] for answer in answers)
-            return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
+        with quiet(), restoring(source):
+            hook = discovery.caller(source, _HOOK)
+            if needed and not hook.get_hookimpls():
+                raise AttributeError(
+                    f"{source.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
+                )
+            several = (answer if isinstance(answer, list) else [answer] for answer in hook(backend=backend))
+            return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
         raise_if_users(error)
-        advice = f"{provenance} cannot be asked for operators: {root_cause(error)}"
-        return [OpProvider({}, name=str(provenance), kind=kind, advice=advice)]
+        advice = f"{source} cannot be asked for operators: {root_cause(error)}"
+        return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 
 
 def _whole(answer: object, name: str, kind: str) -> OpProvider:

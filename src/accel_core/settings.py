@@ -9,12 +9,10 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from accel_core.backend import Provenance
 from accel_core.errors import SettingError
-
-if TYPE_CHECKING:
-    from accel_core._support.packages import EntryPoint
 
 T = TypeVar("T")
 
@@ -215,7 +213,7 @@ OURS = frozenset(
 )
 
 
-def entry_points(group: str) -> "list[EntryPoint]":
+def entry_points(group: str) -> list[Provenance]:
     """The entry points of `group` whose code the policy lets run, those of our own distributions first.
 
     `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not

@@ -23,7 +23,7 @@ _HOMES = {
     "operators": ("providers",),
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
-    "current": ("exact", "exchange", "named", "overriding"),
+    "current": ("exact", "exchange", "late_changes", "named", "overriding"),
     "accelerators.devices": ("missing_defaults", "torchs_device"),
     "accelerators.torch_device": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
@@ -42,7 +42,7 @@ _HOMES = {
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
-    "errors": ("clean", "printable", "shown"),
+    "errors": ("clean", "did_you_mean", "printable", "shown"),
     "cli": ("options", "page", "text"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),

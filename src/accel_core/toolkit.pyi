@@ -28,6 +28,7 @@ from accel_core.cli.output import status_of as status_of
 from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
+from accel_core.current import late_changes as late_changes
 from accel_core.current import named as named
 from accel_core.current import overriding as overriding
 from accel_core.detection import How as How
@@ -48,6 +49,7 @@ from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
 from accel_core.errors import clean as clean
+from accel_core.errors import did_you_mean as did_you_mean
 from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
@@ -100,6 +102,7 @@ __all__ = [
     "declarers",
     "decode_candidate",
     "devices",
+    "did_you_mean",
     "discovery",
     "encode_candidate",
     "entry_points",
@@ -116,6 +119,7 @@ __all__ = [
     "is_host_code",
     "is_variable_prefix",
     "lacks_page_locks",
+    "late_changes",
     "logged_by",
     "messages",
     "missing_defaults",

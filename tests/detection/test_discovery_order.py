@@ -22,7 +22,7 @@ def candidate(name, priority=100, *, device_type="", impersonates="", distributi
         in_torch=InTorch(impersonates=impersonates),
         provenance=provenance,
     )
-    return Candidate(backend, object())
+    return Candidate(backend)
 
 
 def orders(candidates):

@@ -11,7 +11,6 @@ import accel_core
 from accel_core._support import child
 from accel_core.backend import Granted, InTorch
 from accel_core.detection import Candidate, Status, Unloaded, isolated
-from accel_core.detection.discovery import Unimported
 from accel_core.settings import Pin, Settings, read
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -49,7 +48,6 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
         if isinstance(near, Candidate):
             assert isinstance(far, Candidate)
             assert (far.backend, far.provenance) == (near.backend, near.provenance)
-            assert far.builtin or isinstance(far.plugin, Unimported)
         else:
             assert isolated.encode_candidate(far) == isolated.encode_candidate(near)
 
@@ -240,26 +238,6 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
     assert found.chosen == "cpu"
     assert found.verdicts[0].status is Status.BROKEN
     assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason
-
-
-#: What plugins have done at their import, each with what makes others fail that are imported later.
-SPOILING = {
-    "path": "import sys; sys.path[:] = ['/nowhere']",
-    "stdout": "import sys; sys.stdout = None",
-    "warnings": "import warnings; warnings.simplefilter('error')",
-}
-
-
-@pytest.mark.filterwarnings("ignore:old")
-@pytest.mark.parametrize("settings", [Settings(), ISOLATED], ids=["here", "isolated"])
-@pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING.keys())
-def test_what_a_plugin_does_to_python_spoils_no_other(torch_world, spoil, settings):
-    torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
-    for name in ("hpu", "mlu", "npu"):
-        warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
-        torch_world.backend(name, 500, extra=f"\n{warns}\n")
-    found = {each.name: each for each in look(None, settings)}
-    assert [name for name in ("aaa", "hpu", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
 
 
 @posix

@@ -84,10 +84,7 @@ VALID = {
         driver_file=st.just("") | PATH,
     ),
     "visibility": record(
-        "visibility",
-        variables=some(WORD),
-        filters=some(WORD),
-        grammar=st.sampled_from(GRAMMARS),
+        "visibility", variables=some(WORD), filters=some(WORD), grammar=st.sampled_from(GRAMMARS)
     ),
     "granted": record("granted", ray_noset=st.just("") | WORD),
     "in_torch": record(
@@ -133,23 +130,14 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
 
 @fuzzed(given=st.fixed_dictionaries({name: VALID.pop(name) for name in NEEDED}, optional=VALID))
 @example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)})
-@example(
-    given={
-        "name": "x",
-        "priority": 1,
-        "device_type": "x",
-        "hints": (("a{99999999999}", "hint"),),
-    }
-)
+@example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("a{99999999999}", "hint"),)})
 def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     try:
         backend = Backend(**given)
     except InvalidBackendError:
         return
     root = str(tmp_path)
-    candidate = Candidate(
-        backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
-    )
+    candidate = Candidate(backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")))
     for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
             outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
@@ -171,9 +159,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    candidate = Candidate(
-        backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
-    )
+    candidate = Candidate(backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")))
     outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
     assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 

@@ -14,7 +14,7 @@ from accel_npu import BACKEND, cann_version
 def explained(error, backend=BACKEND):
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
-    candidate = Candidate(named, accel_npu)
+    candidate = Candidate(named)
     return explain(candidate, error, Group((candidate,))).hint
 
 

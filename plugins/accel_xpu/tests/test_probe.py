@@ -64,9 +64,7 @@ CUDA = accel_core.Backend(
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
 )  # fmt: skip
 #: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
-OF_CUDA, OF_ROCM = (
-    replace(CUDA, in_torch=CUDA.in_torch._replace(builds=(kind,))) for kind in ("cuda", "hip")
-)
+OF_CUDA, OF_ROCM = (replace(CUDA, in_torch=CUDA.in_torch._replace(builds=(k,))) for k in ("cuda", "hip"))
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 

@@ -75,11 +75,8 @@ class ChildReport(NamedTuple):
         code = self.returncode
         if code is None:
             return f"gave no answer within {self.waited:g} s"
-        if code >= 0:
-            return f"exited with status {code}"
-        with contextlib.suppress(ValueError):
-            return f"died of {signal.Signals(-code).name}"
-        return f"died of signal {-code}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"exited with status {code}" if code >= 0 else f"died of {names.get(-code, f'signal {-code}')}"
 
     @property
     def last_words(self) -> str:
@@ -298,10 +295,15 @@ def main() -> None:
         channel.write(f"\n{job['nonce']} {json.dumps(line)}\n")
         channel.flush()
 
+    def relay(record: logging.LogRecord) -> bool:
+        """Say a record to the parent, which logs it with the child's time and number."""
+        plain = {key: value for key, value in vars(record).items() if isinstance(value, (str, int, float))}
+        say(log={**plain, "msg": record.getMessage()})
+        return False  # a vendor's own set-up of logging would show it twice
+
     if job["log"]:
-        LOGGER.addHandler(_Relay(say))
+        LOGGER.addFilter(relay)
         LOGGER.setLevel(logging.DEBUG)
-        LOGGER.propagate = False  # a vendor's own set-up of logging would show it twice
     module, _, name = job["function"].partition(":")
     from importlib import import_module
 
@@ -309,19 +311,6 @@ def main() -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a plugin may have taken one away
         stream.flush()  # what was printed, on its way to stderr
     os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang
-
-
-class _Relay(logging.Handler):
-    """Hands each record to the parent, which logs it there with the child's own time and number."""
-
-    def __init__(self, say: Callable[..., None]) -> None:
-        super().__init__()
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
-        plain = {key: value for key, value in vars(record).items() if isinstance(value, (str, int, float))}
-        self._say(log={**plain, "msg": record.getMessage()})
 
 
 def end_with_parent(parent: int, *, number: int | None = None) -> None:

@@ -1,45 +1,22 @@
 """Installed distributions and their entry points, and packages, asked without importing them."""
 
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from accel_core._support import LOGGER
-from accel_core.errors import raise_if_users
+from accel_core.backend import Provenance
+from accel_core.errors import clean, raise_if_users
 
 T = TypeVar("T")
 
 
-class EntryPoint(NamedTuple):
-    """One line of a distribution's `entry_points.txt`, with that distribution's name and version."""
-
-    name: str
-    value: str
-    distribution: str
-    version: str
-
-    @property
-    def module(self) -> str:
-        """Return the module that the entry point's value names; empty if the value names none."""
-        return self.value.partition("[")[0].partition(":")[0].strip()
-
-    def load(self) -> Any:
-        """Import and return the module or object that the value names: `"package.module"`,
-        `"package.module:object"`.
-        """
-        # Not by `metadata.EntryPoint`, which fails at a value such as "accel npu" without saying why.
-        attributes = self.value.partition("[")[0].partition(":")[2].strip()
-        loaded = importlib.import_module(self.module)
-        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
-
-
-def entry_points(group: str) -> tuple[EntryPoint, ...]:
+def entry_points(group: str) -> tuple[Provenance, ...]:
     """The entry points of `group` of all installed distributions, in the order of `sys.path`.
 
     Of several distributions of one name the first on `sys.path` counts. A distribution whose metadata cannot
@@ -57,13 +34,13 @@ def _mtime(entry: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _in_group(group: str, state: tuple[object, ...]) -> tuple[EntryPoint, ...]:
-    found: list[EntryPoint] = []
+def _in_group(group: str, state: tuple[object, ...]) -> tuple[Provenance, ...]:
+    found: list[Provenance] = []
     for distribution, text in _announcing(state):
         if group in text:
             parsed = _asked(metadata.EntryPoints(), lambda each: each.entry_points, distribution)
-            source = identity(distribution)
-            found += [EntryPoint(e.name, e.value, *source) for e in parsed if e.group == group]
+            name, version = map(clean, identity(distribution))  # which may hold anything
+            found += [Provenance(name, version, e.name, e.value) for e in parsed if e.group == group]
     return tuple(found)
 
 

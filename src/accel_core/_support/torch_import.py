@@ -47,7 +47,10 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
-    _follow_activations()
+    if os.environ.get("ACCEL_INTEGRATIONS"):  # which accel-train's own entry point follows: it was left out
+        for entry_point in entry_points(TORCH_GROUP):
+            if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
+                entry_point.load()()
     return _with_named(torch)
 
 
@@ -62,15 +65,6 @@ def _with_named(torch: ModuleType) -> ModuleType:
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
             raise BackendUnavailableError(reason, hint=step or f"take {name} out of {IMPORTED}") from error
     return torch
-
-
-def _follow_activations() -> None:
-    """Call accel-train's own entry point, which was left out too; it follows `ACCEL_INTEGRATIONS`."""
-    if not os.environ.get("ACCEL_INTEGRATIONS"):
-        return
-    for entry_point in entry_points(TORCH_GROUP):
-        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
-            entry_point.load()()
 
 
 def imported_by_us() -> bool:
@@ -207,13 +201,9 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
     none.
     """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
-    if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
-        return namespace.__name__
-    for name in _KEY_FUNCTIONS:
-        module = origin(getattr(namespace, name, None))
-        if module and module.partition(".")[0] not in own:
-            return module
-    return ""
+    found = [namespace.__name__] if isinstance(namespace, ModuleType) else []
+    found += [origin(getattr(namespace, name, None)) for name in _KEY_FUNCTIONS]
+    return next((module for module in found if module and module.partition(".")[0] not in own), "")
 
 
 def origin(function: object) -> str:

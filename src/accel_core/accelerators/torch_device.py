@@ -80,6 +80,17 @@ def _natively(ask: Callable[..., Any]) -> bool:
     return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
 
+def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
+    """`count`, asked while torch.compile compiles: torch's own returns no tensor, which breaks a graph."""
+
+    def device_count() -> int:
+        return count()
+
+    # What torch.compiler.assume_constant_result sets; that imports Dynamo, a second.
+    device_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return device_count
+
+
 def _is_missing(error: RuntimeError) -> bool:
     """Whether a vendor's function is none for us: it names torch's instead, as TorchTPU's do."""
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
@@ -235,7 +246,7 @@ class TorchAccelerator(Accelerator):
                 serves = self._shaped(functions[0], serves)
             else:
                 serves = self._first_that_works(name, functions, serves)
-        self._put(member, serves)
+        self._put(member, _as_constant(serves) if name == "device_count" else serves)
 
     def _put(self, name: str, function: Callable[..., Any]) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
@@ -310,7 +321,7 @@ class TorchAccelerator(Accelerator):
 
     def _find_streams(self) -> tuple[Any, Any]:
         """The stream and event classes; `None` where there is none."""
-        found = (self._lookup("Stream"), self._lookup("Event"))
+        found = map(self._lookup, ("Stream", "Event"))
         stream, event = (kind if inspect.isclass(kind) else None for kind in found)
         # torch's own classes serve its accelerator, and `stream` needs the one that is a context manager.
         if stream or self._torch_accelerator is None or not hasattr(self._torch.Stream, "__enter__"):
@@ -362,9 +373,8 @@ class TorchAccelerator(Accelerator):
         `device_properties()` has.
         """
         index = self._index(device_index)
-        with suppress(
-            AttributeError, RuntimeError
-        ):  # an older torch; its word for a device that does not tell
+        # Of an older torch; torch's word for a device that does not tell.
+        with suppress(AttributeError, RuntimeError):
             told = self._torch_accelerator.get_device_capability(index)
             return {"supported_dtypes": set(told["supported_dtypes"])}
         return super().get_device_capability(index)
@@ -380,8 +390,7 @@ class TorchAccelerator(Accelerator):
         index = self._index(device_index)
         if not self._generators():
             # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
-            start = self._lookup("init") or self._lookup("_lazy_init") or self.current_device
-            start()
+            (self._lookup("init") or self._lookup("_lazy_init") or self.current_device)()
         if not (generators := self._generators()):
             return super().default_generator(index)
         if index >= len(generators):  # the vendor has fewer than devices
@@ -704,9 +713,6 @@ class GenericAccelerator(TorchAccelerator):
     torch reports no accelerator.
     """
 
-    #: Kept, as torch.compile cannot look into torch's count.
-    _counted = 0
-
     def _torch_device_type(self) -> str:
         return self._torchs_own_type()
 
@@ -714,7 +720,6 @@ class GenericAccelerator(TorchAccelerator):
         """Return the number of devices that torch sees; a device that reports 0 before its start is
         started.
         """
-        self._counted = self._counted or int(super().device_count())
-        if not self._counted and self._is_private and self._holds_tensors():
-            self._counted = int(super().device_count())
-        return self._counted
+        if not super().device_count() and self._is_private:
+            self._holds_tensors()
+        return int(super().device_count())

@@ -23,11 +23,12 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from accel_core import __version__
 from accel_core._support import logged_by
-from accel_core._support.packages import EntryPoint, is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
-from accel_core.cli.options import OneOf, did_you_mean
+from accel_core.backend import Provenance
+from accel_core.cli.options import OneOf
 from accel_core.detection.guard import quiet, restoring
-from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.errors import CAUGHT, clean, did_you_mean, root_cause
 from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
 
@@ -62,48 +63,48 @@ def main() -> None:
 # --- The commands --------------------------------------------------------------------------------------
 
 
-def announced() -> dict[str, EntryPoint | None]:
+def announced() -> dict[str, Provenance | None]:
     """Return every installed command by name, sorted.
 
     Of two with the same name, the first one found counts; the name of a built-in command always means that
     command.
     """
-    found: dict[str, EntryPoint | None] = dict.fromkeys(SUMMARIES)
+    found: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
     for entry_point in entry_points(GROUP):
         if BESIDE.get(entry_point.name, entry_point.distribution) == entry_point.distribution:
             found.setdefault(entry_point.name, entry_point)
     return dict(sorted(found.items()))
 
 
-def _used(entry_point: EntryPoint | None, use: Callable[[Any], T]) -> T:
+def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
     """Call `use` with the package of a command; `ClickException` where the package cannot be used."""
     if entry_point is None:
         return use(sys.modules[__name__])
-    who = clean(f"{entry_point.distribution} {entry_point.version}")
     try:
-        with quiet(), restoring(who):
+        with quiet(), restoring(entry_point):
             return use(entry_point.load())
     except CAUGHT as error:
-        raise click.ClickException(f"{who} cannot be used: {clean(root_cause(error))}") from error
+        raise click.ClickException(f"{entry_point} cannot be used: {clean(root_cause(error))}") from error
 
 
-def _summary(name: str, entry_point: EntryPoint | None) -> str:
-    """The line of a command in `accel --help`."""
+def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]) -> list[str]:
+    """The lines that the package of a command tells, or why it cannot be used."""
     try:
-        return _used(entry_point, lambda package: clean(str(package.SUMMARIES[name])))
+        return _used(entry_point, lambda package: [clean(str(line)) for line in ask(package)])
     except click.ClickException as error:
-        return error.message
+        return [error.message]
+
+
+def _summary(name: str, entry_point: Provenance | None) -> str:
+    """The line of a command in `accel --help`."""
+    return _told(entry_point, lambda package: [package.SUMMARIES[name]])[0]
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     """The remarks on these verdicts of commands' packages of ours: their function `remarks`."""
-    lines: list[str] = []
-    for entry_point in {e.module: e for name, e in announced().items() if e and name in BESIDE}.values():
-        try:
-            lines += _used(entry_point, lambda p: [*p.remarks(verdicts)] if hasattr(p, "remarks") else [])
-        except click.ClickException as error:
-            lines.append(error.message)
-    return lines
+    beside = {e.module: e for name, e in announced().items() if e and name in BESIDE}.values()
+    told = (_told(e, lambda p: p.remarks(verdicts) if hasattr(p, "remarks") else ()) for e in beside)
+    return [line for lines in told for line in lines]
 
 
 class _Group(click.Group):
@@ -130,13 +131,12 @@ class _Group(click.Group):
         known = announced()
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
             return own
-        if missing := cmd_name not in known and BESIDE.get(cmd_name):
-            step = sourced(f"pip install {missing}")
-            raise click.UsageError(
-                f"accel {cmd_name} comes with {missing}, which is not installed: {step}", ctx
-            )
         if cmd_name not in known:
-            raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
+            told = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
+            if of := BESIDE.get(cmd_name):
+                step = sourced(f"pip install {of}")
+                told = f"accel {cmd_name} comes with {of}, which is not installed: {step}"
+            raise click.UsageError(told, ctx)
 
         def command(package: Any) -> click.Command:
             found: click.Command = import_module(f"{package.__name__}.{cmd_name}").command
@@ -166,11 +166,9 @@ class _Group(click.Group):
 
 def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
     """Name the packages where this process and its children look for them."""
-    for name in names:
-        if not is_installed(name):
-            raise click.BadParameter(
-                f"no module {name!r} is installed here; install it, or correct its name."
-            )
+    if missing := [name for name in names if not is_installed(name)]:
+        what = f"no module {missing[0]!r} is installed here; install it, or correct its name."
+        raise click.BadParameter(what)
     if names:
         os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
 

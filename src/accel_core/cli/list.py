@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, page, remarks, text
 from accel_core.cli.output import answering
-from accel_core.detection import Candidate, Status, Unloaded, Verdict
-from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection import Status, Verdict
 from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
 from accel_core.machine.vendors import sourced
@@ -27,12 +24,8 @@ def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 
 @click.command("list")
 @click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
-@click.option(
-    "--all", "everything", is_flag=True, help="All that is known of each backend, in order of rank."
-)
-@click.option(
-    "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
-)
+@click.option("--all", "everything", is_flag=True, help="All that is known of each, in order of rank.")
+@click.option("--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor.")
 @options.probe_timeout
 @options.as_json
 @click.pass_context
@@ -47,8 +40,8 @@ def command(
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        surveyed = survey(settings, probing=not no_probe, load=IsolatedLoader(settings.probe_timeout))
-        marked = _marked(surveyed, settings)
+        surveyed = survey(settings, probing=not no_probe)
+        marked = _marked(surveyed)
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
@@ -58,14 +51,10 @@ def command(
     ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
-def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
+def _marked(surveyed: Survey) -> Verdict | None:
     """The verdict on the backend that is chosen, or else on the one that is pinned and cannot be honoured."""
-    choice = surveyed.choice
-    meant: Sequence[Candidate | Unloaded] = ()
-    if choice is not None and choice.candidate is not None:
-        meant = (choice.candidate,)
-    elif len(settings.pins) == 1:
-        meant = choice.considered if choice is not None else surveyed.pinned
+    chosen = surveyed.choice.candidate if surveyed.choice else None
+    meant = (chosen,) if chosen else surveyed.pinned
     if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
         return None
     return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
@@ -133,18 +122,16 @@ def _devices(v: Verdict) -> list[str]:
     return [*([text.count(v.devices, "device")] if v.devices else []), text.clean(v.description)]
 
 
-def _notes(
-    surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool
-) -> list[page.Cell]:
+def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
-    selection = surveyed.choice.selection if surveyed.choice is not None else None
-    notes = [_choice(surveyed, marked, settings)]
+    selection = found.choice.selection if found.choice is not None else None
+    notes = [_choice(found, marked, settings)]
     notes += [(text.clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
-    notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
+    notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
     notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes
 

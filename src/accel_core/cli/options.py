@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core.detection.discovery import installed_names
+from accel_core.errors import did_you_mean
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
 
@@ -16,14 +17,6 @@ def read_settings(timeout: float | None = None) -> Settings:
     """Return the settings in the environment, with the command line's timeout; raises `SettingError`."""
     settings = read()
     return settings if timeout is None else settings._replace(probe_timeout=timeout)
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return `" Did you mean 'npu'?"` for a name that is close to one of `names`, else an empty text."""
-    from difflib import get_close_matches  # for the few who need one
-
-    close = get_close_matches(name.lower(), list(names), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]

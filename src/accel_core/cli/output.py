@@ -134,10 +134,9 @@ def answering(*, as_json: bool) -> Iterator[Output]:
     written as a JSON document. Any other exception is a bug of ours and keeps its traceback.
     """
     output = Output(sys.stdout)
-    terminal = sys.stderr
     # For the whole process, on purpose: it is the command's own, and what a plugin's thread prints must not
     # reach stdout either. Descriptor 1 is not enough where sys.stdout is another stream.
-    with contextlib.redirect_stdout(sys.stderr), _waiting(terminal):
+    with contextlib.redirect_stdout(sys.stderr), _waiting(sys.stderr):
         try:
             yield output
         except AccelError as error:

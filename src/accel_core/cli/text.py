@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from accel_core._support.packages import brought_by
-from accel_core.detection import Status, Verdict
+from accel_core.detection import Status, Verdict, messages
 from accel_core.errors import clean as clean  # noqa: PLC0414 - the commands take it from here
 
 #: The heading above what torch's autoload spoils.
@@ -38,11 +38,7 @@ def described(verdict: Verdict) -> dict[str, object]:
 
 def uninstalled(verdicts: Iterable[Verdict]) -> str:
     """Return one line for the backends that lack only a package; empty if there are none."""
-    lacking: dict[str, dict[str, None]] = {}
-    for verdict in verdicts:
-        what = "need torch" if verdict.vendor_import == ("torch",) else "vendor package not installed"
-        lacking.setdefault(what, {})[clean(verdict.name)] = None
-    line = "; ".join(f"{what}: {', '.join(names)}" for what, names in lacking.items())
+    line = messages.uninstalled(verdicts)
     return f"{line[:1].upper()}{line[1:]}"
 
 

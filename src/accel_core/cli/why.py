@@ -61,14 +61,14 @@ def _choice_page(selection: Selection) -> list[page.Part]:
         bullets = list(map(_in_words, rows))
         if missing:
             bullets.append([(f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")])
-        parts.append(page.heading("Why not the others" if selection.chosen else "What was considered"))
-        parts.append(page.bullets(bullets))
+        heading = "Why not the others" if selection.chosen else "What was considered"
+        parts += [page.heading(heading), page.bullets(bullets)]
     ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
     unclaimed = (*selection.missing_plugins, *(remarks(selection.verdicts) if ranked else ()))
     parts += _listed("Devices without a plugin", unclaimed) + _listed(text.AUTOLOAD, selection.autoload)
     if selection.environ:
-        parts.append(page.heading("Environment"))
-        parts.append(page.facts([(name, repr(value)) for name, value in selection.environ.items()]))
+        facts = [(name, repr(value)) for name, value in selection.environ.items()]
+        parts += [page.heading("Environment"), page.facts(facts)]
     return parts
 
 
@@ -98,10 +98,8 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
 def _in_words(v: Verdict) -> list[page.Cell]:
     """One backend's verdict as a running text."""
     # A plugin that nobody loaded has told no priority.
-    about = (
-        str(v.provenance) if v.provenance.distribution else "",
-        f"priority {v.priority}" if v.device_type else "",
-    )
+    about = [str(v.provenance)] if v.provenance.distribution else []
+    about += [f"priority {v.priority}"] if v.device_type else []
     reason = f": {text.clean(v.reason)}" if v.reason else ""
     hint = f"\nhint: {text.clean(v.hint)}" if v.hint else ""
     return [*_status("", about, v), (reason, ""), (hint, "dim")]
@@ -109,7 +107,7 @@ def _in_words(v: Verdict) -> list[page.Cell]:
 
 def _status(kind: str, about: Iterable[str], v: Verdict) -> list[page.Cell]:
     """Its name, what is told `about` it in brackets, and its status."""
-    source = ", ".join(filter(None, about))
+    source = ", ".join(about)
     return [
         (text.clean(v.name), "bold"),
         (f"{kind} ({text.clean(source)}): " if source else ": ", "dim"),

@@ -14,16 +14,14 @@ from typing import Any, NamedTuple
 
 from accel_core import errors
 from accel_core._support import torch_import
-from accel_core._support.packages import EntryPoint
-from accel_core.backend import Backend, ProbeResult, decode_backend, encode_backend
+from accel_core.backend import Backend, ProbeResult, Provenance, decode_backend, encode_backend
 from accel_core.detection import Outcome, Verdict, no_device
 from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
-from accel_core.errors import clean
 from accel_core.settings import entry_points
 
 
-def announced() -> list[EntryPoint]:
+def announced() -> list[Provenance]:
     """Return the packages that torch's autoload imports, in torch's order.
 
     Without accel-train's own, which brings no device, and without distributions that `ACCEL_BLOCK` blocks as
@@ -33,12 +31,12 @@ def announced() -> list[EntryPoint]:
     return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
 
 
-def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
+def unclaimed(others: tuple[Backend, ...]) -> list[Provenance]:
     """Return the packages that torch's autoload imports and that no plugin among `others` declares."""
     return [e for e in announced() if not _claimants(e, others)]
 
 
-def _claimants(entry_point: EntryPoint, others: tuple[Backend, ...]) -> list[str]:
+def _claimants(entry_point: Provenance, others: tuple[Backend, ...]) -> list[str]:
     """The backends through the package that the entry point names."""
     top = entry_point.module.partition(".")[0]
     return [b.name for b in others if top in [m.partition(".")[0] for m in b.vendor_imports]]
@@ -98,11 +96,9 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
         _load_unclaimed(others)
     if (device := _torchs_device()) is None:
         raise errors.DeclinedError(_NONE)
-    owner = next((other for other in others if other.device_type == device.type), None)
-    if owner is not None:
-        raise errors.DeclinedError(
-            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
-        )
+    if owner := next((other for other in others if other.device_type == device.type), None):
+        reason = f"torch's accelerator is {device.type}, which {owner.name} claims"
+        raise errors.DeclinedError(reason, stands_aside=True)
     from accel_core.accelerators.torch_device import GenericAccelerator
 
     return GenericAccelerator(backend)
@@ -110,9 +106,9 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
 
 def uncounted(device_type: str, others: tuple[Backend, ...]) -> Outcome:
     """`no_device` for what a package that no plugin claims registers with torch."""
-    who = " or ".join(f"{e.distribution} {e.version}" for e in unclaimed(others)) or "a package"
+    who = " or ".join(map(str, unclaimed(others))) or "a package"
     hint = "run the vendor's own tool: it tells whether the driver sees the device"
-    return no_device(clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
+    return no_device(errors.clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
 
 
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
@@ -140,7 +136,7 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
     """
     failure: errors.BackendUnavailableError | None = None
     for package in unclaimed(others):
-        announce(f"importing {package.value} ({package.distribution} {package.version})")
+        announce(f"importing {package.value} ({package})")
         try:
             package.load()()
             return
@@ -179,25 +175,23 @@ class Spoiler(NamedTuple):
         return f"{self.reason}. {self.hint}"
 
 
-def _failing(package: EntryPoint, error: BaseException | None, ending: str = "") -> Spoiler:
+def _failing(package: Provenance, error: BaseException | None, ending: str = "") -> Spoiler:
     """The package fails with `error`, or its process had that `ending`."""
     how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
     at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
-    reason = f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
-    return Spoiler(
-        clean(reason), _remedy(package, "fails with"), clean(errors.root_cause(error)) if error else ""
-    )
+    reason = errors.clean(f"{package} fails when torch loads it ({at}): {how}")
+    cause = errors.clean(errors.root_cause(error)) if error else ""
+    return Spoiler(reason, _remedy(package, "fails with"), cause)
 
 
-def _taking(package: EntryPoint, what: str) -> Spoiler:
-    loaded = f"{package.distribution} {package.version}, which torch loads ({package.value}),"
-    return Spoiler(clean(f"{loaded} {what}"), _remedy(package, "loads"))
+def _taking(package: Provenance, what: str) -> Spoiler:
+    loaded = f"{package}, which torch loads ({package.value}),"
+    return Spoiler(errors.clean(f"{loaded} {what}"), _remedy(package, "loads"))
 
 
-def _remedy(package: EntryPoint, does: str) -> str:
-    return clean(
-        f"`import torch` {does} it: pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
-    )
+def _remedy(package: Provenance, does: str) -> str:
+    step = f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
+    return f"`import torch` {does} it: {step}"
 
 
 def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
@@ -217,7 +211,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         return ()
     from accel_core._support import child  # here, as in most environments there is nothing to try
 
-    found: dict[EntryPoint, Spoiler] = {}
+    found: dict[Provenance, Spoiler] = {}
     while left := [package for package in packages if package not in found]:
         job: dict[str, object] = {"packages": left, "chosen": encode_backend(chosen) if chosen else None}
         try:
@@ -233,8 +227,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
             break
         found[package] = _failing(package, None, report.ending)
         if report.timed_out:  # which says nothing of the package
-            who = clean(f"{package.distribution} {package.version}")
-            what = f"whether torch can load {who} is not known: it {report.ending}"
+            what = f"whether torch can load {package} is not known: it {report.ending}"
             found[package] = Spoiler(
                 what, f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0", known=False
             )
@@ -243,7 +236,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     return tuple(found[package] for package in packages if package in blamed)
 
 
-def _step(package: EntryPoint) -> str:
+def _step(package: Provenance) -> str:
     return f"importing {package.module}"
 
 
@@ -254,7 +247,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
     chosen = decode_backend(job["chosen"]) if job["chosen"] else None
     wrong: dict[int, Spoiler] = {}
     slot = torch._C._get_privateuse1_backend_name()
-    for index, package in enumerate(EntryPoint(*fields) for fields in job["packages"]):
+    for index, package in enumerate(Provenance(*fields) for fields in job["packages"]):
         stage(_step(package))
         try:
             package.load()()  # as torch calls it, whatever it is

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import is_installed
-from accel_core.backend import Backend, ProbeResult
+from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery, no_device
-from accel_core.detection.discovery import Unimported
 from accel_core.detection.guard import announce, last_step, quiet, restoring
 from accel_core.machine import devices
 
@@ -92,7 +91,7 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
             built = autoload.create(backend, others)
         else:
             announce(f"accel_create() of {source}")
-            built = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
+            built = discovery.ask(source, "accel_create", backend=backend, others=others)
         if built is None:
             if backend.accelerator and not candidate.builtin:
                 announce(f"accelerator={backend.accelerator!r} of {source}")
@@ -199,17 +198,16 @@ def ask_device(
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
-    plugin, others = candidate.plugin, group.beside(candidate)
+    source, others = candidate.provenance, group.beside(candidate)
     answer: object
     if candidate.builtin:
         answer = autoload.probe(candidate.backend, others)
     else:
         try:
-            with quiet(), restoring(candidate.provenance):
-                if isinstance(plugin, Unimported):
-                    _ = plugin.imported
-                announce(f"accel_probe() of {candidate.provenance}")
-                answer = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
+            with quiet(), restoring(source):
+                discovery.imported(source)
+                announce(f"accel_probe() of {source}")
+                answer = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
         except errors.CAUGHT as error:
             return _failed(candidate, error, group)
     if answer is None:
@@ -253,8 +251,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
     What a signal handler of the program's raised is raised anew.
     """
     errors.raise_if_users(error)
-    if isinstance(candidate.plugin, Unimported) and not candidate.plugin.is_imported:
-        return discovery.failure(candidate.plugin.entry_point, error)
+    if not (candidate.builtin or candidate.provenance.module in sys.modules):
+        return discovery.failure(candidate.provenance, error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
     at = last_step.get()
@@ -289,21 +287,21 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    own, backend = candidate.plugin, candidate.backend
-    plugins = {id(c.plugin): c.plugin for c in (candidate, *group.candidates) if isinstance(c, Candidate)}
-    for plugin in plugins.values():
-        at_hand = group.importing or not isinstance(plugin, Unimported) or plugin.is_imported
-        if plugin is not None and at_hand and (answer := _explained(plugin, backend, error)):
+    own, backend = candidate.provenance, candidate.backend
+    plugins = [c.provenance for c in (candidate, *group.candidates) if isinstance(c, Candidate)]
+    for plugin in dict.fromkeys(plugins):
+        at_hand = plugin.module and (group.importing or plugin.module in sys.modules)
+        if at_hand and (answer := _explained(plugin, backend, error)):
             return answer
         if plugin is own and (hint := errors.hint_for(error, backend.hints)):
             return ProbeResult(False, hint=hint)
     return ProbeResult(False)
 
 
-def _explained(plugin: object, backend: Backend, error: BaseException) -> ProbeResult | None:
+def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
     try:
-        with quiet(), restoring(getattr(plugin, "__name__", plugin)):
+        with quiet(), restoring(plugin):
             answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     except errors.CAUGHT as another:
         errors.raise_if_users(another)

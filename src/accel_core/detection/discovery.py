@@ -9,19 +9,18 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType, MethodType
 from typing import Any
 
 from accel_core import __version__
-from accel_core._support.packages import EntryPoint, entry_points
+from accel_core._support.packages import entry_points
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
-from accel_core.detection import Candidate, Outcome, Status, Unloaded
+from accel_core.detection import Candidate, Candidates, Found, Judged, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
 from accel_core.settings import Pin, Settings, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
-Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
+Load = Callable[[Sequence[Provenance]], "list[Candidates]"]
 
 CPU = Backend(
     name="cpu",
@@ -43,29 +42,10 @@ GENERIC = Backend(
 )
 
 
-class Unimported:
-    """A plugin whose declarations a child process has read; it is imported here when a hook is called."""
-
-    def __init__(self, entry_point: EntryPoint) -> None:
-        self.entry_point = entry_point
-
-    @functools.cached_property
-    def imported(self) -> object:
-        """The module; raises whatever its import raises. What it prints goes to stderr."""
-        announce(import_step(self.entry_point))
-        with quiet():
-            return self.entry_point.load()
-
-    @property
-    def is_imported(self) -> bool:
-        """Whether it was imported here since."""
-        return "imported" in vars(self)
-
-
 # --- Candidates ----------------------------------------------------------------------------------------
 
 
-def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
+def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidates:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
@@ -89,7 +69,7 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> tuple[Ca
     return ()
 
 
-def _loaded(plugins: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
+def _loaded(plugins: Iterable[Provenance], settings: Settings, load: Load) -> list[Judged]:
     """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
     given = list(plugins)
     left = [e for e in given if _may_be_loaded(e, settings)]
@@ -98,7 +78,7 @@ def _loaded(plugins: Iterable[EntryPoint], settings: Settings, load: Load) -> li
     return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
 
 
-def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
+def _may_be_loaded(entry_point: Provenance, settings: Settings) -> bool:
     """Whether the policy leaves the plugin, as far as its entry point and its distribution tell.
 
     A name with a distribution in `ACCEL_ALLOW` allows that distribution to be imported, whatever its entry
@@ -118,16 +98,16 @@ def installed_names() -> list[str]:
 
 def declarers(name: str) -> set[str]:
     """The distributions whose entry point has that name, read from metadata alone."""
-    return {clean(e.distribution) for e in entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
+    return {e.distribution for e in entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(backend._declared_by(ours), None) for backend in (CPU, GENERIC))
+    return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
 
 
-def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:
+def rank(candidates: Iterable[Judged]) -> Candidates:
     """Return the sort key of a backend: priority, highest first, then name, then distribution.
 
     A backend that takes over another device's torch namespace comes before all backends of that device type,
@@ -136,7 +116,7 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     items = list(candidates)
     declared = [(c, c.backend.device_type) for c in items if isinstance(c, Candidate)]
 
-    def key(candidate: Candidate | Unloaded) -> tuple[object, ...]:
+    def key(candidate: Judged) -> tuple[object, ...]:
         taken = candidate.backend.in_torch.impersonates if isinstance(candidate, Candidate) else ""
         behind = [c.priority for c, kind in declared if taken and kind == taken and c is not candidate]
         return (
@@ -150,61 +130,48 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
             candidate.provenance.value,
         )
 
-    return tuple(sorted(items, key=key))
+    return Found(sorted(items, key=key))
 
 
 # --- Declarations --------------------------------------------------------------------------------------
 
 
-def load_plugin(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+def load_plugin(entry_point: Provenance) -> Candidates:
     """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
     try:
-        with quiet(), restoring(provenance(entry_point)):
-            return read_plugin(entry_point)
+        with quiet(), restoring(entry_point):
+            if not entry_point.module:
+                raise InvalidBackendError("the entry point's value names no module, expected 'accel_npu'")
+            plugin = imported(entry_point)
+            announce(f"accel_backends() of {entry_point}")
+            unique = {(b.name, b.priority): b._declared_by(entry_point) for b in declarations(plugin)}
+            return tuple(map(Candidate, unique.values()))
     except CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
 
 
-def read_plugin(entry_point: EntryPoint) -> tuple[Candidate, ...]:
-    """Import one plugin's module and read its declarations; raises what goes wrong."""
-    source = provenance(entry_point)
-    announce(import_step(entry_point))
-    if not entry_point.module:
-        raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
-    plugin = entry_point.load()
-    announce(f"accel_backends() of {source}")
-    unique = {(b.name, b.priority): b._declared_by(source) for b in declarations(plugin)}
-    return tuple(Candidate(backend, plugin) for backend in unique.values())
+def imported(entry_point: Provenance) -> Any:
+    """The plugin's module, imported now unless it was; raises whatever its import raises."""
+    if entry_point.module not in sys.modules:
+        announce(f"importing {clean(entry_point.value)}, the plugin of {entry_point}")
+    with quiet():
+        return entry_point.load()
 
 
-def name_of(entry_point: EntryPoint) -> str:
+def name_of(entry_point: Provenance) -> str:
     """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
     return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
-
-
-def provenance(entry_point: EntryPoint) -> Provenance:
-    """Return the provenance of the entry point, as messages name it."""
-    # Folder names and metadata may hold anything, and these go into every message.
-    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
-    return Provenance(distribution, version, entry_point.name, entry_point.value)
-
-
-def import_step(entry_point: EntryPoint) -> str:
-    """The step of importing a plugin, as `guard` announces it."""
-    return f"importing {clean(entry_point.value)}, the plugin of {provenance(entry_point)}"
 
 
 def declarations(plugin: object) -> list[Backend]:
     """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
     import pluggy
 
-    # Not through the hook's caller, which takes all hooks of a plugin or none.
+    # Without our hooks' specifications, by which pluggy takes all hooks of a plugin or none.
     reader = pluggy.PluginManager(PROJECT)
-    found = [(name, getattr(plugin, name, None)) for name in dir(plugin)]
-    functions = [name for name, value in found if isinstance(value, (FunctionType, MethodType))]
-    options = {name: reader.parse_hookimpl_opts(plugin, name) for name in functions}
-    declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
-    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    reader.register(plugin)
+    hook = getattr(reader.hook, "accel_backends", None)
+    declared = [each for found in hook.get_hookimpls() for each in _checked(found.function())] if hook else []
     if not declared:
         raise InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
@@ -227,12 +194,12 @@ def _checked(declared: object) -> list[Backend]:
 # --- Failures ------------------------------------------------------------------------------------------
 
 
-def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
+def unloaded(entry_point: Provenance, outcome: Outcome) -> Unloaded:
     """The plugin whose declarations cannot be read, and why."""
-    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
+    return Unloaded(name_of(entry_point), entry_point, outcome)
 
 
-def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
+def failure(entry_point: Provenance, error: BaseException) -> Outcome:
     """Return the outcome for an `error` that loading the plugin raised.
 
     An exception of the program's own signal handler is raised again.
@@ -287,14 +254,14 @@ def _hooks(plugin: object) -> Any:
     return manager.hook
 
 
-def caller(plugin: object, hook: str) -> Any:
-    """The caller of `hook` for this plugin alone; imports an `Unimported` one, which may raise anything."""
-    return getattr(_hooks(plugin.imported if isinstance(plugin, Unimported) else plugin), hook)
+def caller(plugin: Provenance, hook: str) -> Any:
+    """The caller of `hook` for this plugin alone; imports the plugin, which may raise anything."""
+    return getattr(_hooks(imported(plugin)), hook)
 
 
-def ask(plugin: object, hook: str, **arguments: object) -> Any:
+def ask(plugin: Provenance, hook: str, **arguments: object) -> Any:
     """Return what one plugin answers: of a `firstresult` hook its answer or `None`, else a list.
 
-    Raises what the import of an `Unimported` plugin and its hook raise.
+    Raises what the plugin's import and its hook raise.
     """
     return caller(plugin, hook)(**arguments)

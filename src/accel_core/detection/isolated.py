@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
 from accel_core._support import LOGGER
-from accel_core._support.packages import EntryPoint
 from accel_core.backend import Provenance, decode_backend, encode_backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
+from accel_core.detection import Candidate, Candidates, Judged, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.discovery import Unimported, unloaded
+from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
 from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
 #: What plugins declare, or why they cannot be loaded.
-Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
+Plugins = dict[Provenance, Candidates]
 
 
 # --- Declarations --------------------------------------------------------------------------------------
@@ -34,14 +33,14 @@ class IsolatedLoader:
     """Reads plugins' declarations in child processes, each once; none is imported here.
 
     One child loads all plugins. Each that fails there, or has no answer as the child died, is loaded alone in
-    another. The candidates' plugins are `Unimported`. `timeout`: seconds for a child.
+    another. A plugin is imported here when one of its hooks is called. `timeout`: seconds for a child.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._known: Plugins = {}
 
-    def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
+    def __call__(self, entry_points: Sequence[Provenance]) -> list[Candidates]:
         """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
@@ -57,10 +56,10 @@ class IsolatedLoader:
             self._known |= found
         return [self._known[e] for e in entry_points]
 
-    def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
+    def _in_child(self, entry_points: list[Provenance]) -> Plugins:
         """Return what each declares; nothing if the child died with several, as any may be to blame."""
         first = entry_points[0]
-        job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
+        job: dict[str, object] = {"entry_points": entry_points}
         report = _run(_declare_in_child, job, self._timeout, unloaded(first, Outcome(Status.NOT_PROBED)))
         if isinstance(report, Outcome):
             return {first: (unloaded(first, report),)} if len(entry_points) == 1 else {}
@@ -69,11 +68,11 @@ class IsolatedLoader:
         return {e: _decoded(e, rows) for e, rows in zip(entry_points, declared["plugins"], strict=True)}
 
 
-def _fails(rows: tuple[Candidate | Unloaded, ...]) -> bool:
+def _fails(rows: Candidates) -> bool:
     return not rows or any(isinstance(c, Unloaded) and c.outcome.status is Status.BROKEN for c in rows)
 
 
-def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
+def _beside_others(failed: Judged) -> Judged:
     """The plugin that fails beside the others, as in a process that loads them all, and alone does not."""
     assert isinstance(failed, Unloaded)
     reason = f"{failed.outcome.reason}; it loads alone, so another plugin is to blame"
@@ -84,11 +83,11 @@ def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
     with announcing_to(stage), choosing():
-        loaded = [discovery.load_plugin(EntryPoint(*fields)) for fields in job["entry_points"]]
+        loaded = [discovery.load_plugin(Provenance(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
-def _decoded(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
+def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> Candidates:
     """Decode what a child read from one plugin; its declarations are checked like all others."""
     try:
         return tuple(map(_decode, rows))
@@ -124,7 +123,7 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
 
 
 def _run(
-    function: Callable[..., object], job: dict[str, object], timeout: float, about: Candidate | Unloaded
+    function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged
 ) -> ChildReport | Outcome:
     """Run the child that asks a backend; where it gives no answer, what its end means for the backend."""
     from accel_core._support import child
@@ -150,26 +149,20 @@ def _run(
 # --- Records as JSON -----------------------------------------------------------------------------------
 
 
-def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
+def encode_candidate(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
-    known = {"name": candidate.name, "provenance": list(candidate.provenance)}
+    known = {"name": candidate.name, "provenance": candidate.provenance}
     if isinstance(candidate, Unloaded):
         return {**known, "outcome": _encode_outcome(candidate.outcome)}
     return {**known, "backend": encode_backend(candidate.backend)}
 
 
 def decode_candidate(given: Mapping[str, Any]) -> Candidate:
-    """Return the candidate that `encode_candidate` wrote; its plugin is imported when it is needed.
-
-    Raises `InvalidBackendError` if the text is not a declaration.
-    """
-    source = Provenance(*given["provenance"])
-    origin = EntryPoint(source.entry_point, source.value, source.distribution, source.version)
-    candidate = Candidate(decode_backend(given["backend"])._declared_by(source), Unimported(origin))
-    return Candidate(candidate.backend, None) if candidate.builtin else candidate
+    """Return the candidate that `encode_candidate` wrote. Raises `InvalidBackendError` for anything else."""
+    return Candidate(decode_backend(given["backend"])._declared_by(Provenance(*given["provenance"])))
 
 
-def _decode(given: Mapping[str, Any]) -> Candidate | Unloaded:
+def _decode(given: Mapping[str, Any]) -> Judged:
     if "outcome" not in given:
         return decode_candidate(given)
     return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))

@@ -90,9 +90,8 @@ class Masks(NamedTuple):
         first.
         """
         written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
-        if not written:
-            return f"unset {self.faulty[0].variable}, or name in it the devices to use"
-        return f"export {' '.join(written)}"
+        unset = f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"export {' '.join(written)}" if written else unset
 
 
 def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
@@ -235,18 +234,14 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normal(item) for item in ids]
     for item in items:
         if not rules.means([item]):
-            raise SettingError(
-                f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
-            )
+            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.ordered:
         items.sort(key=_order)
     # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
     if not rules.means(items):
-        raise SettingError(
-            f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
-        )
+        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -353,9 +348,7 @@ class _Grammar(NamedTuple):
 _TABLE = {
     "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", ends_the_list=True),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", True, ends_the_list=True),
-    "modules": _Grammar(
-        partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'", places=True
-    ),
+    "modules": _Grammar(partial(_indices, most=8), "module ids from 0 to 7, each once: '0,1'", places=True),
     "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", ends_the_list=True),
     "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
     "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
@@ -363,9 +356,6 @@ _TABLE = {
 
 
 def _grammar(name: str) -> _Grammar:
-    try:
+    if name in _TABLE:
         return _TABLE[name]
-    except KeyError:
-        raise SettingError(
-            f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}"
-        ) from None
+    raise SettingError(f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}")

@@ -236,7 +236,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
         with installed(module):
             found = accel_core.discover()[0]
             assert isinstance(found, Candidate)
-            assert (found.plugin is module, found.provenance.value) == (True, "acme_plugin")
+            assert (found.provenance.load() is module, found.provenance.value) == (True, "acme_plugin")
     finally:
         del sys.modules["acme_plugin"]
 

@@ -17,9 +17,7 @@ COPY = Measurement(
     repeats=12, calls=4, seconds=0.01, work=2e8, size="128 MiB",
 )  # fmt: skip
 LAUNCH = COPY._replace(name="launch.queued", title="launch, in a row", unit="s", value=2e-6, size="1 number")
-ABSENT = Measurement(
-    "matrix.float16", "matrix float16", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing"
-)
+ABSENT = Measurement("matrix.float16", "matrix", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing")
 RUN = Run("2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH))
 
 

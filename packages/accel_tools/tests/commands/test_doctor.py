@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -14,12 +13,9 @@ from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
 from accel_core.backend import Hardware, Visibility
-from accel_core.detection import Status
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
-CODE = "".join(file.read_text("utf-8") for file in sorted(SOURCES.rglob("*.py")))
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
@@ -58,6 +54,14 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
     assert findings(document)["npu"]["what"] == "usable, 2 devices"
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
+
+
+def test_what_the_chosen_device_computes_otherwise_is_told(accel):
+    for name, priority in (("npu", 990), ("mlu", 980)):
+        known = (("compute.numbers.nan_and_infinity", f"{name} loses NaN"),)
+        accel.world.backend(name, priority, computes_otherwise=known)
+    first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
+    assert accel(*ONE).stdout.startswith(first)
 
 
 def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
@@ -182,14 +186,6 @@ def test_colours_and_signs_fit_the_terminal(broken_npu):
     assert "!  Backends" in plain
     assert "+  cpu: usable" in plain
     assert "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
-def test_the_page_has_the_codes_of_the_sources():
-    given = set(re.findall(r'"candidates\.[a-z-]+"', CODE)) - {'"candidates.conflict"'}
-    told = set(re.findall(r"`candidates\.[a-z-]+`", PAGE.read_text("utf-8")))
-    statuses = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
-    assert {code.strip('"') for code in given} == {code.strip("`") for code in told} - statuses
 
 
 def closed(schema, at="$"):

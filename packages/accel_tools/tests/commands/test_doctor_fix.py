@@ -49,8 +49,7 @@ def test_nothing_is_done_unasked(accel, wanted):
     assert "It would write the file. Nothing was done." in told.stderr
     assert "card: it is missing" in told.stdout
     assert not wanted.exists()
-    done = accel("doctor", "--topic", "checks", "--fix", "--yes")
-    assert done.returncode == 0, done.stderr
+    done = accel("doctor", "--topic", "checks", "--fix", "--yes").succeeded()
     assert "+ it is there" in done.stderr
     assert wanted.exists()
 
@@ -78,8 +77,7 @@ def test_at_a_terminal_each_is_asked_for(accel, wanted, typed, status):
 
 
 def test_what_is_looked_into_is_listed(accel, wanted):
-    said = accel("doctor", "--list")
-    assert said.returncode == 0, said.stderr
+    said = accel("doctor", "--list").succeeded()
     assert [line.split()[:2] for line in said.stdout.splitlines() if "file" in line] == [["card", "file"]]
     assert "accel-card 1.0" in said.stdout
     document = accel.json("doctor", "--list")

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from early_helper import torch_of_mine
 import early_vendor
-os.environ["EARLY_HOME"] = "/opt/early"
+os.environ["EARLY"] = "/opt/early"
 try:
     import a_module_that_is_missing
 except ImportError:
@@ -20,7 +20,7 @@ from accel_core import Backend, hookimpl
 @hookimpl
 def accel_backends():
     threading.Thread(target=print).start()
-    os.environ.pop("EARLY_HOME")
+    os.environ.pop("EARLY")
     subprocess.run(["true"])
     return [
         Backend(
@@ -45,13 +45,13 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
         ("imports torch", "accel_early.py, line 5", later),
         ("imports early_vendor", "accel_early.py, line 6", later),
         (
-            "writes the environment variable EARLY_HOME",
+            "writes the environment variable EARLY",
             "accel_early.py, line 7",
             "declare it in Backend.environment.set",
         ),
         ("starts a thread", "accel_early.py, line 17", started),
         (
-            "removes the environment variable EARLY_HOME",
+            "removes the environment variable EARLY",
             "accel_early.py, line 18",
             "leave the environment to the user of the program",
         ),

@@ -33,9 +33,19 @@ def said(computer, world, monkeypatch):
     return examined
 
 
+def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
+    lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    with lock.open():
+        assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
+    assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
+
+
 CPU_BUILD = TorchBuild("2.13.0+cpu")
 CUDA_12, CUDA_13 = TorchBuild("2.13.0", cuda="12.6"), TorchBuild("2.13.0", cuda="13.0")
 ROCM = TorchBuild("2.13.0", hip="6.4")
+NVRM = "/proc/driver/nvidia/version"
 
 
 def test_a_machine_without_an_accelerator_is_well(said):
@@ -62,14 +72,8 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, cod
     ("path", "text"),
     [
         ("/sys/module/nvidia/version", "535.183.01"),
-        (
-            "/proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024",
-        ),
-        (
-            "/proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build",
-        ),
+        (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
+        (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
     ],
 )
 def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):

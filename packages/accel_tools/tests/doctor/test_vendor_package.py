@@ -91,8 +91,6 @@ def test_libraries_that_the_extension_needs(world):
     package = vendor_package("card")
     assert extensions(package.folder) == [extension]
     # torch's are loaded before.
-    assert (
-        missing_libraries(unmet_libraries(package, {}))
-        == "libcardrt.so (for _C.so); libcardhal.so (for libcard.so)"
-    )
+    told = missing_libraries(unmet_libraries(package, {}))
+    assert told == "libcardrt.so (for _C.so); libcardhal.so (for libcard.so)"
     assert unmet_libraries(package, {"LD_LIBRARY_PATH": str(world.site / "gone")}) == ()

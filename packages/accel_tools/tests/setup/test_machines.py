@@ -116,10 +116,7 @@ STRANGE = {
     "nested": (lambda: b'{"files":' * 100_000, "none of what is expected"),
     "outside": (lambda: of_zip({**TREE, "../../escaped": b"x"}), "is refused: .* '../../escaped'"),
     "no text": (lambda: of_document(text=[1]), "is damaged: '/dev/nvidia0' has .1., expected a text"),
-    "no word": (
-        lambda: of_document(python="3 ; rm"),
-        "is damaged: its python is '3 ; rm', expected one word",
-    ),
+    "no word": (lambda: of_document(python="3 ;"), "is damaged: its python is '3 ;', expected one word"),
     "encrypted zip": (lambda: of_zip(TREE, 0).replace(b"\x14\0\0\0", b"\x14\0\1\0"), "is encrypted"),
     "broken zip": (lambda: exchanged(of_zip(TREE, 0), 60, b"XXXX"), "is damaged: Bad CRC-32"),
     "cut zip": (lambda: of_zip(TREE)[:-30], "is damaged: File is not a zip file"),

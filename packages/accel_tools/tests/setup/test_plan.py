@@ -145,12 +145,7 @@ def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     assert found.torch.startswith(f"torch=={torch}" if torch else "torch") is not bool(unknown)
 
 
-ROW = {
-    "torch": "2.9.0",
-    "packages": ["torch-acme==1.0"],
-    "date": "2024-01-01",
-    "source": "https://acme.example/a",
-}
+ROW = {"torch": "2.9.0", "packages": ["torch-acme==1.0"], "date": "2024-01-01", "source": "https://a.example"}
 TABLE = {"url": "https://acme.example/install", "rows": [ROW]}
 
 

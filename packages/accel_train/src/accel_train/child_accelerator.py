@@ -251,7 +251,7 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
     backend = accelerator.backend
-    declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")), None)
+    declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")))
     return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
 
 

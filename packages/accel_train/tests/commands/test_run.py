@@ -47,8 +47,7 @@ def planned(world, tmp_path):
 
 
 def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
-    done = planned(OMP_NUM_THREADS="")
-    assert done.returncode == 0, done.stderr
+    done = planned(OMP_NUM_THREADS="").succeeded()
     first, common, *ranks = done.stdout.splitlines()
     assert first == "mlu (accel-mlu 1.0) over cncl, 2 devices here, nodes 1:1"
     assert common == "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl ACCEL_INTEGRATIONS=auto"
@@ -64,12 +63,7 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
         ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
         (["--nprocs-per-node", "2"], {}, 2, f"{unknown} --nprocs-per-node. Did you mean --nproc-per-node?"),
         (["--no_bind"], {}, 2, f"{unknown} --no_bind. Did you mean --no-bind?"),
-        (
-            ["--timeout", "0"],
-            {},
-            2,
-            "argument --timeout: '0' is not valid, expected a number of seconds above 0",
-        ),
+        (["--timeout", "0"], {}, 2, "--timeout: '0' is not valid, expected a number of seconds above 0"),
     ):
         done = planned(*arguments, **variables)
         assert (done.returncode, done.stdout) == (status, ""), done.stderr
@@ -100,8 +94,7 @@ def test_help_shows_ours_and_torchruns_options(planned, world):
     assert "--local-ranks-filter" not in said
     everything = planned("--no-bind", "--help-all").stdout
     assert everything.index("--one-device-per-rank") < everything.index("--local-ranks-filter")
-    without = world.child(RUN.format(arguments=["--help"]), torch="none")
-    assert without.returncode == 0
+    without = world.child(RUN.format(arguments=["--help"]), torch="none").succeeded()
     assert "--one-device-per-rank" in without.stdout
     assert "torchrun's own options are not shown: torch is not installed" in without.stdout
 

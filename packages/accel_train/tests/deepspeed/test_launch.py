@@ -12,9 +12,7 @@ ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
     ("device", "backend"),
     [
-        pytest.param(
-            "cpu", "gloo", marks=pytest.mark.nightly(reason="two ranks on the CPU; by day on a device")
-        ),
+        pytest.param("cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device")),
         ("acme", "accl"),
     ],
 )

@@ -18,11 +18,7 @@ def test_what_torch_has_for_the_device_is_no_obstacle(name):
     ("name", "device", "said"),
     [
         ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
-        (
-            "gloo",
-            "npu",
-            "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged",
-        ),
+        ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
         ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
         ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
     ],

@@ -219,11 +219,11 @@ class Card:
 
 
 @pytest.mark.parametrize(
-    ("count", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)]
+    ("count", "local", "index"), [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)]
 )
-def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
-    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count)) == index
-    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count, "cpu")) == (local_rank or 0)
+def test_a_rank_takes_its_own_device_or_the_only_one(count, local, index):
+    assert _device_index(Rank(0, 8, local, "h"), Card(count)) == index
+    assert _device_index(Rank(0, 8, local, "h"), Card(count, "cpu")) == (local or 0)
 
 
 @pytest.mark.parametrize(

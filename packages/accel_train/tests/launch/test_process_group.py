@@ -108,6 +108,7 @@ except KeyError:
 
 JOIN = "init_process_group(timeout=seconds(30)).shutdown()"
 ALREADY = "torch.distributed already has a process group. Call init_process_group() only once."
+OF_RANK_1 = "rank 1 (host {host}) cannot start"
 IN_RANK_1 = "if os.environ['RANK'] == '1':\n    "
 DRIVER = f"import accel_core.current as current\ndef broken():\n    raise OSError('gone')\n{IN_RANK_1}current"
 
@@ -161,11 +162,7 @@ except Exception as error:
     ("code", "others", "own"),
     [
         (REFUSED_BY_TORCH, "RankLostError (1,) rank 1 (host {host}) ended with TypeError: ", "TypeError () "),
-        (
-            GROUP_ALREADY,
-            f"RankMismatchError () rank 1 (host {{host}}) cannot start: {ALREADY}",
-            f"LaunchError () {ALREADY}",
-        ),
+        (GROUP_ALREADY, f"RankMismatchError () {OF_RANK_1}: {ALREADY}", f"LaunchError () {ALREADY}"),
     ],
 )
 def test_a_rank_keeps_its_error_which_the_others_hear_of(ranks, code, others, own):

@@ -220,10 +220,7 @@ def test_a_child_that_was_forked_while_the_watch_was_at_work_ends_by_itself():
 
 @pytest.mark.parametrize(
     "error",
-    [
-        ValueError("mine"),
-        RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset"),
-    ],
+    [ValueError("mine"), RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset")],
 )
 def test_only_errors_of_collectives_are_waited_for(job, error):
     zero, one = job(2, silence=30)

@@ -246,9 +246,7 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
         ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
     ],
 )
-def test_without_a_compiler_the_reason_is_told(
-    builder, variables, expected, tmp_path, monkeypatch, capfd, program
-):
+def test_without_a_compiler_it_is_told(builder, variables, expected, tmp_path, monkeypatch, capfd, program):
     program(tmp_path / "c++", "echo no licence >&2\nexit 1")
     monkeypatch.delenv("CXX", raising=False)
     expected = expected.format(tools=tmp_path)

@@ -1,16 +1,16 @@
 """What DeepSpeed's builders need before they can be used, and what counts as built."""
 
-from __future__ import annotations
-
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
+from accel_core import package_folders
 from accel_train.deepspeed import op_builders
+from accel_train.ops import torchs_locks
 
 
 class Builder:
@@ -70,7 +70,7 @@ def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(cap
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
-def test_what_has_to_be_compiled_needs_a_compiler_and_ninja(tools, monkeypatch):
+def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit(tools, monkeypatch):
     builder = Builder("csrc/odd.cpp")
     assert "the C++ compiler 'c++' is missing: install one, or set CXX" in op_builders.compatibility(builder)
     tools("c++")
@@ -79,12 +79,8 @@ def test_what_has_to_be_compiled_needs_a_compiler_and_ninja(tools, monkeypatch):
     assert op_builders.compatibility(builder) == ""
     monkeypatch.setenv("CXX", "ccache clang++-99")
     assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(builder)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
-def test_cuda_sources_need_the_toolkit_too(tools, monkeypatch):
+    monkeypatch.delenv("CXX")
     cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
-    tools("c++", "ninja")
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
         monkeypatch.setattr(cpp_extension, home, None)
@@ -148,18 +144,16 @@ def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
     assert op_builders.is_built(builder) is True
 
 
-def test_a_builder_says_that_it_compiles_and_where_it_is_kept_before_it_does(
-    tools, tmp_path, monkeypatch, capfd
-):
-    class Loading(Builder):
-        _loaded_ops: ClassVar[dict[str, object]] = {}
+class Loading(Builder):
+    _loaded_ops = {}  # noqa: RUF012
 
-        def load(self, verbose=False):
-            sys.stderr.write("compiling\n")
-            self._loaded_ops[self.name] = self
-            return self
+    def load(self, verbose=False):
+        sys.stderr.write("compiling\n")
+        self._loaded_ops[self.name] = self
+        return self
 
-    monkeypatch.setattr(sys.modules[__name__], "Loading", Loading, raising=False)
+
+def test_a_builder_says_that_it_compiles_and_where_it_is_kept(tools, tmp_path, monkeypatch, capfd):
     provider, source = op_builders.DeepSpeedProvider({}), f"{__name__}:Loading"
     assert provider.load(source) is provider.load(source) is Loading, "the class stays DeepSpeed's own"
     builder = Loading("csrc/odd.cpp")
@@ -175,3 +169,32 @@ def test_a_builder_says_that_it_compiles_and_where_it_is_kept_before_it_does(
     Loading._loaded_ops.clear()
     Loading("csrc/odd.cpp").load()
     assert capfd.readouterr().err == "compiling\n" * 3
+
+
+#: As torch holds a lock: by its own module, without the rest of torch.
+HOLD = f"""
+import sys; sys.path.append({package_folders("torch")[0]!r} + "/utils"); import file_baton
+print(file_baton.FileBaton(sys.argv[1]).try_acquire(), flush=True); sys.stdin.read()"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_builder_waits_for_who_compiles_until_that_is_gone(tools, tmp_path, monkeypatch, capfd, seen):
+    """A lock that another container may hold is removed when the folder is an hour old."""
+    lock = tmp_path / "kept" / "odd_op" / "lock"
+    lock.parent.mkdir(parents=True)
+    monkeypatch.setattr(torchs_locks, "_is_seen", lambda path, owner: seen)
+    Loading._loaded_ops.clear()
+    builder = op_builders.DeepSpeedProvider({}).load(f"{__name__}:Loading")("csrc/odd.cpp")
+    piped = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-S", "-c", HOLD, lock], **piped) as child:
+        assert child.stdout.readline() == b"True\n"
+        threading.Timer(1, child.kill).start()
+        threading.Timer(3, lambda: seen or os.utime(lock, (1, 1))).start()
+        assert builder.load() is builder
+    first, *rest = capfd.readouterr().err.splitlines()
+    assert first.startswith(f"accel-core: waiting for process {child.pid} ({sys.executable} -S -c ")
+    assert [f"If nothing compiles it there: rm {lock}" in line for line in rest[:-3]] == [True] * (not seen)
+    assert (
+        rest[-3] == f"accel-core: removed {lock}: the process that was compiling DeepSpeed's odd_op is gone"
+    )

@@ -51,8 +51,6 @@ def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, a
     run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
-        lines = [
-            line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme 1.0)")
-        ]
+        lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]
         assert len(lines) == bool(heard and rank == 0), ended.stderr
         assert all(heard in line for line in lines)

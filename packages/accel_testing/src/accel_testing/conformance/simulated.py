@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from accel_core.toolkit import packages
+    from accel_core import Provenance
 
 __all__ = ["device", "simulator", "told"]
 
@@ -32,7 +32,7 @@ def device() -> tuple[str, str]:
     return found
 
 
-def simulator() -> packages.EntryPoint | None:
+def simulator() -> Provenance | None:
     """Return the entry point of the package that simulates devices, not loaded; `None` if there is none."""
     from accel_core.toolkit import entry_points
 

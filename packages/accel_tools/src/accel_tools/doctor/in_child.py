@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from accel_core import Provenance
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import clean, guard, import_torch, packages
+from accel_core.toolkit import clean, guard, import_torch
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 
@@ -23,7 +24,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
                 for line in act["lines"]:
                     exec(line, {})  # as the module site does
             else:
-                loaded: Any = packages.EntryPoint(*act["entry_point"]).load()
+                loaded: Any = Provenance(*act["entry_point"]).load()
                 if act["call"]:
                     loaded()
         except CAUGHT as error:

@@ -11,12 +11,13 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from accel_core.errors import OpBuildError, OpInputError
 from accel_core.toolkit import is_host_code
 from accel_train.launch.variables import LOCAL_RANK
-from accel_train.ops import arguments
+from accel_train.ops import arguments, torchs_locks
 from accel_train.ops.compiler import explained
 
 __all__ = ["CheckedOperator", "announcing"]
@@ -34,11 +35,17 @@ _UPDATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _ADAM_LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
 
 
-def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callable[[Any], str]) -> None:
+def announcing(
+    builder_class: Any,
+    is_ready: Callable[[Any], bool],
+    kept: Callable[[Any], str],
+    folders: Callable[[Any], list[Path]],
+) -> None:
     """Make builders of this class report on stderr that they compile, and check arguments of what they load.
 
-    `is_ready` returns whether a builder has nothing left to compile. `kept` returns where it will keep the
-    result. Only one rank of a host reports.
+    They also wait for another process that compiles, and remove the lock of one that is gone. `is_ready`
+    returns whether a builder has nothing left to compile. `kept` returns where it will keep the result, and
+    `folders` where a lock may lie. Only one rank of a host reports.
     """
     load = builder_class.load
     if getattr(load, "announces", False):
@@ -46,12 +53,14 @@ def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callab
 
     @functools.wraps(load)
     def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        loaded = getattr(self, "_loaded_ops", {})
-        if self.name not in loaded and not LOCAL_RANK.read(os.environ) and not is_ready(self):
-            sys.stderr.write(
-                f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
-                f"{kept(self)})\n"
-            )
+        def say(text: str) -> None:
+            if not LOCAL_RANK.read(os.environ):
+                sys.stderr.write(f"accel-core: {text}\n")
+
+        if self.name not in getattr(self, "_loaded_ops", {}) and self.sources():
+            torchs_locks.wait(lambda: folders(self), f"DeepSpeed's {self.name}", say)
+            if not is_ready(self):
+                say(f"compiling DeepSpeed's {self.name}, which may take minutes (once; kept in {kept(self)})")
         if not args:
             kwargs.setdefault("verbose", False)  # torch then puts the compiler's output into its error
         try:

@@ -27,6 +27,7 @@ __all__ = [
     "accel_op_builders",
     "compatibility",
     "is_built",
+    "kept_folders",
     "kept_in",
     "package",
     "sources",
@@ -62,7 +63,7 @@ class DeepSpeedProvider(OpProvider):
         _placing.prepare()
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
-            _foreign.announcing(builder_class, is_built, kept_in)
+            _foreign.announcing(builder_class, is_built, kept_in, kept_folders)
         if hasattr(builder_class, "deepspeed_src_path") and "deepspeed_src_path" not in vars(builder_class):
             _compile_where_deepspeed_does(builder_class)
         return builder_class
@@ -190,10 +191,7 @@ def is_built(builder: Any) -> bool:
     names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
     if any(names.fullmatch(file.name) for file in _files(Path(_folder(home) or os.devnull))):
         return True
-    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
-    tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-    folders = [Path(kept, builder.name)] if kept else _build_root().glob(f"{tag}/{builder.name}")
-    folders = [folder for folder in folders if not _made_otherwise(folder, builder)]
+    folders = [folder for folder in kept_folders(builder) if not _made_otherwise(folder, builder)]
     found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
     return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
 
@@ -202,6 +200,13 @@ def kept_in(builder: Any) -> str:
     """Return the folder in which torch keeps what it compiles for a builder."""
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     return str(Path(kept, builder.name) if kept else _build_root())
+
+
+def kept_folders(builder: Any) -> list[Path]:
+    """Return the folders of this Python in which torch may have kept what it compiled for a builder."""
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
+    return [Path(kept, builder.name)] if kept else list(_build_root().glob(f"{tag}/{builder.name}"))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from accel_core import is_installed
+from accel_core import Provenance, is_installed
 from accel_core.toolkit import (
     ENTRY_POINT_GROUP,
     TORCH_GROUP,
@@ -129,7 +129,7 @@ def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
     return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
-def _acting(group: _Group, entry_points: Sequence[packages.EntryPoint], *, read: bool) -> Finding:
+def _acting(group: _Group, entry_points: Sequence[Provenance], *, read: bool) -> Finding:
     who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
     idle = "" if read else f", if {group.reader} were installed"
     facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
@@ -146,7 +146,7 @@ def _starting(files: Sequence[StartFile]) -> Finding:
     return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
 
 
-def _act(group: _Group, package: packages.EntryPoint) -> _Act:
+def _act(group: _Group, package: Provenance) -> _Act:
     return _Act(
         f"{clean(package.distribution)} {clean(package.version)}",
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",

@@ -167,19 +167,19 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
         backends = wanted.get((entry_point.name, entry_point.distribution))
         if backends is None:
             continue
-        source = Provenance(clean(entry_point.distribution), clean(entry_point.version))
-        plugin = Checked(f"{source} {entry_point.name}", str(source), "", "", "")
+        source = str(entry_point)
+        plugin = Checked(f"{source} {entry_point.name}", source, "", "", "")
         if not begin(plugin):
             continue
         for candidate in discovery.load_plugin(entry_point):
             if isinstance(candidate, Candidate) and candidate.name in backends:
                 key = f"{source} {candidate.name} {candidate.priority}"
-                whole = Checked(key, str(source), candidate.name, "", "")
+                whole = Checked(key, source, candidate.name, "", "")
                 if begin(whole):
-                    yield from _of(candidate.backend, candidate.plugin, whole)
+                    yield from _of(candidate.backend, entry_point, whole)
 
 
-def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
+def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
         with guard.restoring(whole.origin):

@@ -18,6 +18,7 @@ from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
 from accel_tools.setup import installed
 from accel_tools.setup.machines import driver_version
+from accel_train.ops import torchs_locks
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
@@ -45,6 +46,18 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
     yield from _releases()
     yield from _container(present, visit, root)
     yield from _memory(present, root)
+    yield from _locks(visit)
+
+
+def _locks(visit: Visit) -> Iterator[Finding]:
+    """Yield the locks of torch's JIT builds that nobody holds: each later start waits for them."""
+    locks = [lock for lock in torchs_locks.found(torchs_locks.locked(visit.environ)) if not lock.holder]
+    if locks:
+        names = ", ".join(str(lock.path.parent) for lock in locks)
+        who = "no process" if all(lock.is_stale for lock in locks) else "no process of this host or container"
+        what = f"torch waits to compile in {names}: {who} holds the lock there"
+        step = "; ".join(lock.removal for lock in locks)
+        yield Finding(Level.WARNING, "machine.stale-lock", what, step)
 
 
 def _releases() -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accel_core import Candidate
-from accel_core.toolkit import AUTOLOAD, autoload, installed_imports, packages
+from accel_core import Candidate, Provenance
+from accel_core.toolkit import AUTOLOAD, autoload, installed_imports
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -77,7 +77,7 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
 
 
 def _first_of_torch(
-    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[packages.EntryPoint]
+    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[Provenance]
 ) -> Iterator[Finding]:
     """Yield which package takes the slot in a program that imports torch first, if a plugin claims it."""
     first = next((e for e in loaded if _owner(e, wanting)), None)
@@ -93,7 +93,7 @@ def _first_of_torch(
     )
 
 
-def _owner(package: packages.EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
+def _owner(package: Provenance, wanting: Sequence[Candidate]) -> Candidate | None:
     """The candidate whose vendor's package torch loads so."""
     top = package.module.partition(".")[0]
     tops = ((c, [m.partition(".")[0] for m in c.backend.vendor_imports]) for c in wanting)
