@@ -14,7 +14,7 @@ from accel_core._support.torch_import import origin as origin
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.accelerators.devices import missing_defaults as missing_defaults
 from accel_core.accelerators.devices import torchs_device as torchs_device
-from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
+from accel_core.accelerators.torch_device import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
