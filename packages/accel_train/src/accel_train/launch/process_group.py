@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -316,7 +317,8 @@ def _may_be_old(me: Rank, error: BaseException) -> bool:
     return me.rank != 0 and (isinstance(error, OldStoreError) or isinstance(error.__cause__, network))
 
 
-class _Caller(NamedTuple):
+@dataclass(frozen=True)
+class _Caller:
     """The way to rank 0."""
 
     addresses: list[str]

@@ -423,7 +423,7 @@ class Watch:
     def _introduce(self, line: Line, word: str, detail: Any) -> None:
         """Somebody says who it is."""
         known = word == "hello" and isinstance(detail, list) and len(detail) == 2 and detail[0] == self._name
-        rank = detail[1] if known and type(detail[1]) is int else None
+        rank = detail[1] if known and type(detail[1]) is int else -1
         if rank not in self._callers or rank in self._lines:
             line.end = line.end or "not one of us"
             return
