@@ -56,8 +56,7 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidat
     every = entry_points(ENTRY_POINT_GROUP)
     if pin is None:
         return rank([*builtin_candidates(), *_loaded(every, settings, load)])
-    own = tuple(c for c in builtin_candidates() if c.matches([pin]))
-    if own:
+    if own := tuple(c for c in builtin_candidates() if c.matches([pin])):
         return own
     named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
@@ -126,8 +125,7 @@ def rank(candidates: Iterable[Judged]) -> Candidates:
             candidate.builtin and candidate.name == CPU.name,
             candidate.name,
             normalize_distribution(candidate.distribution),
-            candidate.provenance.version,
-            candidate.provenance.value,
+            candidate.provenance,
         )
 
     return Found(sorted(items, key=key))
