@@ -237,9 +237,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         accel.world.backend(name, 990, extra=probe)
     # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
-    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
-    started = children.start(["-c", *command], children.clean_environment())
+    path = [*accel.world.path, children.SIMULATED]
+    command = children.program(f"{heard}{children.accel('doctor')}", path, strict=False)
+    started = children.start(command, children.clean_environment())
     limit = time.monotonic() + 60
     while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
         assert time.monotonic() < limit

@@ -14,15 +14,15 @@ def test_what_torch_has_for_the_device_is_no_obstacle(name):
     assert obstacle(name, "cpu") == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "said"),
-    [
-        ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
-        ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
-        ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
-        ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
-    ],
-)
+LACKING = [
+    ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
+    ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
+    ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
+    ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
+]
+
+
+@pytest.mark.parametrize(("name", "device", "said"), LACKING)
 def test_what_torch_has_not_is_said_with_what_it_has(name, device, said):
     assert said in obstacle(name, device)
 
