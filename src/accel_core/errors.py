@@ -49,6 +49,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `" Did you mean 'npu'?"` for a name that is close to one of `names`, else an empty text."""
+    from difflib import get_close_matches  # for the few who need one
+
+    close = get_close_matches(name.lower(), list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
 # --- Errors of ours ------------------------------------------------------------------------------------
 
 

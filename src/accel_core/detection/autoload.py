@@ -18,7 +18,6 @@ from accel_core.backend import Backend, ProbeResult, Provenance, decode_backend,
 from accel_core.detection import Outcome, Verdict, no_device
 from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
-from accel_core.errors import clean
 from accel_core.settings import entry_points
 
 
@@ -97,11 +96,9 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
         _load_unclaimed(others)
     if (device := _torchs_device()) is None:
         raise errors.DeclinedError(_NONE)
-    owner = next((other for other in others if other.device_type == device.type), None)
-    if owner is not None:
-        raise errors.DeclinedError(
-            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
-        )
+    if owner := next((other for other in others if other.device_type == device.type), None):
+        reason = f"torch's accelerator is {device.type}, which {owner.name} claims"
+        raise errors.DeclinedError(reason, stands_aside=True)
     from accel_core.accelerators.torch_device import GenericAccelerator
 
     return GenericAccelerator(backend)
@@ -111,7 +108,7 @@ def uncounted(device_type: str, others: tuple[Backend, ...]) -> Outcome:
     """`no_device` for what a package that no plugin claims registers with torch."""
     who = " or ".join(map(str, unclaimed(others))) or "a package"
     hint = "run the vendor's own tool: it tells whether the driver sees the device"
-    return no_device(clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
+    return no_device(errors.clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
 
 
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
@@ -182,13 +179,14 @@ def _failing(package: Provenance, error: BaseException | None, ending: str = "")
     """The package fails with `error`, or its process had that `ending`."""
     how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
     at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
-    reason = clean(f"{package} fails when torch loads it ({at}): {how}")
-    return Spoiler(reason, _remedy(package, "fails with"), clean(errors.root_cause(error)) if error else "")
+    reason = errors.clean(f"{package} fails when torch loads it ({at}): {how}")
+    cause = errors.clean(errors.root_cause(error)) if error else ""
+    return Spoiler(reason, _remedy(package, "fails with"), cause)
 
 
 def _taking(package: Provenance, what: str) -> Spoiler:
     loaded = f"{package}, which torch loads ({package.value}),"
-    return Spoiler(clean(f"{loaded} {what}"), _remedy(package, "loads"))
+    return Spoiler(errors.clean(f"{loaded} {what}"), _remedy(package, "loads"))
 
 
 def _remedy(package: Provenance, does: str) -> str:

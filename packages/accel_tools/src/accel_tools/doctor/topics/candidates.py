@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.toolkit import Survey, devices, installed_names, messages, options, vendors
+from accel_core.toolkit import Survey, devices, did_you_mean, installed_names, messages, vendors
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
@@ -41,8 +41,8 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
     """The names that were asked for and that nobody declares."""
     for pin in visit.names:
         if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
-            outcome = messages.unknown(pin)
-            step = options.did_you_mean(pin.name, installed_names()).strip() or outcome.hint
+            outcome = messages.unknown(pin).outcome
+            step = did_you_mean(pin.name, installed_names()).strip() or outcome.hint
             yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, step, str(pin))
 
 
