@@ -132,23 +132,6 @@ def test_a_torch_built_for_something_nobody_claims_is_asked(world):
     assert "RuntimeError: imported" in found.verdicts[0].reason
 
 
-BROKEN = "def autoload():\n    raise OSError('libhccl.so: cannot open shared object file')\n"
-
-
-def test_a_broken_package_that_nobody_claims_is_named_with_both_remedies(torch_world):
-    """`import torch` itself fails with it; torch is not to blame."""
-    announce(torch_world, BROKEN)
-    generic = chosen().verdicts[0]
-    assert generic.status is Status.BROKEN
-    assert generic.reason == (
-        "torch-foo 1.0 fails when torch loads it (torch.backends: foo = torch_foo:autoload): "
-        "OSError: libhccl.so: cannot open shared object file"
-    )
-    assert generic.hint == (
-        "`import torch` fails with it: pip uninstall torch-foo, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-    )
-
-
 def test_what_nobody_claims_is_tried_in_a_child_first(torch_world):
     """It may end the process, and the user never asked for it."""
     announce(torch_world, "def autoload():\n    import os\n    os._exit(3)\n")
