@@ -80,10 +80,8 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
 
     They are read once per process, because a server has hundreds and every backend asks.
     """
-    functions = (
-        _pci_device(address, machine.read_text(f"{_BUS}/{address}/modalias", root))
-        for address in machine.names_in(_BUS, root)
-    )
+    names = machine.names_in(_BUS, root)
+    functions = (_pci_device(name, machine.read_text(f"{_BUS}/{name}/modalias", root)) for name in names)
     return tuple(sorted(function for function in functions if function is not None))
 
 
@@ -106,11 +104,8 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     for pattern in patterns:  # a loop, as every function of the bus meets every pattern in each first choice
         ids, _, class_prefix = pattern.lower().partition("/")
         vendor, _, product = ids.partition(":")
-        if (
-            device.vendor == vendor
-            and (not product or device.device == product)
-            and device.class_code.startswith(class_prefix)
-        ):
+        is_its = device.vendor == vendor and product in ("", device.device)
+        if is_its and device.class_code.startswith(class_prefix):
             return True
     return False
 
@@ -127,9 +122,8 @@ def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
 def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
     """Return the paths that match any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
     names: dict[str, list[str]] = {}  # in each folder, which is listed once
-    return tuple(
-        sorted({path for pattern in patterns for path in _paths(pattern, root, names)}, key=_natural)
-    )
+    found = {path for pattern in patterns for path in _paths(pattern, root, names)}
+    return tuple(sorted(found, key=_natural))
 
 
 def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str]:
@@ -147,9 +141,8 @@ def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str
     if folder not in names:
         names[folder] = machine.names_in(folder, root)
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
-    yield from (
-        f"{folder}/{entry}" for entry in names[folder] if entry.startswith(fixed) and fnmatchcase(entry, name)
-    )
+    likely = (entry for entry in names[folder] if entry.startswith(fixed))
+    yield from (f"{folder}/{entry}" for entry in likely if fnmatchcase(entry, name))
 
 
 def matches_node(path: str, patterns: Iterable[str]) -> bool:
