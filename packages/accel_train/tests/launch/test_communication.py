@@ -8,7 +8,6 @@ from accel_core import LaunchError
 from accel_train.launch import launch
 from accel_train.staged import obstacle
 
-
 TOLD = [
     *((name, "cpu", "") for name in ("gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO")),
     ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
