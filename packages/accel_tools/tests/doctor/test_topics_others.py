@@ -11,7 +11,6 @@ from accel_tools.doctor.topics.others import TOPIC
 
 ACCELERATE = """
 import os, types
-
 class PartialState:
     device = types.SimpleNamespace(type=os.environ.get("ACCELERATE_TORCH_DEVICE", "npu"))
     assert "LOCAL_RANK" not in os.environ
