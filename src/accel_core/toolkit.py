@@ -43,7 +43,7 @@ _HOMES = {
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
     "errors": ("clean", "did_you_mean", "printable", "shown"),
-    "cli": ("options", "page", "text"),
+    "cli": ("output as options", "page"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),
 }  # fmt: skip

@@ -19,9 +19,8 @@ from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
 from accel_core.backend import is_variable_prefix as is_variable_prefix
-from accel_core.cli import options as options
+from accel_core.cli import output as options
 from accel_core.cli import page as page
-from accel_core.cli import text as text
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.output import status_of as status_of
@@ -140,7 +139,6 @@ __all__ = [
     "spoilers",
     "status_of",
     "survey",
-    "text",
     "to_text",
     "torchs_device",
     "vendors",

@@ -26,7 +26,7 @@ from accel_core._support import logged_by
 from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
 from accel_core.backend import Provenance
-from accel_core.cli.options import OneOf
+from accel_core.cli.output import OneOf
 from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, clean, did_you_mean, root_cause
 from accel_core.machine.vendors import sourced
@@ -149,13 +149,9 @@ class _Group(click.Group):
         known = announced()
         with formatter.section("Commands"):
             formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
-        missing: dict[str, list[str]] = {}
-        for name, of in BESIDE.items():
-            if name not in known:
-                missing.setdefault(sourced(f"pip install {of}"), []).append(name)
-        if missing:
+        if missing := [(n, sourced(f"pip install {of}")) for n, of in BESIDE.items() if n not in known]:
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl([(step, ", ".join(names)) for step, names in missing.items()])
+                formatter.write_dl(missing)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`; imports nobody's package."""

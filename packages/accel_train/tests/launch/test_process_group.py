@@ -50,6 +50,19 @@ import accel_core, accel_core.current
 with accel_core.use_accelerator("cpu"), init_process_group() as rank:
     print(rank.backend, accel_core.current._chosen)
 """
+#: Rank 1 speaks for its host; rank 3 hears of none that does.
+SPOKEN = """
+import socket
+from accel_train.launch import process_group, watch
+watch._DIRECT, process_group._SPEAKER = 1, seconds(10)
+socket.gethostname = lambda: os.environ["HOST"]
+if os.environ["RANK"] == "3":
+    process_group._ports_of_speakers = lambda *_: torch.distributed.HashStore()
+    process_group._SPEAKER = seconds(0.1)
+with init_process_group(timeout=30) as rank:
+    rank.barrier()
+    rank.print(sorted(rank._watch._lines), rank._watch._through)
+"""
 
 
 TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu over gloo>\n"
@@ -63,12 +76,13 @@ TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu
         (DESTROYED, [], ["", ""]),
         (TORCHS_OWN, [{"NUMBER": "0", **UNSET}, {"NUMBER": "1", **UNSET}], ["", ""]),
         (OVERRIDDEN, [{}, {"DS_ACCELERATOR": "nowhere"}], ["gloo None\n"] * 2),
+        (SPOKEN, [{"HOST": "a"}, *[{"HOST": "b"}] * 3], ["[1, 3] {2: 1}\n", "", "", ""]),
     ],
-    ids=["start", "the end forgotten", "destroyed", "torch's own arguments", "overridden"],
+    ids=["start", "the end forgotten", "destroyed", "torch's own arguments", "overridden", "spoken for"],
 )
-def test_two_ranks_come_and_go_without_a_word(ranks, code, each, printed):
-    ended = ranks(SUM + code, 2, each)
-    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+def test_ranks_come_and_go_without_a_word(ranks, code, each, printed):
+    ended = ranks(SUM + code, len(printed), each)
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * len(printed)
     assert [end.stdout for end in ended] == printed
 
 
