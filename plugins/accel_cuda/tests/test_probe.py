@@ -10,21 +10,18 @@ import pytest
 from accel_core import hidden_by
 from accel_cuda import ROCM
 
+OTHER = "torch_vendor.transfer"
 #: The package that does it when it is imported, what it runs, and who is found.
 WAYS = [
     ("torch", "", ""),
-    ("torch_vendor.transfer", "torch.cuda.device_count = lambda: 8", "torch_vendor.transfer"),
+    (OTHER, "torch.cuda.device_count = lambda: 8", OTHER),
     (
-        "torch_vendor.transfer",
+        OTHER,
         "@functools.wraps(torch.cuda.is_available)\ndef own(): return True\ntorch.cuda.is_available = own",
-        "torch_vendor.transfer",
+        OTHER,
     ),
-    (
-        "torch_vendor.transfer",
-        "def own(n): return n\ntorch.cuda.current_device = functools.partial(own, 0)",
-        "torch_vendor.transfer",
-    ),
-    ("torch_vendor.transfer", "torch.cuda = types.ModuleType(__name__)", "torch_vendor.transfer"),
+    (OTHER, "def own(n): return n\ntorch.cuda.current_device = functools.partial(own, 0)", OTHER),
+    (OTHER, "torch.cuda = types.ModuleType(__name__)", OTHER),
     # Hugging Face's ZeroGPU, with CUDA behind it.
     ("spaces", "torch.cuda.is_available = lambda: True", ""),
 ]

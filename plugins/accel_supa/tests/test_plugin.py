@@ -1,6 +1,6 @@
 """What is Biren's own: which releases it needs, the next step after its errors, the version of BCCL.
 
-How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
+What its members do is told by its score card.
 """
 
 from types import SimpleNamespace

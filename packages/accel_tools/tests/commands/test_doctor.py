@@ -28,6 +28,17 @@ BROKEN = {
 }
 
 
+REGISTERS = """
+import torch, types
+def lost(): raise RuntimeError("no device")
+def autoload():
+    torch.foo = types.ModuleType("torch.foo")
+    torch.foo.device_count = lambda: 0
+    torch.accelerator.current = torch._C.private_use1 = "foo"
+    torch.ones = lambda *_, **__: lost()
+"""
+
+
 @pytest.fixture
 def broken_npu(accel):
     """npu, without a device, and with a vendor's package that does not import."""
@@ -62,6 +73,17 @@ def test_what_the_chosen_device_computes_otherwise_is_told(accel):
         accel.world.backend(name, priority, computes_otherwise=known)
     first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
+
+
+def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel):
+    """As torch_musa without its driver: https://github.com/MooreThreads/torch_musa/issues/50"""
+    accel.world.module("torch_foo", REGISTERS)
+    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    finding = findings(accel.json(*ONE, status=1))["generic"]
+    assert finding["level"] == "warning"
+    assert finding["what"].endswith("torch-foo 1.0 registers 'foo' with torch, and counts no device")
+    accel.install("npu")
+    assert accel(*ONE).returncode == 0
 
 
 def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
