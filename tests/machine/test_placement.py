@@ -66,36 +66,23 @@ SLURM = {"SLURM_JOB_ID": "7"}
 FROM_SLURM = "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
 START, EXEC = "start it with its devices: ", "start it with the host's devices: "
 OF_ACME = "--bind /dev/acme0"
+SING = f"{EXEC}singularity exec"
+POD = "ask for it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}"
 LIMITS = "ask for it under the container's resources.limits in the pod's spec"
 
 
 @pytest.mark.parametrize(
     ("environ", "mark", "nvidia", "acme"),
     [
-        (
-            {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
-            "",
-            "ask for it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}",
-            f"{LIMITS}; `kubectl describe node` lists the names",
-        ),
+        ({"KUBERNETES_SERVICE_HOST": "::1"}, "", POD, f"{LIMITS}; `kubectl describe node` lists the names"),
         (APPTAINER, "", f"{EXEC}apptainer exec --nv", f"{EXEC}apptainer exec {OF_ACME}"),
-        (SINGULARITY, "", f"{EXEC}singularity exec --nv", f"{EXEC}singularity exec {OF_ACME}"),
+        (SINGULARITY, "", f"{SING} --nv", f"{SING} {OF_ACME}"),
         ({}, "run/.containerenv", f"{START}podman run --cdi", f"{START}podman run --device /dev/acme0"),
         ({}, ".dockerenv", f"{START}docker run --gpus all", f"{START}docker run --device /dev/acme0"),
         # Slurm says what GPUs it gave, and of other devices nothing.
         (SLURM, "", FROM_SLURM, ""),
-        (
-            SLURM | SINGULARITY,
-            "",
-            f"{FROM_SLURM}; {EXEC}singularity exec --nv",
-            f"{EXEC}singularity exec {OF_ACME}",
-        ),
-        (
-            SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"},
-            "",
-            f"{EXEC}singularity exec --nv",
-            f"{EXEC}singularity exec {OF_ACME}",
-        ),
+        (SLURM | SINGULARITY, "", f"{FROM_SLURM}; {SING} --nv", f"{SING} {OF_ACME}"),
+        (SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"}, "", f"{SING} --nv", f"{SING} {OF_ACME}"),
         ({}, "", "", ""),
     ],
 )

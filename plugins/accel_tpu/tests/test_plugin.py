@@ -1,6 +1,6 @@
 """What is Google's own: which cards are TPUs, a library in place of libtpu, the next step after known errors.
 
-How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
+What its members do is told by its score card.
 """
 
 from types import SimpleNamespace

@@ -13,11 +13,12 @@ from typing import Any
 
 from accel_core import __version__
 from accel_core._support.packages import entry_points
+from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
 from accel_core.detection import Candidate, Candidates, Found, Judged, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import OURS, Pin, Settings, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
 Load = Callable[[Sequence[Provenance]], "list[Candidates]"]
@@ -51,7 +52,8 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidat
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise.
+    unless the pin says otherwise. `musa`, where torch loads `torch_musa` and no plugin declares it, is
+    `generic`.
     """
     every = entry_points(ENTRY_POINT_GROUP)
     if pin is None:
@@ -60,20 +62,20 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidat
         return own
     named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
-        claim = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-        return tuple(unloaded(e, claim) for e in named)
+        return tuple(unloaded(e, Outcome(Status.NOT_PROBED, "its plugin was not loaded")) for e in named)
     for plugins in (named, [e for e in every if e not in named]):
         if candidates := [c for c in _loaded(plugins, settings, load) if c.matches([pin])]:
             return rank(candidates)
-    return ()
+    named = [e for e in entry_points(TORCH_GROUP) if e.module.partition(".")[0] == f"torch_{pin.name}"]
+    is_torchs = named and not pin.distribution and f"accel-{pin.name}" not in OURS
+    return tuple(c for c in builtin_candidates() if is_torchs and c.name == GENERIC.name)
 
 
-def _loaded(plugins: Iterable[Provenance], settings: Settings, load: Load) -> list[Judged]:
+def _loaded(plugins: Sequence[Provenance], settings: Settings, load: Load) -> list[Judged]:
     """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
-    given = list(plugins)
-    left = [e for e in given if _may_be_loaded(e, settings)]
+    left = [e for e in plugins if _may_be_loaded(e, settings)]
     blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
-    refused = [unloaded(e, blocked) for e in given if e not in left]
+    refused = [unloaded(e, blocked) for e in plugins if e not in left]
     return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
 
 

@@ -28,6 +28,17 @@ BROKEN = {
 }
 
 
+REGISTERS = """
+import torch, types
+def lost(): raise RuntimeError("no device")
+def autoload():
+    torch.foo = types.ModuleType("torch.foo")
+    torch.foo.device_count = lambda: 0
+    torch.accelerator.current = torch._C.private_use1 = "foo"
+    torch.ones = lambda *_, **__: lost()
+"""
+
+
 @pytest.fixture
 def broken_npu(accel):
     """npu, without a device, and with a vendor's package that does not import."""
@@ -62,6 +73,17 @@ def test_what_the_chosen_device_computes_otherwise_is_told(accel):
         accel.world.backend(name, priority, computes_otherwise=known)
     first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
+
+
+def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel):
+    """As torch_musa without its driver: https://github.com/MooreThreads/torch_musa/issues/50"""
+    accel.world.module("torch_foo", REGISTERS)
+    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    finding = findings(accel.json(*ONE, status=1))["generic"]
+    assert finding["level"] == "warning"
+    assert finding["what"].endswith("torch-foo 1.0 registers 'foo' with torch, and counts no device")
+    accel.install("npu")
+    assert accel(*ONE).returncode == 0
 
 
 def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
@@ -237,9 +259,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         accel.world.backend(name, 990, extra=probe)
     # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
-    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
-    started = children.start(["-c", *command], children.clean_environment())
+    path = [*accel.world.path, children.SIMULATED]
+    command = children.program(f"{heard}{children.accel('doctor')}", path, strict=False)
+    started = children.start(command, children.clean_environment())
     limit = time.monotonic() + 60
     while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
         assert time.monotonic() < limit

@@ -88,6 +88,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     registers(torch_world, "zpu", RENAMES)
     registers(torch_world, "tools", "import torch\n")
     registers(torch_world, "searching", RENAMES, requires="torch-zpu")
+    registers(torch_world, "suite", "# Knows: rename_privateuse1_backend('name')\n")  # as torchcts 0.4.1 does
     finding, _ = said()
     assert (finding.level, finding.code, finding.about) == (
         Level.WARNING, "privateuse1.unannounced", "torch_zpu",

@@ -71,23 +71,23 @@ RAISING = builder("FusedAdamBuilder", is_compatible="raise OSError('no driver')"
 THEIRS = deepspeeds("FusedAdamBuilder")
 
 
-@pytest.mark.parametrize(
-    ("plugins", "deepspeed", "kind", "reason", "verdict"),
-    [
-        (GOOD, THEIRS, "plugin", "", "compatible"),
-        # One that cannot be asked counts as compatible.
-        ("class FusedAdamBuilder: pass", THEIRS, "plugin", "", "compatible"),
-        (None, THEIRS, "deepspeed", "", "compatible"),
-        # What is not compatible is passed over with its reason.
-        (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
-        (OLD, None, "portable", "the card is too old", "not compatible"),
-        (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
-        (RAISING, None, "portable", "OSError: no driver", "not compatible"),
-        # A plugin's that fails to import is not passed over, and DeepSpeed's is.
-        ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
-        (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
-    ],
-)
+PASSED_OVER = [
+    (GOOD, THEIRS, "plugin", "", "compatible"),
+    # One that cannot be asked counts as compatible.
+    ("class FusedAdamBuilder: pass", THEIRS, "plugin", "", "compatible"),
+    (None, THEIRS, "deepspeed", "", "compatible"),
+    # What is not compatible is passed over with its reason.
+    (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
+    (OLD, None, "portable", "the card is too old", "not compatible"),
+    (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
+    (RAISING, None, "portable", "OSError: no driver", "not compatible"),
+    # A plugin's that fails to import is not passed over, and DeepSpeed's is.
+    ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
+    (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
+]
+
+
+@pytest.mark.parametrize(("plugins", "deepspeed", "kind", "reason", "verdict"), PASSED_OVER)
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
 def test_the_first_compatible_one_is_used(disk, plugins, deepspeed, kind, reason, verdict):
     contributed = []

@@ -80,7 +80,10 @@ def _reduced(here, given, op):
     dist.all_gather_object(every, given.to(torch.int64), group=here.gloo)
     is_or = dtype is torch.bool and op == "SUM"
     made = functools.reduce(torch.maximum if is_or else _OF_INTEGERS[op], every).to(dtype)
-    return made.to(torch.int64).div(here.size, rounding_mode="trunc").to(dtype) if op == "AVG" else made
+    if op != "AVG":
+        return made
+    parts = [abs(total) // here.size * (1 if total >= 0 else -1) for total in made.flatten().tolist()]
+    return torch.tensor(parts, dtype=dtype).view(made.shape)
 
 
 _OF_INTEGERS = {
