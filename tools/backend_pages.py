@@ -199,6 +199,13 @@ def install(family: list[Shipped]) -> str:
     return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
 
 
+def otherwise(family: list[Shipped]) -> str:
+    """What gives another result without an error, each with the check of `accel verify` that shows it."""
+    known = dict.fromkeys(row for s in family for row in s.backend.computes_otherwise)
+    told = "".join(f"- {words} (check `{check}`).\n" for check, words in known)
+    return f"## Known to compute otherwise\n\n{told}\n" if told else ""
+
+
 def page(name: str, family: list[Shipped], notes: str) -> str:
     """The page of one family of backends."""
     told = [rows(s.backend) for s in family]
@@ -215,6 +222,7 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
             lines.append([key, first, *(["the same"] * len(others) if alike else others)])
     names = sorted({f"`{s.backend.name}`" for s in family})
     before, heading, after = notes.strip().partition(HEADINGS[0])
+    after, run_on, tried = after.partition(HEADINGS[-1])
     return f"""\
 <!-- Written by tools/backend_pages.py from the plugin's declaration and notes/{name}.md.
      Edit those, then run `./dev docs --write`. -->
@@ -230,7 +238,7 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 
 {table(head, lines)}
 
-{heading}{after}
+{heading}{after}{otherwise(family)}{run_on}{tried}
 """
 
 

@@ -205,6 +205,8 @@ class Backend:
         hints: Next steps for known errors: pairs of a regular expression, searched in the error's text
             without regard to case, and the step. The first that matches counts. If that is not enough,
             implement `accel_explain`.
+        computes_otherwise: Set it if the device gives another result than other devices, and no error: pairs
+            of the check of `accel verify` that shows it, and what users should know and do.
         provenance: The origin of the declaration; discovery fills it in.
     """
 
@@ -225,6 +227,7 @@ class Backend:
     in_torch: InTorch = InTorch()
     environment: Environment = Environment()
     hints: tuple[tuple[str, str], ...] = ()
+    computes_otherwise: tuple[tuple[str, str], ...] = ()
     provenance: Provenance | None = None
 
     def __post_init__(self) -> None:
@@ -313,9 +316,10 @@ def _faults(backend: Backend) -> Iterator[str]:
 def _faults_of(name: str, value: Any, usual: Any) -> Iterator[str]:
     """Faults of one field: another type than that of its usual value, or another form."""
     # Not isinstance, to which True is an int.
-    if type(value) is not type(usual) or not (name == "hints" or _holds_text(value)):
+    pairs = name in ("hints", "computes_otherwise")
+    if type(value) is not type(usual) or not (pairs or _holds_text(value)):
         kind = "a tuple of str" if type(usual) is tuple else type(usual).__name__
-        expected = "a tuple of pairs of str" if name == "hints" else kind
+        expected = "a tuple of pairs of str" if pairs else kind
         yield f"{name} {shown(value)} is {type(value).__name__}, expected {expected}"
     elif name in _FORMS and value != usual:
         fits, expected = _FORMS[name]
@@ -400,4 +404,5 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "environment.set": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
     # Their patterns are compiled when an error is there to be explained.
     "hints": (_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
+    "computes_otherwise": (_is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"),
 }

@@ -23,7 +23,7 @@ from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
 from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
-from accel_core.settings import ACCEL_LOG, Pin, Settings, parse_pin, read
+from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,8 @@ _by_pin: dict[Pin, Accelerator] = {}
 _overrides: set[_Override] = set()
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = fork_safe_lock()
-_warned = False
+#: What was warned of, which is said once.
+_warned: set[str] = set()
 
 
 class _Override:
@@ -50,13 +51,12 @@ class _Override:
     def __init__(self, accelerator: Accelerator, around: _Override | None) -> None:
         self.accelerator = accelerator
         self.around = around
-        self.ended = False
 
 
 def overriding() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
     override = _override.get()
-    while override is not None and override.ended:
+    while override is not None and override not in _overrides:  # its block has ended
         override = override.around
     return override.accelerator if override is not None else None
 
@@ -71,16 +71,41 @@ def get_accelerator() -> Accelerator:
     current = _fast
     if current is not None:
         return current
-    return overriding() or _chosen or _choose()
+    return overriding() or (_chosen if _overrides else None) or _choose()
 
 
 def selection() -> Selection:
-    """Return the record of the choice; make the choice if that has not happened yet."""
+    """Return the record of the choice; make the choice if that has not happened yet.
+
+    `notes` also name the variables that were changed too late to have an effect, each of which is a
+    `SettingWarning` once.
+    """
     with _lock:
         if _selection is None:
             _choose()
         assert _selection is not None
-        return _selection
+        return _selection._replace(notes=_selection.notes + late) if (late := late_changes()) else _selection
+
+
+def late_changes() -> tuple[str, ...]:
+    """Return which variables were changed too late to have an effect on this process, and warn of each once.
+
+    A mask counts until the device has started. A pin that was taken away asks for nothing else.
+    """
+    if _chosen is None or _selection is None or _selection.how is How.SET:
+        return ()
+    then, visibility = _selection.environ, _chosen.backend.visibility
+    masks = visibility.filters + visibility.variables if _chosen.is_initialized() else ()
+    late = tuple(
+        f"{name} was {then.get(name)!r} when {_chosen.name} was chosen and is {os.environ.get(name)!r} now, "
+        "which has no effect any more. Next step: set it before Python starts"
+        for name in (*filter(os.environ.__contains__, [DS_ACCELERATOR.name]), *masks)
+        if os.environ.get(name) != then.get(name)
+    )
+    for text in dict.fromkeys(late).keys() - _warned:
+        _warned.add(text)
+        warnings.warn(text, errors.SettingWarning, stacklevel=errors.levels_to_caller())
+    return late
 
 
 def set_accelerator(new: object) -> None:
@@ -111,7 +136,6 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        override.ended = True
         _count_override(_overrides.discard, override)
         if _override.get() is override:
             _override.set(override.around)
@@ -192,9 +216,11 @@ def exact(settings: Settings, pin: Pin) -> Pin:
 
 
 def _choose() -> Accelerator:
-    """The first call: one thread chooses, the others wait for it."""
+    """The first call: one thread chooses, the others wait for it. A forked child's choice is its parent's."""
     with _lock:
         if _chosen is not None:
+            late_changes()
+            _settle(_chosen, _selection)
             return _chosen
         shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
         with choosing(), shown:
@@ -255,7 +281,7 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     global _built, _by_pin, _warned
     with _lock:
         before = (_chosen, _selection, _built, _by_pin, _warned)
-        chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, False)
+        chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, set())
         _settle(chosen, record)
         return before
 
@@ -289,14 +315,13 @@ def _warn_of_fallback(record: Selection) -> None:
     Of the ranks of a job the first says that no accelerator was found, and on each host the first what is to
     be mended there: the host of rank 0 may be another.
     """
-    global _warned
     news = [verdict for verdict in record.verdicts if verdict.is_news]
     more = (*record.missing_plugins, *record.autoload)
-    if record.how is not How.FALLBACK or _warned or not (more or news):
+    if record.how is not How.FALLBACK or "fallback" in _warned or not (more or news):
         return
     from accel_core.detection import messages  # here, as most choices have nothing to say
 
-    _warned = True
+    _warned.add("fallback")
     serious = bool(more) or any(v.needs_mending for v in news)
     given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
     if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
@@ -318,7 +343,14 @@ def _after_fork_in_parent() -> None:
         _lock.release()
 
 
+def _after_fork_in_child() -> None:
+    global _fast
+    _fast = None
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _lock.acquire(timeout=_FORK_WAIT), after_in_parent=_after_fork_in_parent
+        before=lambda: _lock.acquire(timeout=_FORK_WAIT),
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
     )

@@ -32,10 +32,7 @@ CHECKED = {
     },
 }  # fmt: skip
 #: Members that make a value of it.
-NAMED = {
-    "device": lambda a, d: a.device(d),
-    "device_name": lambda a, d: a.device_name(d),
-}
+NAMED = {"device": lambda a, d: a.device(d), "device_name": lambda a, d: a.device_name(d)}
 WRONG = [
     ("cuda:0", InvalidDeviceError, r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string"),
     (torch.device("xpu", 1), InvalidDeviceError, r"{0}: xpu:1 is not a device of type '{1}'"),

@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from accel_tests.tools import load
 from accel_core import Backend, Provenance
 from accel_core.detection import Candidate
 from accel_core.detection.device import Group, explain
+from accel_testing.commands.new import TORCH_TYPES
+from accel_testing.conformance import catalogue
 
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
@@ -27,8 +30,11 @@ MOST_LINES = {"checks.py": 80, "trial.py": 30, "recipes.py": 60}
 _SIZE = load("size")
 
 
-def test_priorities_are_deepspeeds(plugin):
+def test_priorities_are_deepspeeds_and_torch_is_known(plugin):
+    """How a backend with such fields is judged is told in tests/detection."""
     for backend in declared(plugin):
+        assert backend.in_torch.private_use1 is (backend.device_type not in TORCH_TYPES)
+        assert any(each.startswith("torch>=2.") for each in backend.requires)
         assert backend.priority in PRIORITIES[backend.name], backend.name
         assert backend.hardware.name, "every device has a name for people"
 
@@ -52,6 +58,22 @@ def test_what_is_behind_anothers_namespace_is_known_to_that_other():
         for other in backends:
             if other.device_type == backend.device_type and other is not backend:
                 assert set(backend.vendor_imports) <= set(other.in_torch.taken_over_by)
+
+
+def test_what_computes_otherwise_is_a_check_of_the_kit_and_on_the_page():
+    """The kit itself leaves no check out for the name of a device: users would not hear of it."""
+    checks = {check.name for check in catalogue.checks()}
+    for plugin in PLUGINS:
+        for backend in declared(plugin):
+            page = (ROOT / f"docs/backends/{backend.name.partition('.')[0]}.md").read_text("utf-8")
+            told = re.findall(r"^- (.+) \(check `([\w.]+)`\)\.$", page, re.MULTILINE)
+            assert told == [(words, check) for check, words in backend.computes_otherwise], backend.name
+            assert {check for _, check in told} <= checks
+    sources = [file.read_text("utf-8") for file in Path(catalogue.__file__).parent.rglob("test_*.py")]
+    assert sources
+    assert not re.findall(
+        r"if [^\n]*(?:device_type|\.name|device_name\(\)) [!=]= .*\n *not_claimed", "".join(sources)
+    )
 
 
 #: Errors of no vendor's.
@@ -110,15 +132,15 @@ def test_who_has_a_library_of_cudas_name():
         ("cuda", "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "NCCL_DEBUG RCCL_MSCCL"),
         ("hpu", "HABANA_VISIBLE_MODULES HABANA_VISIBLE_DEVICES HLS_MODULE_ID",
          "PT_HPU_LAZY_MODE HCCL_OVER_OFI HABANA_LOGS HABANA_PROFILE"),
-        ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM LD_LIBRARY_PATH PATH"),
-        ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP LD_LIBRARY_PATH PATH"),
+        ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM"),
+        ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP"),
         ("rbln", "RBLN_LOCAL_IP RBLN_RDMA_IP RBLN_DEVICES",
          "RBLN_ROOT_IP RBLN_NPUS_PER_DEVICE TORCH_RBLN_LOG_LEVEL"),
         ("xpu", "ZE_AFFINITY_MASK ONEAPI_DEVICE_SELECTOR",
          "CCL_WORKER_COUNT FI_PROVIDER ZE_FLAT_DEVICE_HIERARCHY SYCL_CACHE_PERSISTENT"),
-        ("supa", "", "BCCL_X BIREN_X SUPA_X BRTB_X LD_LIBRARY_PATH PATH"),
-        ("sdaa", "", "TCCL_X SDAA_X TECO_X TORCH_SDAA_X LD_LIBRARY_PATH PATH"),
-        ("klxpu", "CUDA_VISIBLE_DEVICES", "BKCL_X XPU_X XMLIR_X LD_LIBRARY_PATH PATH"),
+        ("supa", "", "BCCL_X BIREN_X SUPA_X BRTB_X"),
+        ("sdaa", "", "TCCL_X SDAA_X TECO_X TORCH_SDAA_X"),
+        ("klxpu", "CUDA_VISIBLE_DEVICES", "BKCL_X XPU_X XMLIR_X"),
     ],
 )  # fmt: skip
 def test_which_variables_go_to_other_hosts(name, kept, forwarded):
@@ -128,6 +150,7 @@ def test_which_variables_go_to_other_hosts(name, kept, forwarded):
             assert not variable.startswith(backend.environment.forward)
         for variable in forwarded.split():
             assert variable.startswith(backend.environment.forward)
+        assert not {"LD_LIBRARY", "PATH"} & {*backend.environment.forward}  # which go for every vendor
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import time
+import warnings
 from importlib.util import find_spec
 
 import pytest
@@ -14,6 +15,7 @@ from accel_tests.forks import forked
 
 import accel_core
 from accel_core.detection import guard
+from accel_core.errors import SettingWarning
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
@@ -40,6 +42,29 @@ def in_fork(work):
 def mine():
     acc, record = accel_core.get_accelerator(), accel_core.selection()
     return [acc.name, record.chosen, record.pid == os.getpid(), id(acc)]
+
+
+def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child(mlu, monkeypatch):
+    """https://github.com/pytorch/pytorch/issues/95073 has what people expect of a variable set too late."""
+    accel_core.get_accelerator()
+
+    def told():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            accel_core.get_accelerator()
+        return [str(each.message) for each in caught]
+
+    said = "DS_ACCELERATOR was None when mlu was chosen and is 'cpu' now, which has no effect any more. "
+    assert in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:]) == [
+        [f"{said}Next step: set it before Python starts"], []
+    ]  # fmt: skip
+    assert in_fork(told) == []
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    with pytest.warns(SettingWarning, match=said):
+        assert accel_core.selection().notes[-1].startswith(said)
+    assert accel_core.selection().chosen == "mlu"
+    monkeypatch.delenv("DS_ACCELERATOR")
+    assert accel_core.selection().notes == ()
 
 
 #: The same for a process of its own.

@@ -144,7 +144,7 @@ def cards(world, *names, nodes=GONE):
 
 def warned(call=accel_core.get_accelerator):
     accel_core.set_accelerator(None)
-    current._warned = False
+    current._warned.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()

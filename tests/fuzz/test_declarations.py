@@ -84,10 +84,7 @@ VALID = {
         driver_file=st.just("") | PATH,
     ),
     "visibility": record(
-        "visibility",
-        variables=some(WORD),
-        filters=some(WORD),
-        grammar=st.sampled_from(GRAMMARS),
+        "visibility", variables=some(WORD), filters=some(WORD), grammar=st.sampled_from(GRAMMARS)
     ),
     "granted": record("granted", ray_noset=st.just("") | WORD),
     "in_torch": record(
@@ -133,14 +130,7 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
 
 @fuzzed(given=st.fixed_dictionaries({name: VALID.pop(name) for name in NEEDED}, optional=VALID))
 @example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)})
-@example(
-    given={
-        "name": "x",
-        "priority": 1,
-        "device_type": "x",
-        "hints": (("a{99999999999}", "hint"),),
-    }
-)
+@example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("a{99999999999}", "hint"),)})
 def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     try:
         backend = Backend(**given)

@@ -43,7 +43,6 @@ class TestCUDA(AcceleratorTests):
 class TestTorchsWords:
     def test_members_are_torchs_own_functions(self, acc):
         assert acc.current_device is torch.accelerator.current_device_index
-        assert acc.device_count is torch.cuda.device_count
         assert acc.Stream is torch.cuda.Stream
         assert acc.Event is torch.cuda.Event
 

@@ -31,9 +31,6 @@ class Vendor(NamedTuple):
     platform: str = ""
     #: A part of the processor. Most machines with one were not bought to train on it.
     integrated: bool = False
-    #: Variables that name the folders of the vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
-    #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py.
-    toolkit: tuple[str, ...] = ()
     #: Which of the PCI functions that fit `pci` count.
     counts: Callable[[PciDevice], bool] = lambda _: True
     #: What of it was found on this machine.
@@ -67,34 +64,23 @@ VENDORS = (
     # include/uapi/linux/nvgpu.h; /dev/nvgpu/igpu0, from L4T 36 on, in tinygrad/tinygrad,
     # tinygrad/runtime/support/nv/tegradev.py. On WSL2 Windows' NVIDIA driver brings libcuda.so.1:
     # https://docs.nvidia.com/cuda/wsl-user-guide/
-    Vendor(
-        "NVIDIA GPU", "cuda", pci=("10de/03",), toolkit=("CUDA_HOME", "CUDA_PATH"), nodes=(
-            "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*",
-            "/usr/lib/wsl/lib/libcuda.so.1",
-        ),
-    ),
+    Vendor("NVIDIA GPU", "cuda", pci=("10de/03",), nodes=(
+        "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1",
+    )),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
     # and processing accelerators (Instinct); which class a card has is without a first-hand source.
-    Vendor(
-        "AMD GPU", "cuda", ("/dev/kfd",), ("1002/03", "1002/12"), toolkit=("ROCM_HOME", "ROCM_PATH"),
-        counts=_is_amd_compute,
-    ),
+    Vendor("AMD GPU", "cuda", ("/dev/kfd",), ("1002/03", "1002/12"), counts=_is_amd_compute),
     # /dev/davinci0: Ascend/pytorch, docker/devel/README.md and docker/OVERVIEW.md. d801 is a 910A, d802 a
     # 910B, d803 a 910C, d500 an inference card: without a first-hand source. Not all of 19e5 (pci.ids:
     # Huawei), nor by class: so the ZIP engines of Kunpeng processors show.
-    Vendor(
-        "Ascend NPU", "npu", ("/dev/davinci[0-9]*",), ("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
-        toolkit=("ASCEND_HOME_PATH", "ASCEND_OPP_PATH"),
-    ),
+    Vendor("Ascend NPU", "npu", ("/dev/davinci[0-9]*",), tuple(f"19e5:d{i}" for i in (801, 802, 803, 500))),
     # Linux, drivers/accel/habanalabs/common/habanalabs_drv.c, `PCI_VENDOR_ID_HABANALABS`; pci.ids' 1da3.
     Vendor("Intel Gaudi", "hpu", pci=("1da3",)),
     # torch_tpu 0.2.0, torch_tpu/_internal/utils/hardware.py; Google's network cards are of 1ae0 too.
     Vendor("Google TPU", "tpu", pci=tuple(f"1ae0:{i}" for i in ("005e", "0062", "0063", "006f", "0076"))),
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
-    Vendor(
-        "Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",), toolkit=("NEUWARE_HOME",)
-    ),
+    Vendor("Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",)),
     # Display controllers of pci.ids' 8086. No node is Intel's alone.
     Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
     Vendor("Intel integrated GPU", "xpu", pci=("8086/03",), integrated=True, counts=_is_integrated_intel),
@@ -106,11 +92,9 @@ VENDORS = (
     # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html has the nodes;
     # .../documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html 1d22:3684 (R200, R300), and
     # .../xpu-p800_install_cn.html devices 3686 to 3689 of 1d22 and 2057 (P800).
-    Vendor(
-        "Kunlunxin XPU", "klxpu", ("/dev/xpu[0-9]*",), (
-            "1d22:3684", *(f"{maker}:{device}" for maker in ("1d22", "2057") for device in range(3686, 3690)),
-        ),
-    ),
+    Vendor("Kunlunxin XPU", "klxpu", ("/dev/xpu[0-9]*",), (
+        "1d22:3684", *(f"{maker}:{device}" for maker in ("1d22", "2057") for device in range(3686, 3690)),
+    )),
     # vllm-rbln 0.12.0, vllm_rbln/v1/worker/utils.py, has the node; the wheel of
     # backend.ai-accelerator-rebellions 26.9.6, common/plugin.py, "VID 1eff".
     Vendor("Rebellions NPU", "rbln", nodes=("/dev/rbln[0-9]*",), pci=("1eff",)),

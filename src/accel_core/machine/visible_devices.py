@@ -90,9 +90,8 @@ class Masks(NamedTuple):
         first.
         """
         written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
-        if not written:
-            return f"unset {self.faulty[0].variable}, or name in it the devices to use"
-        return f"export {' '.join(written)}"
+        unset = f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"export {' '.join(written)}" if written else unset
 
 
 def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
@@ -113,7 +112,7 @@ def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None
             asked = parse_visible_devices(visibility.grammar, value)
         except SettingError as error:
             asked, malformed = Mask(), str(error)
-        meant = _meant(visibility.grammar, value, left, () if steps else numbers, uuids)
+        meant = _meant(rules, value, (left, () if steps else numbers, uuids))
         taken, clause = _taken(rules, asked, left, uuids)
         if asked.ids is not None and seen != []:
             among = f" among what {steps[-1].variable} leaves" if steps else ""
@@ -183,22 +182,18 @@ def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
     return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
 
 
-def _meant(
-    grammar: str, value: str, left: int | None, numbers: Sequence[int], uuids: Sequence[str]
-) -> list[Id]:
+def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """The devices in `value` that are there, each once, as the runtime wants them.
 
     A number beyond those that are left may be that of a node: a container that was given `/dev/nvidia3` alone
     calls it 0.
     """
-    named: list[Id] = []
-    for entry in value.split(","):
-        with suppress(SettingError):
-            named += parse_visible_devices(grammar, entry.strip()).ids or ()
+    left, numbers, uuids = present
+    read = [rules.parse(entry.strip()) for entry in value.split(",")]
+    named: list[Id] = [item for mask in read if mask is not None for item in mask.ids or ()]
     if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
         named = [numbers.index(item) for item in named if isinstance(item, int)]
     items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
-    rules = _grammar(grammar)
     return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
 
 
@@ -235,18 +230,14 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normal(item) for item in ids]
     for item in items:
         if not rules.means([item]):
-            raise SettingError(
-                f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
-            )
+            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.ordered:
         items.sort(key=_order)
     # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
     if not rules.means(items):
-        raise SettingError(
-            f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
-        )
+        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -353,9 +344,7 @@ class _Grammar(NamedTuple):
 _TABLE = {
     "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", ends_the_list=True),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", True, ends_the_list=True),
-    "modules": _Grammar(
-        partial(_indices, most=8), "one or more module ids from 0 to 7, each once: '0,1'", places=True
-    ),
+    "modules": _Grammar(partial(_indices, most=8), "module ids from 0 to 7, each once: '0,1'", places=True),
     "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", ends_the_list=True),
     "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
     "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
@@ -363,9 +352,6 @@ _TABLE = {
 
 
 def _grammar(name: str) -> _Grammar:
-    try:
+    if name in _TABLE:
         return _TABLE[name]
-    except KeyError:
-        raise SettingError(
-            f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}"
-        ) from None
+    raise SettingError(f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}")

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from accel_simulated import OWN_DEVICES, VENDORS
 
 pytestmark = pytest.mark.nightly(reason="promises of the simulator, which nobody trains on")
@@ -46,19 +44,36 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
 
 
 NVML = """
-import json, os, torch
+import json, os, torch, warnings
+import accel_core
+from accel_core.toolkit import read_settings
+from accel_tools.doctor.records import Visit
+from accel_tools.doctor.topics import visible_devices
+warnings.simplefilter("error")
+accel_core.get_accelerator()
 counts = []
 for value in ("0,1", "1"):
     os.environ["CUDA_VISIBLE_DEVICES"] = value
-    counts.append(torch.cuda.device_count())
+    counts += [torch.cuda.device_count(), len(accel_core.selection().notes)]
 torch.ones(1, device="cuda")
 os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
-print(json.dumps([*counts, torch.cuda.device_count()]))
+try:
+    accel_core.selection()
+except accel_core.errors.SettingWarning as warned:
+    counts += [torch.cuda.device_count(), str(warned)]
+found = visible_devices.TOPIC.examine(Visit(read_settings(), os.environ))
+print(json.dumps([*counts, next(found).what, accel_core.selection().notes]))
 """
 
 
 def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
-    assert simulated("cuda", NVML).answer == [2, 1, 1]
+    """And a change after that is told, once, as it has no effect any more."""
+    *counts, warned, found, notes = simulated("cuda", NVML).answer
+    assert counts == [2, 0, 1, 0, 1]
+    assert warned.startswith(
+        "CUDA_VISIBLE_DEVICES was None when cuda was chosen and is '0,1' now, which has no"
+    )
+    assert notes == [warned] == [f"{found}. Next step: set it before Python starts"]
 
 
 def test_gaudi_has_graphs_in_lazy_mode_only(simulated):

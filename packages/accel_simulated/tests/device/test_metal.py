@@ -1,10 +1,9 @@
 """The plugin for mps on Metal as torch has it from 2.13 on, and as it was before."""
 
 import pytest
-
-pytest.importorskip("torch")
-
+from accel_tests.cards import run_card
 from accel_tests.on_disk import install_real_plugin
+from accel_tests.on_simulated import environment
 
 MEGABYTE = 1 << 20
 CODE = """
@@ -40,3 +39,28 @@ def test_peaks_and_host_memory(old, tmp_path, simulated):
     assert has_keys is not old
     assert there == [True] * 5
     assert equal == [True, True]
+
+
+#: As a public report has it: https://github.com/pytorch/pytorch/issues/194478
+WARNED = """
+import json, warnings
+import accel_core
+from accel_train.deepspeed._limits import limits
+from accel_train.transformers import _warn_of_checkpointing
+
+acc = accel_core.get_accelerator()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    _warn_of_checkpointing(acc)
+print(json.dumps([[str(each.message) for each in caught], limits(acc)]))
+"""
+
+
+def test_a_known_wrong_gradient_is_told_and_the_kit_expects_it(simulated):
+    check = "compute.randomness.checkpointing_draws_the_same"
+    card = run_card("mps", environment("mps"), only=(check,))
+    assert card["outcomes"] == {check: "expected failure"}
+    words = card["reasons"][check]
+    warned, limits = simulated("mps", WARNED).answer
+    assert warned == [f"gradient_checkpointing=True on mps: {words}"]
+    assert words in limits

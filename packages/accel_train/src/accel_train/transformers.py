@@ -14,6 +14,7 @@ in the list, each of several ranks would train by itself. The mixin uses the sta
 from __future__ import annotations
 
 import importlib
+import warnings
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ class AcceleratorArguments:
         bf16: bool | None
         bf16_full_eval: bool
         dataloader_pin_memory: bool
+        gradient_checkpointing: bool
         torch_compile: bool
         torch_compile_backend: str | None
         torch_compile_mode: str | None
@@ -111,6 +113,8 @@ class AcceleratorArguments:
         self._n_gpu = 0 if is_cpu else 1  # a process has one device
         # torch raises for a device without such memory, where the first batch is made.
         self.dataloader_pin_memory = self.dataloader_pin_memory and (is_cpu or can_pin_memory(ours))
+        if self.gradient_checkpointing:
+            _warn_of_checkpointing(ours)
         device: torch.device = self.distributed_state.device
         return device
 
@@ -125,6 +129,13 @@ def _listed_compiler(named: str) -> str:
         f"torch_compile: the compiler is {compiler!r}, which Accelerate's list (DynamoBackend) lacks. Leave "
         'torch_compile out, and compile before the trainer is made: model.compile(backend="accel")'
     )
+
+
+def _warn_of_checkpointing(ours: Accelerator) -> None:
+    for check, words in ours.backend.computes_otherwise:
+        if check == "compute.randomness.checkpointing_draws_the_same":
+            text = f"gradient_checkpointing=True on {ours.name}: {words}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _require_scaler(ours: Accelerator, fp16: bool) -> None:

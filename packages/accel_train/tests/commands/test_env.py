@@ -32,8 +32,7 @@ def test_a_shell_is_the_default(login_node):
 def test_a_named_one_without_its_vendor_is_told_from_the_declaration(accel):
     """A login node with a CPU build of torch: `accel env cuda > job.env`."""
     accel.world.backend("card", vendor_import="torch_card", **FIELDS)
-    done = accel("env", "card", CARD_LOG="1", CARD_VISIBLE_DEVICES="0")
-    assert done.returncode == 0, done.stderr
+    done = accel("env", "card", CARD_LOG="1", CARD_VISIBLE_DEVICES="0").succeeded()
     assert "export CARD_LOG=1" in done.stdout
     assert "export DS_ACCELERATOR=card" in done.stdout
     assert "CARD_VISIBLE_DEVICES" not in done.stdout
@@ -41,19 +40,31 @@ def test_a_named_one_without_its_vendor_is_told_from_the_declaration(accel):
 
 def test_every_form_holds_the_same(login_node):
     def given(form, **more):
-        variables = {"CARD_LOG": "a:b", "CARD_VISIBLE_DEVICES": "1", **more}
+        variables = {
+            "CARD_LOG": "a:b",
+            "CARD_VISIBLE_DEVICES": "1",
+            "LD_LIBRARY_PATH": "/opt/my card",
+            **more,
+        }
         return login_node("env", "card", "--format", form, **variables).stdout
 
     document = json.loads(given("json"))
+    assert document["LD_LIBRARY_PATH"] == "/opt/my card"  # whoever the vendor is
     assert [document["CARD_LOG"], document["DS_ACCELERATOR"]] == ["a:b", "card"]
     assert "CARD_VISIBLE_DEVICES" not in document
-    assert dict(line.split("=", 1) for line in given("deepspeed").splitlines()) == document
+    lines = dict(line.split("=", 1) for line in given("deepspeed").splitlines())
+    assert lines == {name: document[name] for name in document if name not in ("LD_LIBRARY_PATH", "PATH")}
     assert json.loads(given("ray")) == {"env_vars": document}
     assert given("slurm").startswith("#SBATCH --export=ALL,")
     assert {"CARD_LOG=a:b", "DS_ACCELERATOR=card"} < set(given("slurm").strip().split(","))
     assert "-e CARD_LOG=a:b -e DS_ACCELERATOR=card" in given("docker")
     assert "PYTHONPATH" not in given("docker")
     assert "accel_core.accelerator('card')" in given("transformers-spec")
+    said = login_node(
+        "-v", "env", "card", "--format", "docker", CARD_VISIBLE_DEVICES="1", PYTHONPATH=""
+    ).stderr
+    assert "left out for other hosts: CARD_VISIBLE_DEVICES, " in said
+    assert "PATH, PYTHONPATH; added: DS_ACCELERATOR=card" in said
 
 
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):

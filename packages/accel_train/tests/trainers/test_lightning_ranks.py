@@ -89,11 +89,7 @@ def runs(ranks, tmp_path_factory):
     )
     runs.run(
         "acme 1",
-        {
-            "fsdp": FSDP,
-            "fsdp2": FSDP2,
-            "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards"),
-        },
+        {"fsdp": FSDP, "fsdp2": FSDP2, "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards")},
     )
     runs.run(
         "cpu 1 again",

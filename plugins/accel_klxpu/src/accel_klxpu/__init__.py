@@ -81,7 +81,7 @@ BACKEND = Backend(
     in_torch=InTorch(builds=("cuda",), impersonates="cuda"),
     environment=Environment(
         # DeepSpeed's.
-        forward=("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"),
+        forward=("BKCL", "XPU", "XMLIR"),
     ),
     hints=_HINTS,
 )  # fmt: skip

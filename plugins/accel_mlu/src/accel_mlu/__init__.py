@@ -59,7 +59,7 @@ BACKEND = Backend(
     ),
     in_torch=InTorch(private_use1=True),
     environment=Environment(
-        forward=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
+        forward=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU"),
     ),
     hints=_HINTS,
 )

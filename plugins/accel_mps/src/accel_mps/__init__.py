@@ -22,6 +22,13 @@ _HINTS = (
      "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so")
 )  # fmt: skip
 
+#: It saves the random state of devices whose module is `_initialized`; torch.mps has no such name.
+_OTHERWISE = (
+    ("compute.randomness.checkpointing_draws_the_same",
+     ("torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
+      "keep dropout out of what is checkpointed, or set its probability to 0")),
+)  # fmt: skip
+
 BACKEND = Backend(
     name="mps",
     priority=500,
@@ -42,6 +49,7 @@ BACKEND = Backend(
     ),
     environment=Environment(forward=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK")),
     hints=_HINTS,
+    computes_otherwise=_OTHERWISE,
 )
 
 

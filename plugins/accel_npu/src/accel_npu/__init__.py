@@ -25,7 +25,7 @@ from accel_core import (
 __all__ = ["BACKEND", "cann_version", "source_cann"]
 
 #: DeepSpeed's four, and what else torch_npu reads.
-_FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
+_FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
 _DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))

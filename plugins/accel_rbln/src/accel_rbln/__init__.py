@@ -76,7 +76,7 @@ BACKEND = Backend(
     in_torch=InTorch(private_use1=True),
     environment=Environment(
         # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host (torch_rbln/_internal/rdma_env.py).
-        forward=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN", "LD_LIBRARY", "PATH"),
+        forward=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN"),
     ),
     hints=_HINTS,
 )

@@ -48,7 +48,7 @@ BACKEND = Backend(
         docker="--device /dev/tcaicard0",
     ),
     in_torch=InTorch(private_use1=True),
-    environment=Environment(forward=("TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH")),
+    environment=Environment(forward=("TCCL", "SDAA", "TECO", "TORCH_SDAA")),
     hints=_HINTS,
 )
 

@@ -58,7 +58,7 @@ BACKEND = Backend(
         # torch's autoload of torch_supa puts torch.supa's functions into torch.cuda.
         impersonates="cuda",
     ),
-    environment=Environment(forward=("BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH")),
+    environment=Environment(forward=("BCCL", "BIREN", "SUPA", "BRTB")),
     hints=_HINTS,
 )
 

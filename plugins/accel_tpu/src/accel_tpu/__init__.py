@@ -36,6 +36,15 @@ _HINTS = (
     ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'")
 )  # fmt: skip
 
+#: Seen with torch_tpu 0.2.0 on XLA's library for the CPU.
+_OTHERWISE = (
+    ("compute.randomness.checkpointing_draws_the_same",
+     ("torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
+      "keep dropout out of what is checkpointed, or set its probability to 0")),
+    ("compute.numbers.nan_and_infinity",
+     "maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"),
+)  # fmt: skip
+
 BACKEND = Backend(
     name="tpu",
     priority=350,
@@ -72,8 +81,9 @@ BACKEND = Backend(
         ray_noset="RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
     ),
     in_torch=InTorch(private_use1=True),
-    environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_", "LD_LIBRARY", "PATH")),
+    environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_")),
     hints=_HINTS,
+    computes_otherwise=_OTHERWISE,
 )
 
 

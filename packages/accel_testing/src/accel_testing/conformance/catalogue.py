@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accel_testing.conformance.groups import GROUPS, Group
 
-__all__ = ["Check", "checks"]
+__all__ = ["Check", "checks", "name_of"]
 
 
 class Check(NamedTuple):
@@ -28,6 +28,20 @@ class Check(NamedTuple):
 def checks() -> tuple[Check, ...]:
     """Return all checks, in the order in which they run."""
     return tuple(check for group in GROUPS for check in _of(group))
+
+
+def name_of(function: object) -> str:
+    """Return the name of the check that this function of a test is, by where it is written; else nothing.
+
+    A vendor's suite may have tests of its own with the same names.
+    """
+    code = getattr(function, "__code__", None)
+    return _by_place().get((code.co_filename, code.co_name), "") if code else ""
+
+
+@lru_cache(maxsize=1)
+def _by_place() -> dict[tuple[str, str], str]:
+    return {(str(check.group.file), check.node.partition("::")[2]): check.name for check in checks()}
 
 
 def _of(group: Group) -> list[Check]:

@@ -45,18 +45,15 @@ def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None
     import pytest
 
     from accel_core.errors import SettingError
-    from accel_testing.conformance.catalogue import checks
+    from accel_testing.conformance.catalogue import name_of
     from accel_testing.conformance.expected import read
 
     try:
         expected = read(Path(given))
     except SettingError as error:
         raise pytest.UsageError(f"--accel-expected: {error}") from error
-    # By where they are written: a vendor's suite may have tests of its own with the same names.
-    names = {(str(check.group.file), check.node.partition("::")[2]): check.name for check in checks()}
     for item in items:
-        code = getattr(getattr(item, "function", None), "__code__", None)
-        name = names.get((code.co_filename, code.co_name), "") if code else ""
+        name = name_of(getattr(item, "function", None))
         if name in expected.skip:
             item.add_marker(pytest.mark.skip(reason=expected.skip[name]))
         elif name in expected.fails:

@@ -32,9 +32,7 @@ COMPUTE = {
         "the current device's generator is another": {"default_generator": how.copies_the_current}
     },
     "randomness.host_is_left_alone": {"the host is seeded too": {"manual_seed": how.seeds_host}},
-    "queues.stream_is_current_inside": {
-        "a stream leaves the device": {"stream": how.stays_on_its_device},
-    },
+    "queues.stream_is_current_inside": {"a stream leaves the device": {"stream": how.stays_on_its_device}},
     "queues.graph_replays_with_new_inputs": {
         "a graph must be there": {"capture_to_graph": how.wants_a_graph},
         "create_graph gives nothing": {"create_graph": given(None)},

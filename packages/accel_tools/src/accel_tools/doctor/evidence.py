@@ -62,6 +62,16 @@ def _driver(backend: Backend, root: str) -> str:
 # --- The toolkit ---------------------------------------------------------------------------------------
 
 
+#: Variables that name the folders of a vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
+#: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py.
+_VARIABLES_OF = {
+    "NVIDIA GPU": ("CUDA_HOME", "CUDA_PATH"),
+    "AMD GPU": ("ROCM_HOME", "ROCM_PATH"),
+    "Ascend NPU": ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH"),
+    "Cambricon MLU": ("NEUWARE_HOME",),
+}
+
+
 def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables that name the toolkit's folders, with their values; `None` if not set.
 
@@ -70,15 +80,17 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
     """
     known = [
         name
+        for label, names in _VARIABLES_OF.items()
         for vendor in vendors.VENDORS
-        if vendor.backend == backend.name and backend.hardware.name in ("", vendor.label)
-        for name in vendor.toolkit
+        if (vendor.label, vendor.backend) == (label, backend.name) and backend.hardware.name in ("", label)
+        for name in names
     ]
-    prefixes = tuple(prefix for prefix in backend.environment.forward if prefix not in ("LD_LIBRARY", "PATH"))
     others = (
         name
         for name in sorted(environ)
-        if name.startswith(prefixes) and name.endswith(_ENDINGS) and environ[name].startswith("/")
+        if name.startswith(backend.environment.forward)
+        and name.endswith(_ENDINGS)
+        and environ[name].startswith("/")
     )
     return {name: environ.get(name) or None for name in dict.fromkeys((*known, *others))}
 

@@ -7,19 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from accel_core import Selection, Verdict
 from accel_core.toolkit import How, Survey
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
+from accel_tools.doctor.topics.candidates import COMPUTES_OTHERWISE
 
 __all__ = ["verdict"]
 
 
 def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     """Return the visit's result as one sentence with its full stop, on the requested backends if any."""
-    known = visit.surveyed
-    said = [*_standing(visit, known), _wrong(topics)]
+    said = [*_standing(visit, visit.surveyed), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
     if sentence.startswith(("nothing ", "one thing ", "what would ")):  # not the name of a backend
         sentence = sentence[0].upper() + sentence[1:]
     simulated = visit.environ.get("ACCEL_SIMULATE", "")
-    return f"{sentence}." + (f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else "")
+    known = "".join(
+        f" Known to compute otherwise: {finding.what}."
+        for topic in topics
+        for finding in topic.findings
+        if finding.code == COMPUTES_OTHERWISE
+    )
+    said_so = f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else ""
+    return f"{sentence}.{known}{said_so}"
 
 
 def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:

@@ -14,6 +14,7 @@ from accel_core.errors import BackendUnavailableError, LaunchError
 from accel_core.toolkit import (
     ACCEL_PROBE,
     DS_ACCELERATOR,
+    LOGGER,
     IsolatedLoader,
     Pin,
     Settings,
@@ -58,12 +59,13 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     """Print the variables that ranks on other hosts need.
 
-    For the chosen accelerator or NAME: DS_ACCELERATOR with its name; the variables of ACCEL_*, GLOO_*, OMP_*,
-    PYTHON*, TORCH_* and the vendor that are set here; and the setting that stops another vendor's package
-    from breaking `import torch` on the other hosts. With NAME it needs neither a device nor the vendor's
-    package, and uses the plugin's declaration, so it works on a login node.
+    For the chosen accelerator or NAME: DS_ACCELERATOR with its name; LD_LIBRARY_PATH, PATH and the variables
+    of ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor that are set here; and the setting that stops
+    another vendor's package from breaking `import torch` on the other hosts. `accel -v env` says what is left
+    out. With NAME it needs neither a device nor the vendor's package, and uses the plugin's declaration, so
+    it works on a login node.
 
-    A value that a format cannot hold is an error. Docker's leaves out search paths, as an image has its own.
+    A value that a format cannot hold is an error. Docker's, Slurm's and DeepSpeed's leave out search paths.
     """
     with answering(as_json=form == "json") as output:
         settings = options.read_settings(timeout)
@@ -72,6 +74,8 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         if spoiled := spoilers(backend, settings.probe_timeout):
             click.echo(environment.why_kept(spoiled), err=True)
             variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
+        variables = formats.written(form, variables)
+        LOGGER.debug("%s", environment.difference(variables, environ, backend))
         if form == "json":
             output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
         else:

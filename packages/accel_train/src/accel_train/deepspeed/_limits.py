@@ -68,6 +68,7 @@ def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str
             "activation checkpointing restores the random state through the vendor's default_generators, "
             f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
         )
+    sentences += [words for _, words in accelerator.backend.computes_otherwise]
     if missing:
         sentences.append(
             f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing)}. "

@@ -44,11 +44,11 @@ class _LauncherAnswers:
     def export_envs(self) -> list[str]:
         """Also what makes our choice and our activation, on the other nodes too."""
         # Forwarded by prefix: the choice (DS_ACCELERATOR, ACCEL_ALLOW…) and ACCEL_INTEGRATIONS.
-        from accel_train.launch.environment import exported_by
+        from accel_train.launch.environment import SEARCH_PATHS, exported_by
 
         mine = exported_by(self.backend.name, super().export_envs())  # type: ignore[misc]
         # The last is what keeps another vendor's package out of every process that imports torch.
-        return [*mine, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
+        return [*mine, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
         """The one variable that the launcher may read and set."""

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON",
+    "SEARCH_PATHS",
     "as_deepspeed",
     "as_shell",
+    "difference",
     "exported_by",
     "for_shell",
     "forwarded",
@@ -30,8 +32,11 @@ __all__ = [
     "why_kept",
 ]
 
+#: `LD_LIBRARY_PATH` and `PATH`: a shell that ssh starts reads no profile, and the hosts of a job have the
+#: same installation. DeepSpeed's launcher (0.19.8) forwards both for most vendors, CUDA among them.
+SEARCH_PATHS = ("LD_LIBRARY", "PATH")
 #: Prefixes that every backend forwards: our settings, Python's, torch's, OpenMP's, gloo's.
-COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_")
+COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_", *SEARCH_PATHS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -89,6 +94,15 @@ def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]
     before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
     entries = [entry for entry in before.split(os.pathsep) if entry and entry != startup.AT_START]
     return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
+
+
+def difference(variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend) -> str:
+    """Return a sentence on what `variables` leave out of the vendor's and ours, and what they set."""
+    visibility = backend.visibility
+    ours = (*COMMON, *backend.environment.forward, *visibility.filters, *visibility.variables)
+    left = sorted(name for name in environ if name.startswith(ours) and name not in variables)
+    here = [f"{name}={value}" for name, value in variables.items() if environ.get(name) != value]
+    return f"left out for other hosts: {', '.join(left) or 'nothing'}; added: {', '.join(here) or 'nothing'}"
 
 
 def why_kept(spoilers: Sequence[Spoiler]) -> str:

@@ -14,12 +14,21 @@ from glob import glob
 
 from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_train.launch.environment import for_shell, text_of
+from accel_train.launch.environment import SEARCH_PATHS, for_shell, text_of
 
-__all__ = ["as_docker", "as_ray", "as_slurm", "as_transformers_spec", "container_flags"]
+__all__ = ["as_docker", "as_ray", "as_slurm", "as_transformers_spec", "container_flags", "written"]
 
-#: Search paths of this host, which an image has its own of.
-_OF_THE_HOST = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
+#: Search paths that a form leaves out: an image has its own, `--export=ALL` has every variable, and
+#: DeepSpeed's launcher asks the accelerator. Their forms could not hold each: Windows' folders have spaces.
+_LEFT_OUT = {
+    "docker": (*SEARCH_PATHS, "PYTHONHOME", "PYTHONPATH"), "slurm": SEARCH_PATHS, "deepspeed": SEARCH_PATHS,
+}  # fmt: skip
+
+
+def written(form: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a form writes."""
+    left_out = _LEFT_OUT.get(form, ())
+    return {name: value for name, value in variables.items() if not name.startswith(left_out)}
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
@@ -51,11 +60,8 @@ def as_slurm(variables: Mapping[str, str]) -> str:
 
 
 def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
-    """Return options of `docker run`, quoted for a shell: the backend's devices and the variables.
-
-    Search paths are left out, because the image has its own.
-    """
-    words = [f"-e {name}={for_shell(v)}" for name, v in variables.items() if name not in _OF_THE_HOST]
+    """Return options of `docker run`, quoted for a shell: the backend's devices and the variables."""
+    words = [f"-e {name}={for_shell(v)}" for name, v in variables.items()]
     return " ".join([*map(shlex.quote, container_flags(backend)), *words])
 
 

@@ -44,9 +44,8 @@ class TestCompiling(Subject):
         torch._dynamo.reset()
         given = torch.ones(4, device=accelerator.device())
         try:
-            told = torch._dynamo.explain(work)(given)
+            torch.compile(work, backend="eager", fullgraph=True)(given)
+        except torch._dynamo.exc.Unsupported as error:
+            require(False, f"asking the accelerator breaks the graph: {str(error)[:600]}")
         except Exception as error:
             require(False, f"torch.compile raised {type(error).__name__}: {str(error)[:300]}")
-            return
-        reasons = [str(reason.reason)[:200] for reason in told.break_reasons]
-        require(told.graph_break_count == 0, f"asking the accelerator breaks the graph: {'; '.join(reasons)}")

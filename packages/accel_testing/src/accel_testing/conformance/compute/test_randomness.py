@@ -109,8 +109,6 @@ class TestRandomness(Subject):
 
     def test_checkpointing_draws_the_same(self, accelerator: Accelerator) -> None:
         """Activation checkpointing draws the same dropout mask again in the backward pass."""
-        if accelerator.device_type == "mps":
-            not_claimed("torch.utils.checkpoint does not know Metal's generator")
         masks = []
 
         def layer(x: torch.Tensor) -> torch.Tensor:

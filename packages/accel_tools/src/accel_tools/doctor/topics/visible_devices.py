@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from accel_core import Backend, Candidate, Status, Verdict, torch_build
-from accel_core.toolkit import devices, host, visible_devices
+from accel_core.toolkit import devices, host, late_changes, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "origin_of_variable"]
@@ -21,6 +21,9 @@ _MOST_ANCESTORS = 64
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
+    for text in late_changes():  # by the program that examines itself
+        what, _, step = text.partition(". Next step: ")
+        yield Finding(Level.WARNING, "visible-devices.changed", what, step)
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
