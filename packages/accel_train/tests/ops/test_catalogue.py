@@ -259,12 +259,6 @@ def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, nam
     assert dict(provider.builders) == op_builders.sources(of)
 
 
-def test_without_deepspeed_there_are_none(no_deepspeed):
-    assert deepspeed.is_installed() is False
-    assert op_builders.package("cuda") == ""
-    assert op_builders.sources("cuda") == {}
-
-
 def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):
     """By another path they would be compiled anew whenever a process is activated, or is not."""
     path = "return str(__import__('pathlib').Path(__file__).parents[2] / 'csrc' / 'adam.cpp')"
