@@ -61,17 +61,17 @@ def at(monkeypatch, tmp_path, backend):
     return make
 
 
-@pytest.mark.parametrize(
-    ("capability", "fp16", "fp8", "triton", "grouped"),
-    [
-        ((6, 1), False, False, False, False),
-        ((7, 0), True, False, False, True),
-        ((8, 0), True, False, True, True),
-        ((8, 9), True, True, True, True),
-        ((9, 0), True, True, True, False),
-        ((12, 0), True, True, True, False),
-    ],
-)
+RULES = [
+    ((6, 1), False, False, False, False),
+    ((7, 0), True, False, False, True),
+    ((8, 0), True, False, True, True),
+    ((8, 9), True, True, True, True),
+    ((9, 0), True, True, True, False),
+    ((12, 0), True, True, True, False),
+]
+
+
+@pytest.mark.parametrize(("capability", "fp16", "fp8", "triton", "grouped"), RULES)
 def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, grouped):
     monkeypatch.setattr(torch, "_grouped_mm", object(), raising=False)
     acc = at(*capability)

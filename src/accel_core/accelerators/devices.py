@@ -379,7 +379,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     return found
 
 
-def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:
+def torchs_device(torch: Any, counted: bool = True) -> torch.device | None:
     """The device of `torch.accelerator`; `counted=False` for one that is not here too.
 
     torch names what it was built for, here or not, and its own `check_available` may start CUDA's driver.

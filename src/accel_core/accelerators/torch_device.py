@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties, Graph
 
+Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
 
@@ -51,7 +52,7 @@ def _of_allocator(name: str) -> bool:
     return "mem" in name or name == "empty_cache"
 
 
-def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+def parameters(function: Function) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
@@ -60,12 +61,12 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     return None
 
 
-def has_parameter(function: Callable[..., Any], name: str) -> bool:
+def has_parameter(function: Function, name: str) -> bool:
     """Whether `function` is known to have a parameter of that name."""
     return any(p.name == name for p in parameters(function) or ())
 
 
-def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
+def accepts(function: Function, member: Function) -> bool:
     """Whether `function` takes every call that `member` documents: same names, same places."""
     theirs, ours = parameters(function), parameters(member) or []
     if theirs is None or [(p.name, p.kind) for p in theirs[: len(ours)]] != [(p.name, p.kind) for p in ours]:
@@ -75,7 +76,7 @@ def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
     return all(p.default is not inspect.Parameter.empty or p.kind in variadic for p in theirs[given:])
 
 
-def _natively(ask: Callable[..., Any]) -> bool:
+def _natively(ask: Function) -> bool:
     """A vendor's answer about a data type, without the emulation that several count by default."""
     return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
@@ -145,19 +146,23 @@ class TorchAccelerator(Accelerator):
         #: The vendor's module: `torch.npu`.
         self.device_module: Any = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
-            raise BackendUnavailableError(
-                f"{self.name}: torch has no module torch.{self._device_type}; "
+            first = (
                 f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
             )
+            raise BackendUnavailableError(
+                f"{self.name}: torch has no module torch.{self._device_type}; {first}"
+            )
+        # Asking initialises nothing.
+        torchs = getattr(self._if_supported(torchs_device, self._torch, False), "type", None)
         #: `torch.accelerator` where it speaks of this device, else `None`.
-        self._torch_accelerator: Any = self._torch.accelerator if self._is_torch_accelerator() else None
+        self._torch_accelerator: Any = self._torch.accelerator if torchs == self._device_type else None
         self._stream_class, self._event_class = self._find_streams()
         guard: Any = self._lookup("device")
         self._vendor_device: Any = guard if inspect.isclass(guard) and hasattr(guard, "__enter__") else None
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: What serves each row, also where a subclass overrides the member.
-        self._vendor: dict[str, Callable[..., Any]] = {}
+        self._vendor: dict[str, Function] = {}
         for name in ROWS:
             self._bind(name)
         # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
@@ -180,13 +185,6 @@ class TorchAccelerator(Accelerator):
         if device is None:
             raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
         return str(device.type)
-
-    def _is_torch_accelerator(self) -> bool:
-        """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
-        with suppress(RuntimeError):
-            device = torchs_device(self._torch, counted=False)
-            return device is not None and device.type == self._device_type
-        return False
 
     @cached_property
     def _is_private(self) -> bool:
@@ -212,14 +210,12 @@ class TorchAccelerator(Accelerator):
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""
-        with suppress(RuntimeError):
-            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-            return True
-        return False
+        read = self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu())
+        return read is not None  # one that nobody reads may start nothing
 
     # Binding
 
-    def _functions(self, name: str) -> list[Callable[..., Any]]:
+    def _functions(self, name: str) -> list[Function]:
         """The functions that can serve a row, the best first: torch's and the vendor's.
 
         torch's come first where torch brings the module too. A vendor's own come before torch's: torch_npu's
@@ -248,13 +244,13 @@ class TorchAccelerator(Accelerator):
                 serves = self._first_that_works(name, functions, serves)
         self._put(member, _as_constant(serves) if name == "device_count" else serves)
 
-    def _put(self, name: str, function: Callable[..., Any]) -> None:
+    def _put(self, name: str, function: Function) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
         self._vendor[name] = function
         if getattr(type(self), name) is getattr(TorchAccelerator, name):
             setattr(self, name, function)
 
-    def _shaped(self, function: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
+    def _shaped(self, function: Function, default: Function) -> Function:
         """`function`, called as `default` is: by itself where the calls are the same."""
         ours = [parameter.name for parameter in parameters(default) or ()]
         if not ours or accepts(function, default):
@@ -263,7 +259,7 @@ class TorchAccelerator(Accelerator):
             return self._by_index(function)
         return lambda seed: function(seed)  # noqa: PLW0108 - the one other argument, by our name
 
-    def _by_index(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _by_index(self, function: Function) -> Function:
         """`function(device)` as `member(device_index=None)`.
 
         One that needs a device is given the current one, and one that takes none runs with it selected. Else
@@ -286,9 +282,7 @@ class TorchAccelerator(Accelerator):
 
         return member
 
-    def _first_that_works(
-        self, name: str, functions: list[Callable[..., Any]], default: Callable[..., Any]
-    ) -> Callable[..., Any]:
+    def _first_that_works(self, name: str, functions: list[Function], default: Function) -> Function:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
         torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
@@ -403,8 +397,7 @@ class TorchAccelerator(Accelerator):
         return self._lookup("default_generators") or getattr(random, "default_generators", ())
 
     def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
-        restore = self._lookup("set_rng_state")
-        if restore is None:
+        if (restore := self._lookup("set_rng_state")) is None:
             super()._restore_rng_state(state, device_index)
         else:
             restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
@@ -457,14 +450,11 @@ class TorchAccelerator(Accelerator):
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` this thread's current stream of its device, until another one is set."""
-        if not self._has_streams:
-            return
-        select = self._lookup("set_stream")
-        if select is None or self._is_private:
-            select = getattr(self._torch_accelerator, "set_stream", select)
-        if select is not None:
+        vendors, torchs = self._lookup("set_stream"), getattr(self._torch_accelerator, "set_stream", None)
+        select = torchs or vendors if self._is_private else vendors or torchs
+        if self._has_streams and select is not None:
             select(stream)
-        else:
+        elif self._has_streams:
             self.stream(stream).__enter__()  # sets it, and is not left
 
     # Memory
@@ -542,8 +532,7 @@ class TorchAccelerator(Accelerator):
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._lookup("set_per_process_memory_fraction")
-        if limit is None:
+        if (limit := self._lookup("set_per_process_memory_fraction")) is None:
             super().set_per_process_memory_fraction(fraction, device_index)
         index = self._index_or_none(device_index)
         given = (index,) if index is not None and has_parameter(limit, "device") else ()
@@ -624,9 +613,8 @@ class TorchAccelerator(Accelerator):
 
     def _is_capturing(self) -> bool:
         """Whether torch says so of the current stream; starts no device."""
-        if self._torch_accelerator is not None and self.is_initialized():
-            with suppress(AttributeError, RuntimeError):  # an older torch; a device without graphs
-                return bool(self._torch_accelerator.current_stream().is_capturing())
+        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
+            return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
         return False
 
     @contextmanager
@@ -673,12 +661,10 @@ class TorchAccelerator(Accelerator):
         if dtype not in self._trials:
             answer = computes_in(self._torch, self._device_type, dtype)
             if isinstance(answer, Exception):
-                warnings.warn(
-                    f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
-                    f"until the next call: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+                why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
+                untried = f"whether it computes in {dtype} could not be tried, so the answer is no"
+                said = f"{self.name}: {untried} until the next call: {why}"
+                warnings.warn(said, RuntimeWarning, stacklevel=3)
                 return False
             self._trials[dtype] = answer
         return self._trials[dtype]
@@ -692,7 +678,7 @@ class TorchAccelerator(Accelerator):
         return (self._lookup("_lazy_call") or super().lazy_call)(callback)
 
 
-def _delegate(name: str) -> Callable[..., Any]:
+def _delegate(name: str) -> Function:
     """A method that calls what serves the member: an override's `super()` reaches it, also when compiled."""
 
     @wraps(getattr(TorchAccelerator, name))

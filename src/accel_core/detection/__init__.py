@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
 from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
 from accel_core.machine.vendors import sourced
@@ -192,8 +192,8 @@ class Verdict(NamedTuple):
         return cls(
             **known,
             status=outcome.status,
-            reason=_clause(clean(outcome.reason)),
-            hint=_clause(sourced(clean(outcome.hint))),
+            reason=clause(clean(outcome.reason)),
+            hint=clause(sourced(clean(outcome.hint))),
             cause=clean(told.cause),
             devices=outcome.devices,
             evidence=clean(str(seen or "")),
@@ -257,15 +257,8 @@ class Verdict(NamedTuple):
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.name} ({self.provenance}): {self.status.words}"]
-        if self.reason:
-            parts.append(f": {self.reason}")
-        return "".join(parts) + (f". {self.hint}" if self.hint else "")
-
-
-def _clause(text: str) -> str:
-    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
-    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+        reason, hint = self.reason and f": {self.reason}", self.hint and f". {self.hint}"
+        return f"{self.name} ({self.provenance}): {self.status.words}{reason}{hint}"
 
 
 class How(str, enum.Enum):

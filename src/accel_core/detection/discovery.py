@@ -127,8 +127,7 @@ def rank(candidates: Iterable[Judged]) -> Candidates:
             candidate.builtin and candidate.name == CPU.name,
             candidate.name,
             normalize_distribution(candidate.distribution),
-            candidate.provenance.version,
-            candidate.provenance.value,
+            candidate.provenance,
         )
 
     return Found(sorted(items, key=key))

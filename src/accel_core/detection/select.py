@@ -173,12 +173,10 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     candidates = find(None)
     clashes = _conflicts(candidates, settings)
     names: list[str] = []
-    for candidate in candidates:
-        if candidate.name in (*asked_for, *names) or candidate in clashes:
-            continue
-        if judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is not Status.NOT_PROBED:
-            continue
-        if candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable:
+    for candidate in (c for c in candidates if c.name not in asked_for and c not in clashes):
+        verdict = judge.inspect(candidate, Outcome(Status.NOT_PROBED))
+        may_work = verdict.status is Status.NOT_PROBED and candidate.name not in names
+        if may_work and (candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable):
             names.append(candidate.name)
     return sorted(names, key=lambda name: (name == "cpu", name))
 

@@ -19,7 +19,6 @@ from accel_tools.cli.progress import Progress
 from accel_tools.commands import bench
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="nothing is drawn on Windows")
 
 
 def invoke(*arguments, **env):
@@ -174,7 +173,7 @@ class Terminal(io.StringIO):
     isatty = fileno = lambda self: True
 
 
-@POSIX
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is drawn on Windows")
 def test_progress_is_one_line_that_goes_away(monkeypatch):
     def drawn(columns, term="xterm"):
         monkeypatch.setenv("TERM", term)

@@ -55,18 +55,18 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("device", "start", "main", "more"),
-    [
-        ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
-        # Torch's autoload is off, and with it the entry point that would have told of the activation.
-        ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
-        # A pin alone, which DeepSpeed does not list: a library may import it in any program.
-        ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
-        pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
-        pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
-    ],
-)
+WORKERS = [
+    ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
+    # Torch's autoload is off, and with it the entry point that would have told of the activation.
+    ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
+    # A pin alone, which DeepSpeed does not list: a library may import it in any program.
+    ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
+    pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
+    pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
+]
+
+
+@pytest.mark.parametrize(("device", "start", "main", "more"), WORKERS)
 def test_workers_use_ours(child, variables, folder, device, start, main, more):
     (folder / "main.py").write_text(main)
     answers = child(start, {**variables, **more}, cwd=folder).answers

@@ -153,9 +153,7 @@ def test_a_folder_without_init_is_not_deepspeed_wherever_that_is_asked(nothing_l
     assert not deepspeed.is_installed()
     assert op_builders.package("cuda") == ""
     assert op_builders.sources("cuda") == {}
-    provider = op_builders.accel_op_builders(
-        Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda:CUDA")
-    )
+    provider = op_builders.accel_op_builders(Backend(name="cuda", priority=1, device_type="cuda"))
     assert provider.builders == {}
     assert "pip install deepspeed" in provider.advice
     with pytest.raises(ImportError, match="DeepSpeed is not installed"):

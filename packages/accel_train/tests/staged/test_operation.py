@@ -213,16 +213,16 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
     assert work.exception().__cause__ is cause
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
-        (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
-        (RuntimeError("Connection closed by peer"), "Another rank has ended"),
-        (RuntimeError("Reset by peer"), "Another rank has ended"),
-        (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
-    ],
-)
+ERRORS = [
+    (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
+    (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
+    (RuntimeError("Connection closed by peer"), "Another rank has ended"),
+    (RuntimeError("Reset by peer"), "Another rank has ended"),
+    (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS)
 def test_an_error_comes_with_the_next_step_or_its_name(work, error, words):
     work.end(error)
     assert words in str(work.exception())
