@@ -209,16 +209,6 @@ def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(vendor
     assert asked(torch.zeros(1)).item() == 13
 
 
-def test_constructing_has_no_effects(vendor, backend, nothing_changes):
-    before = dict(vars(vendor))
-    TorchAccelerator(backend())
-    for kind in ("cuda", "xpu", "mps"):
-        TorchAccelerator(backend(name=kind, device_type=kind))
-    assert vars(vendor) == before
-    assert vendor.asked == []
-    assert vendor.started is False
-
-
 def test_a_vendor_that_is_not_imported_is_named(backend):
     absent = backend(vendor_import=("torch_first", "torch_second"))
     with pytest.raises(

@@ -284,11 +284,12 @@ def report_to(distribution: str, at: str) -> str:
 def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeResult:
     """The next step after this error, and what has failed in a plugin's words; both may be empty.
 
-    The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
+    The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins, at
+    most 19 of them: among hundreds, each backend that fails would import all.
     """
     own, backend = candidate.provenance, candidate.backend
     plugins = [c.provenance for c in (candidate, *group.candidates) if isinstance(c, Candidate)]
-    for plugin in dict.fromkeys(plugins):
+    for plugin in [*dict.fromkeys(plugins)][:20]:
         at_hand = plugin.module and (group.importing or plugin.module in sys.modules)
         if at_hand and (answer := _explained(plugin, backend, error)):
             return answer
