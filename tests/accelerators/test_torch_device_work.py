@@ -74,8 +74,8 @@ SPOILED = {
 }
 ASKED = words(
     "available_memory capabilities device_properties device_uuid grad_scaler is_bf16_supported mem_get_info "
-    "max_memory_allocated max_memory_cached max_memory_reserved memory_allocated memory_cached memory_reserved "
-    "memory_stats memory_summary supported_dtypes total_memory training_dtype"
+    "max_memory_allocated max_memory_cached max_memory_reserved memory_allocated memory_cached memory_stats "
+    "memory_reserved memory_summary supported_dtypes total_memory training_dtype"
 )
 
 
