@@ -1,7 +1,6 @@
 """`TorchAccelerator` over a simulated vendor: memory, data types, graphs and deferred calls."""
 
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,9 +10,6 @@ from accel_tests.tools import words
 from accel_core import Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
 from accel_core.accelerators.torch_device import lacks_page_locks
-
-Build = Callable[..., TorchAccelerator]
-
 
 # Memory
 
