@@ -164,8 +164,33 @@ def test_a_command_and_a_path_are_started_too(tmp_path):
     assert told[0]["argv"][2:] == ["0", "--deep"]
 
 
-@pytest.mark.nightly(reason="starts torchrun for a message")
-def test_a_command_that_cannot_be_started_is_named(tmp_path):
-    _, done = launch(tmp_path, "--no-python", "./nowhere.sh")
-    assert done.returncode == 1
-    assert "accel run: ./nowhere.sh cannot be started: No such file or directory" in done.stderr
+#: As Ctrl-C does.
+STOP = "import os, signal, time\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)"
+CANNOT = "Error: torchrun cannot start the job: "
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (
+            "--master-port 99999 tell.py",
+            1,
+            f"{CANNOT}The port number of the rendezvous endpoint '127.0.0.1:9",
+        ),
+        ("--log-dir /proc/none tell.py", 1, f"{CANNOT}[Errno 2] No such file or directory: '/proc/none'"),
+        ("stop.py", 130, "accel run: ended by SIGINT, and its ranks with it"),
+        (
+            "--no-python ./nowhere.sh",
+            1,
+            "accel run: ./nowhere.sh cannot be started: No such file or directory",
+        ),
+    ],
+)
+def test_what_ends_the_job_is_one_sentence(tmp_path, words, status, said):
+    (tmp_path / "stop.py").write_text(STOP)
+    _, done = launch(tmp_path, "--nproc-per-node", "1", *words.split())
+    assert (done.returncode, said in done.stderr, "torch/distributed/run" in done.stderr) == (
+        status,
+        True,
+        False,
+    )
