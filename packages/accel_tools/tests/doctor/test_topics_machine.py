@@ -68,14 +68,14 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, cod
     assert "machine.torch" in said(CUDA_12)
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/sys/module/nvidia/version", "535.183.01"),
-        (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
-        (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
-    ],
-)
+DRIVER_FILES = [
+    ("/sys/module/nvidia/version", "535.183.01"),
+    (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
+    (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
+]
+
+
+@pytest.mark.parametrize(("path", "text"), DRIVER_FILES)
 def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     computer.pci(*GPU)
     computer.write(path, text)

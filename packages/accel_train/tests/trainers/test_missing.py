@@ -37,14 +37,14 @@ def printed(code, *flags, **variables):
     return run_python([*flags, "-c", code], {**os.environ, **variables}).succeeded().stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("call", "who"),
-    [
-        ("lightning.trainer_options('cpu')", "Lightning"),
-        ("lightning.register()", "Lightning"),
-        ("accelerate.partial_state()", "Hugging Face Accelerate"),
-    ],
-)
+CALLS = [
+    ("lightning.trainer_options('cpu')", "Lightning"),
+    ("lightning.register()", "Lightning"),
+    ("accelerate.partial_state()", "Hugging Face Accelerate"),
+]
+
+
+@pytest.mark.parametrize(("call", "who"), CALLS)
 def test_a_missing_framework_is_named_with_the_command(call, who):
     said = f"{who} is not installed in this environment: pip install {who.split()[-1].lower()}"
     assert printed(ALONE.format(call=call, sources=SOURCES), "-S") == f"IntegrationMissingError {said}"
