@@ -5,7 +5,6 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 
 import functools
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,8 +12,6 @@ from accel_tests.tools import words
 
 from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.streams import HostEvent, HostStream
-
-Build = Callable[..., TorchAccelerator]
 
 SAME = words(
     "current_device empty_cache initial_seed is_current_stream_capturing is_initialized "

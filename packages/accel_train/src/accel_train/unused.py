@@ -35,6 +35,11 @@ def _ignore(text: str) -> bool:
 ACCEL_UNUSED = Variable("ACCEL_UNUSED", _ignore, False)
 #: Seconds of CPU time after which a process counts as a training.
 _LONG = 60.0
+#: Modules that only launchers import.
+_LAUNCHERS = (
+    "torch.distributed.launcher.api", "accelerate.commands.launch", "deepspeed.launcher.runner",
+    "deepspeed.launcher.launch",
+)  # fmt: skip
 _ANY_LINE = "device = accel_core.get_accelerator().device()"
 _told = False
 
@@ -68,9 +73,15 @@ def _ignoring() -> Iterator[None]:
 
 def _speaks() -> bool:
     with contextlib.suppress(AccelError):
-        is_ours = multiprocessing.parent_process() is None and "torch" in sys.modules
+        is_ours = multiprocessing.parent_process() is None and "torch" in sys.modules and not _is_launcher()
         return is_ours and not ACCEL_UNUSED.read(os.environ) and RANK.read(os.environ) == 0
     return False
+
+
+def _is_launcher() -> bool:
+    """Whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`) and computes nothing."""
+    main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    return any(name == main or name in sys.modules for name in _LAUNCHERS)
 
 
 def _chosen() -> Any:

@@ -41,6 +41,7 @@ PROGRAMS = [
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
+    ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
     (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
 ]
 
