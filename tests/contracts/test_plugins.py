@@ -22,7 +22,7 @@ from accel_testing.conformance import catalogue
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
-    "tpu": {350}, "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
+    "tpu": {350}, "mlu": {300}, "musa": {290}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
     "rbln": {175},
 }  # fmt: skip
 MOST_LINES = {"checks.py": 80, "trial.py": 30, "recipes.py": 60}
@@ -129,6 +129,7 @@ def test_who_has_a_library_of_cudas_name():
         ("hpu", "HABANA_VISIBLE_MODULES HABANA_VISIBLE_DEVICES HLS_MODULE_ID",
          "PT_HPU_LAZY_MODE HCCL_OVER_OFI HABANA_LOGS HABANA_PROFILE"),
         ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM"),
+        ("musa", "MUSA_VISIBLE_DEVICES", "MUSA_HOME MCCL_X TORCH_MCCL_X PYTORCH_MUSA_ALLOC_CONF"),
         ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP"),
         ("rbln", "RBLN_LOCAL_IP RBLN_RDMA_IP RBLN_DEVICES",
          "RBLN_ROOT_IP RBLN_NPUS_PER_DEVICE TORCH_RBLN_LOG_LEVEL"),
@@ -150,7 +151,7 @@ def test_which_variables_go_to_other_hosts(name, kept, forwarded):
 
 
 @pytest.mark.parametrize("installed", [True, False])
-@pytest.mark.parametrize("name", ["MLUAccelerator", "SUPAAccelerator", "XPUAccelerator"])
+@pytest.mark.parametrize("name", ["MLUAccelerator", "MUSAAccelerator", "SUPAAccelerator", "XPUAccelerator"])
 def test_triton_where_it_is_installed(name, installed, monkeypatch):
     module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
     monkeypatch.setattr(module, "is_installed", lambda package: installed)

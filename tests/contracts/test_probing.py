@@ -7,6 +7,7 @@ from accel_tests.machines import Machine
 #: A plugin of a vendor's own package, by a node of its device.
 NODES = {
     "accel_mlu": "/dev/cambricon_dev0",
+    "accel_musa": "/dev/mtgpu.0",
     "accel_sdaa": "/dev/tcaicard0",
     "accel_supa": "/dev/biren/card_0",
     "accel_klxpu": "/dev/xpu0",

@@ -81,6 +81,9 @@ VENDORS = (
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
     Vendor("Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",)),
+    # Display controllers of pci.ids' 1ed5, whose other functions are audio. /dev/mtgpu.0:
+    # flagos-ai's images for Moore Threads, "docker run --device /dev/mtgpu.0 --device /dev/dri".
+    Vendor("Moore Threads GPU", "musa", nodes=("/dev/mtgpu.[0-9]*",), pci=("1ed5/03",)),
     # Display controllers of pci.ids' 8086. No node is Intel's alone.
     Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
     Vendor("Intel integrated GPU", "xpu", pci=("8086/03",), integrated=True, counts=_is_integrated_intel),
