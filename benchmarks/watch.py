@@ -1,7 +1,9 @@
-"""`python -m benchmarks.watch [RANKS ...]`: rank 0's watch on thousands of ranks, by real connections.
+"""`python -m benchmarks.watch`: rank 0's watch on thousands of ranks, by real connections.
 
-One process plays all other ranks: it connects each, has it beat, kills one, and silences a host. Rank 0
-is a process of its own, of which the processor time of the watch is taken. Needs as many open files as ranks.
+One process plays all other ranks: it connects them, has them beat, kills one and one that speaks for its
+host, and silences a host. The ranks of one host run the real watch; of the others, one speaks for its host.
+Rank 0 is a process of its own, of which the processor time of the watch is taken. Needs as many open files
+as rank 0 has lines.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
-from accel_train.launch.watch import Watch
+from accel_train.launch import line
+from accel_train.launch.watch import Watch, speakers
 from benchmarks.harness import Row, show
 
 #: Ranks of each row, on hosts of eight; seconds of beats that are measured; seconds that count as silence.
 _RANKS, _ON_A_HOST, _SECONDS, _SILENCE = (1000, 4000, 8000), 8, 10.0, 10.0
 #: Bounds: seconds of processor time each second, and seconds until all ranks know of a loss.
 _CPU, _KNOWN = 0.03, 2 * _SILENCE
+#: Ranks of the host whose watches are real.
+_REAL = range(_ON_A_HOST, 2 * _ON_A_HOST)
 
 ZERO = """
 import json, sys, time
@@ -32,8 +38,8 @@ zero = watch.Watch(0, [f"host{rank // 8}" for rank in range(ranks)], silence, na
 zero.start()
 print(listener.getsockname()[1], flush=True)
 for _ in sys.stdin:
-    lost = sorted(rank for rank, matter in zero._matters.items())
-    print(json.dumps([time.process_time(), len(zero._lines), lost]), flush=True)
+    known = len(zero._lines) + len(zero._through)
+    print(json.dumps([time.process_time(), known, len(zero._lines), sorted(zero._matters)]), flush=True)
 """
 
 
@@ -41,18 +47,51 @@ class Others:
     """All ranks but rank 0, which answer what they hear, and beat once a second."""
 
     def __init__(self, ranks: int, port: int) -> None:
+        self._hosts = [f"host{rank // _ON_A_HOST}" for rank in range(ranks)]
+        self._port, self._speakers = port, speakers(self._hosts)
         self.lines: dict[int, socket.socket] = {}
         self.knows: dict[int, set[int]] = {}
         self.silent: set[int] = set()
         self._unread: dict[int, bytes] = {}
-        self._interval = Watch(0, [""] * ranks, _SILENCE).interval
         self._selector = selectors.DefaultSelector()
+        self.real: dict[int, Watch] = {}
+        self._real_port = 0
+        for rank in _REAL:
+            self._join(rank)
+        self._interval = self.real[_REAL[0]].interval
         for rank in range(1, ranks):
-            line = socket.create_connection(("127.0.0.1", port))
-            line.sendall(json.dumps(["hello", ["round", rank]]).encode() + b"\n")
-            line.setblocking(False)
-            self._selector.register(line, selectors.EVENT_READ, rank)
-            self.lines[rank], self.knows[rank], self._unread[rank] = line, set(), b""
+            if rank not in _REAL and (speaker := self._speakers[rank]) == rank:
+                self._connect(rank)
+            elif rank not in _REAL:
+                self.lines[speaker].sendall(line.message("for", [rank, "hello", None]))
+        for each in self.lines.values():
+            each.setblocking(False)
+
+    def _connect(self, rank: int) -> None:
+        made = socket.create_connection(("127.0.0.1", self._port))
+        made.sendall(line.message("hello", ["round", rank]))
+        self._selector.register(made, selectors.EVENT_READ, rank)
+        self.lines[rank], self.knows[rank], self._unread[rank] = made, set(), b""
+
+    def _join(self, rank: int) -> None:
+        """A rank with the real watch."""
+        listener, speaker = None, self._speakers[rank]
+        if rank == _REAL[0]:
+            listener = line.listen("127.0.0.1")
+            self._real_port = listener.getsockname()[1]
+
+        def call(timeout: float) -> line.Line:
+            return line.call(["127.0.0.1"], self._port, "round", rank, timeout)
+
+        if speaker == rank:
+            mine = call(10)
+        else:
+            mine = line.call(["127.0.0.1"], self._real_port, "round", rank, 10)
+            mine.rank = speaker
+        self.real[rank] = Watch(
+            rank, self._hosts, _SILENCE, name="round", listener=listener, line=mine, call=call
+        )
+        self.real[rank].start()
 
     def beat(self, seconds: float, until: set[int] | None = None) -> float:
         """Beat for so long, or until all others know that these ranks are lost; the seconds that it took."""
@@ -60,14 +99,13 @@ class Others:
         while (now := time.monotonic()) - began < seconds:
             if now >= beaten:
                 beaten = now + self._interval
-                for rank, line in self.lines.items():
+                for rank, each in self.lines.items():
                     if rank not in self.silent:
-                        line.send(b'["beat", null]\n')
+                        each.send(line.message("beat"))
             for key, _ in self._selector.select(0.05):
                 self._hear(key.data)
-            alive = (
-                known for rank, known in self.knows.items() if rank in self.lines and rank not in self.silent
-            )
+            alive = [known for rank, known in self.knows.items() if rank not in self.silent]
+            alive += [set(watch._matters) for watch in self.real.values()]
             if until is not None and all(known >= until for known in alive):
                 break
         return time.monotonic() - began
@@ -79,10 +117,14 @@ class Others:
                 self.knows[rank] = set(map(int, detail))
 
     def kill(self, rank: int) -> None:
-        """The kernel closes the line of a killed process."""
-        line = self.lines.pop(rank)
-        self._selector.unregister(line)
-        line.close()
+        """The kernel closes the lines of a killed process."""
+        watch = self.real.pop(rank)
+        watch._stop.set()
+        watch._there.send(b"!")
+        watch._thread.join()
+        for each in (*watch._all_lines(), watch._listener):
+            if each is not None:
+                each.close()
 
 
 def measure(ranks: int) -> list[Row]:
@@ -94,37 +136,43 @@ def measure(ranks: int) -> list[Row]:
     assert zero.stdin is not None
     assert zero.stdout is not None
 
-    def ask() -> list:  # type: ignore[type-arg]
+    def ask(known: int, lost: set[int]) -> tuple[float, int]:
+        """Rank 0's processor time and its lines; it must know these ranks, and that those are lost."""
         print(file=zero.stdin, flush=True)
-        return list(json.loads(zero.stdout.readline()))
+        seconds, *found = json.loads(zero.stdout.readline())
+        assert (found[0], found[2]) == (known, sorted(lost)), found
+        return seconds, found[1]
 
     others = Others(ranks, int(zero.stdout.readline()))
     others.beat(3.0)
-    before, connected, lost = ask()
-    assert (connected, lost) == (ranks - 1, []), (connected, lost)
+    before, lines = ask(ranks - 1, set())
     took = others.beat(_SECONDS)
-    after, connected, lost = ask()
-    assert (connected, lost) == (ranks - 1, []), (connected, lost)
-    cpu = (after - before) / took
-    dead = ranks // 2
-    others.kill(dead)
-    rank_known = others.beat(60.0, {dead})
+    cpu = (ask(ranks - 1, set())[0] - before) / took
+    name = f"{ranks} ranks, {lines} lines"
+    rows = [Row(f"{name}: processor time of rank 0's watch", "each second", cpu, 1.0, cpu, _CPU)]
+
+    def known(what: str, happens: Callable[[], object], now_lost: set[int]) -> None:
+        lost.update(now_lost)
+        happens()
+        seconds = others.beat(60.0, lost)
+        rows.append(Row(f"{name}: {what}, all know", "at most", seconds, _KNOWN, seconds, _KNOWN, "s"))
+
+    lost: set[int] = set()
+    speaker, rank = _REAL[0], _REAL[-1]
+    known("a rank dies", lambda: others.kill(rank), {rank})
+    known("a rank that speaks for its host dies", lambda: others.kill(speaker), {speaker})
+    others.beat(1.5 * _SILENCE)
+    ask(ranks - 3, lost)  # those for whom it spoke have called
     host = set(range(ranks - _ON_A_HOST, ranks))
-    others.silent |= host
-    host_known = others.beat(60.0, {dead, *host})
+    known("a host falls silent", lambda: others.silent.update(host), host)
+    ask(ranks - 3, lost)
     zero.kill()
     zero.wait()
-    name = f"{ranks} ranks on {ranks // _ON_A_HOST} hosts"
-    return [
-        Row(f"{name}: processor time of rank 0's watch", "each second", cpu, 1.0, cpu, _CPU),
-        Row(f"{name}: a rank dies, all know", "at most", rank_known, _KNOWN, rank_known, _KNOWN, "s"),
-        Row(f"{name}: a host falls silent, all know", "at most", host_known, _KNOWN, host_known, _KNOWN, "s"),
-    ]
+    return rows
 
 
 if __name__ == "__main__":
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    sizes = [int(word) for word in sys.argv[1:]] or _RANKS
     print(json.dumps({"load before": os.getloadavg()[0]}))
-    sys.exit(show("watch", "Rank 0's watch on a job", [row for ranks in sizes for row in measure(ranks)]))
+    sys.exit(show("watch", "Rank 0's watch on a job", [row for ranks in _RANKS for row in measure(ranks)]))

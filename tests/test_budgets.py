@@ -14,6 +14,12 @@ def test_an_adapter_stays_small(file):
 
 #: Modules of ours after the first call, without a plugin and with one. Bounds 26 and 30: missed.
 LOADED = {False: 35, True: 38}
+#: What only plugins or other devices need: each is one or two hundredths of DeepSpeed's first call.
+NEEDLESS = {
+    *(f"accel_core.detection.{name}" for name in ("adapters", "isolated", "messages", "survey")),
+    "accel_core.machine.visible_devices", "accel_core.accelerators.records", "psutil",
+    "accel_core.accelerators.torch_device",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("plugin", [False, True], ids=["no plugin", "one plugin"])
@@ -21,12 +27,12 @@ def test_the_first_call_loads_few_modules(torch_world, plugin):
     if plugin:
         torch_world.backend("acme", 900)
     code = (
-        "import json, sys, torch, accel_core\n"
-        "accel_core.get_accelerator()\n"
-        "print(json.dumps([n for n in sys.modules if n.partition('.')[0].startswith('accel_')]))"
+        "import json, sys, torch, accel_core\naccel_core.get_accelerator()\nprint(json.dumps([*sys.modules]))"
     )
     loaded = torch_world.child(code, variables={"DS_ACCELERATOR": ""}, bare=False).answer
-    assert len([name for name in loaded if "simulated" not in name]) <= LOADED[plugin], sorted(loaded)
+    ours = [name for name in loaded if name.startswith("accel_") and "simulated" not in name]
+    assert len(ours) <= LOADED[plugin], sorted(ours)
+    assert plugin or not NEEDLESS & set(loaded)
 
 
 _FRAMES = """

@@ -5,63 +5,77 @@ from accel_tests import variables
 
 from accel_core import settings
 from accel_core.errors import AccelError, SettingError
-from accel_core.settings import Pin, Settings, Variable, flag, read, whole_number
+from accel_core.settings import Pin, Settings, Variable, flag, parse_pin, read, whole_number
 
-
-def pins(text):
-    return [str(pin) for pin in read({"DS_ACCELERATOR": text}).pins]
+FLAG, COUNT = Variable("FLAG", flag, False), Variable("LOCAL_SIZE", whole_number, 0)
+#: USERS 33: what is read in all its forms: name, case, padding, emptiness. Values by their texts.
+READ = [
+    *(
+        (settings.DS_ACCELERATOR, text, tuple(map(parse_pin, pins)))
+        for text, *pins in (
+            ("npu", "npu"), ("NPU", "npu"), ("XPU.External", "xpu.external"),
+            ("npu@accel-npu", "npu@accel-npu"), (" NPU @ Accel_NPU ", "npu@accel-npu"),
+            ("npu,cuda,cpu", "npu", "cuda", "cpu"),
+            (" npu , ,CUDA@accel_cuda,", "npu", "cuda@accel-cuda"), ("",), (",",),
+        )
+    ),
+    (settings.ACCEL_ALLOW, "NPU, cpu", (Pin("npu"), Pin("cpu"))),
+    (settings.ACCEL_BLOCK, "cuda@Accel_CUDA", (Pin("cuda", "accel-cuda"),)),
+    *((FLAG, text, True) for text in ("1", "true", " YES ", "on")),
+    *((FLAG, text, False) for text in ("0", "False", "no", "OFF", "", " ")),
+    *((settings.ACCEL_STRICT, text, "1") for text in ("1", "true", " YES ", "on")),
+    *((settings.ACCEL_STRICT, text, "") for text in ("0", "False", "no", "OFF", "", " ")),
+    (settings.ACCEL_STRICT, "Always", "always"),
+    (settings.ACCEL_PROBE, " Isolated ", "isolated"),
+    (settings.ACCEL_PROBE, "inline", "inline"),
+    *((settings.ACCEL_PROBE_TIMEOUT, text, number)
+      for text, number in (("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 60.0))),
+    (settings.ACCEL_IMPORT, " torch_acme, a.b ,", ("torch_acme", "a.b")),
+    # USERS 34: what a launcher sets is text, what callers get is an int.
+    *((COUNT, *row) for row in (("0", 0), ("3", 3), (" 12 ", 12), ("", 0))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("npu", ["npu"]),
-        ("NPU", ["npu"]),
-        ("XPU.External", ["xpu.external"]),
-        ("npu@accel-npu", ["npu@accel-npu"]),
-        (" NPU @ Accel_NPU ", ["npu@accel-npu"]),
-        ("npu,cuda,cpu", ["npu", "cuda", "cpu"]),
-        (" npu , ,CUDA@accel_cuda,", ["npu", "cuda@accel-cuda"]),
-        ("", []),
-        (",", []),
-    ],
+    ("variable", "text", "value"), READ, ids=lambda each: getattr(each, "name", repr(each))
 )
-def test_ds_accelerator_in_all_its_forms(text, expected):
-    """USERS 33: name, case, padding, emptiness."""
-    assert pins(text) == expected
+def test_what_is_read(variable, text, value):
+    found = variable.read({variable.name: text})
+    assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize("text", ["npu@", "@accel-npu", "@", "npu,@x", "npu@ "])
-def test_half_a_pin_is_refused(text):
+SECONDS = "a number of seconds above 0"
+REFUSED = [
+    *((settings.DS_ACCELERATOR, text, "a backend name, or name@distribution")
+      for text in ("npu@", "@accel-npu", "@", "npu,@x", "npu@ ")),
+    *((FLAG, text, "1 or 0") for text in ("2", "maybe", "-1", "tru")),
+    *((settings.ACCEL_STRICT, text, "1, 0 or always") for text in ("2", "maybe", "-1", "tru")),
+    (settings.ACCEL_PROBE, "child", "inline or isolated"),
+    *((settings.ACCEL_PROBE_TIMEOUT, text, SECONDS)
+      for text in ("abc", "0", "-1", "nan", "inf", "-inf", "1e999", "10 s", "1,5")),
+    *((COUNT, text, "a whole number") for text in ("-1", "1.0", "one", "9" * 10)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"), REFUSED, ids=lambda each: getattr(each, "name", repr(each))
+)
+def test_what_is_refused_names_the_variable(variable, text, words):
     with pytest.raises(SettingError) as caught:
-        pins(text)
-    message = str(caught.value)
-    assert f"DS_ACCELERATOR={text!r} is not valid" in message
-    assert "expected a backend name, or name@distribution" in message
-    assert "unset DS_ACCELERATOR" in message
+        variable.read({variable.name: text})
+    assert str(caught.value).startswith(f"{variable.name}={text!r} is not valid, expected {words}")
+    assert str(caught.value).endswith(f"Correct it, or unset {variable.name}.")
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, AccelError)
+    assert caught.value.__cause__ is None
 
 
-FLAGS = {True: ("1", "true", " YES ", "on"), False: ("0", "False", "no", "OFF", "", " ")}
-
-
-@pytest.mark.parametrize(("text", "expected"), [(text, flag) for flag in FLAGS for text in FLAGS[flag]])
-def test_flags(text, expected):
-    assert Variable("FLAG", flag, False).read({"FLAG": text}) is expected
-    assert read({"ACCEL_STRICT": text}).strict == ("1" if expected else "")
-
-
-@pytest.mark.parametrize("text", ["2", "maybe", "-1", "tru"])
-def test_a_flag_is_one_or_zero(text):
-    with pytest.raises(SettingError, match=f"FLAG='{text}' is not valid, expected 1 or 0"):
-        Variable("FLAG", flag, False).read({"FLAG": text})
-    with pytest.raises(SettingError, match=f"ACCEL_STRICT='{text}' is not valid, expected 1, 0 or always"):
-        read({"ACCEL_STRICT": text})
-
-
-def test_strict_always():
-    assert read({"ACCEL_STRICT": "Always"}).strict == "always"
+def test_settings_are_what_the_variables_say():
+    given = {"ACCEL_ALLOW": "npu", "ACCEL_BLOCK": "cpu", "ACCEL_STRICT": "1", "ACCEL_PROBE": "isolated"}
+    assert read({**given, "ACCEL_PROBE_TIMEOUT": "3"}) == Settings(
+        asked="DS_ACCELERATOR=''", allow=(Pin("npu"),), block=(Pin("cpu"),), strict="1", isolated=True,
+        probe_timeout=3.0,
+    )  # fmt: skip
 
 
 def test_a_variable_that_is_nearly_one_of_ours():
@@ -75,51 +89,6 @@ def test_what_others_read_is_not_misspelt():
     assert len(ours) > len(settings._ELSEWHERE)
     assert sorted(settings._ELSEWHERE) == sorted(set(ours) - {v.name for v in settings.VARIABLES})
     assert read(dict.fromkeys(settings._ELSEWHERE, "1")).misspelt == ()
-
-
-def test_what_is_to_be_imported_is_modules_by_comma():
-    assert settings.ACCEL_IMPORT.read({"ACCEL_IMPORT": " torch_acme, a.b ,"}) == ("torch_acme", "a.b")
-
-
-def test_the_probe_mode():
-    assert read({"ACCEL_PROBE": " Isolated "}).isolated is True
-    assert read({"ACCEL_PROBE": "inline"}).isolated is False
-    with pytest.raises(SettingError, match="ACCEL_PROBE='child' is not valid, expected inline or isolated"):
-        read({"ACCEL_PROBE": "child"})
-
-
-@pytest.mark.parametrize(("text", "expected"), [("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 60.0)])
-def test_the_probe_timeout(text, expected):
-    assert read({"ACCEL_PROBE_TIMEOUT": text}).probe_timeout == expected
-
-
-@pytest.mark.parametrize("text", ["abc", "0", "-1", "nan", "inf", "-inf", "1e999", "10 s", "1,5"])
-def test_a_timeout_is_a_number_of_seconds(text):
-    with pytest.raises(SettingError) as caught:
-        read({"ACCEL_PROBE_TIMEOUT": text})
-    assert f"ACCEL_PROBE_TIMEOUT={text!r} is not valid" in str(caught.value)
-    assert "a number of seconds above 0" in str(caught.value)
-    assert caught.value.__cause__ is None
-
-
-@pytest.mark.parametrize(("text", "expected"), [("0", 0), ("3", 3), (" 12 ", 12), ("", 0)])
-def test_a_launchers_numbers_become_int(text, expected):
-    """USERS 34: what a launcher sets is text, what callers get is an int."""
-    value = Variable("LOCAL_RANK", whole_number, 0).read({"LOCAL_RANK": text})
-    assert value == expected
-    assert type(value) is int
-
-
-@pytest.mark.parametrize("text", ["-1", "1.0", "one", "9" * 10])
-def test_a_count_is_a_whole_number(text):
-    with pytest.raises(SettingError, match=f"LOCAL_SIZE='{text}' is not valid, expected a whole number"):
-        Variable("LOCAL_SIZE", whole_number, 0).read({"LOCAL_SIZE": text})
-
-
-def test_allow_and_block_are_lists_of_pins():
-    found = read({"ACCEL_ALLOW": "NPU, cpu", "ACCEL_BLOCK": "cuda@Accel_CUDA"})
-    assert found.allow == (Pin("npu"), Pin("cpu"))
-    assert found.block == (Pin("cuda", "accel-cuda"),)
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,12 @@ class _Override:
     def __init__(self, accelerator: Accelerator, around: _Override | None) -> None:
         self.accelerator = accelerator
         self.around = around
-        self.ended = False
 
 
 def overriding() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
     override = _override.get()
-    while override is not None and override.ended:
+    while override is not None and override not in _overrides:  # its block has ended
         override = override.around
     return override.accelerator if override is not None else None
 
@@ -137,7 +136,6 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        override.ended = True
         _count_override(_overrides.discard, override)
         if _override.get() is override:
             _override.set(override.around)

@@ -31,6 +31,11 @@ def clean(text: str) -> str:
     return printable(" ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else ""))
 
 
+def clause(text: str) -> str:
+    """Return `text` without the full stop at its end, for use within a sentence; three dots stay three."""
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+
+
 def printable(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
     if text.isprintable():
@@ -47,6 +52,14 @@ def shown(value: object) -> str:
     except Exception:  # `10**5000` has none
         return f"of {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `" Did you mean 'npu'?"` for a name that is close to one of `names`, else an empty text."""
+    from difflib import get_close_matches  # for the few who need one
+
+    close = get_close_matches(name.lower(), list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 # --- Errors of ours ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ _HOMES = {
     # The process's own choice, exchanged.
     "current": ("exact", "exchange", "late_changes", "named", "overriding"),
     "accelerators.devices": ("missing_defaults", "torchs_device"),
-    "accelerators.memory": ("lacks_page_locks",),
+    "accelerators.torch_device": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
@@ -42,8 +42,8 @@ _HOMES = {
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
-    "errors": ("clean", "printable", "shown"),
-    "cli": ("options", "page", "text"),
+    "errors": ("clean", "did_you_mean", "printable", "shown"),
+    "cli": ("output as options", "page"),
     "cli.output": ("Output", "answering", "status_of"),
     "cli.page": ("to_text",),
 }  # fmt: skip

@@ -14,14 +14,13 @@ from accel_core._support.torch_import import origin as origin
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.accelerators.devices import missing_defaults as missing_defaults
 from accel_core.accelerators.devices import torchs_device as torchs_device
-from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
+from accel_core.accelerators.torch_device import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
 from accel_core.backend import is_variable_prefix as is_variable_prefix
-from accel_core.cli import options as options
+from accel_core.cli import output as options
 from accel_core.cli import page as page
-from accel_core.cli import text as text
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.output import status_of as status_of
@@ -49,6 +48,7 @@ from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
 from accel_core.errors import clean as clean
+from accel_core.errors import did_you_mean as did_you_mean
 from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
@@ -101,6 +101,7 @@ __all__ = [
     "declarers",
     "decode_candidate",
     "devices",
+    "did_you_mean",
     "discovery",
     "encode_candidate",
     "entry_points",
@@ -138,7 +139,6 @@ __all__ = [
     "spoilers",
     "status_of",
     "survey",
-    "text",
     "to_text",
     "torchs_device",
     "vendors",

@@ -3,15 +3,12 @@
 import os
 import pickle
 import re
-import sys
 from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
 import torch
-from accel_tests.forks import forked
 
-import accel_core
 from accel_core import Accelerator, Capabilities, Provenance, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.accelerators.devices import Base
@@ -72,13 +69,6 @@ def test_an_accelerator_tells_what_it_is(backend):
     assert accelerator.backend is declared
     assert accelerator.name == "simulated"
     assert accelerator._name == accelerator.device_name() == declared.device_type != "simulated"
-
-
-def test_a_pickle_holds_the_name_and_finds_this_process_accelerator():
-    accelerator = accel_core.accelerator("cpu")
-    data = pickle.dumps(accelerator)
-    assert len(data) < 100
-    assert pickle.loads(data) is accelerator
 
 
 def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend):
@@ -320,18 +310,6 @@ def test_no_member_has_two_homes():
                 homes.setdefault(name, []).append(section.__name__)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
     assert len(homes) > 100
-
-
-@forked("torch")
-def test_the_cpu_is_constructed_without_what_it_may_never_need():
-    for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
-        del sys.modules[name]
-    from accel_core import Backend
-    from accel_core.accelerators.cpu import CPUAccelerator
-
-    CPUAccelerator(Backend(name="cpu", priority=0, device_type="cpu"))
-    needless = {"accel_core.accelerators.records", "accel_core.accelerators.torch_device", "psutil"}
-    assert needless & set(sys.modules) == set()
 
 
 def test_one_whole_number_is_refused_with_what_to_write(cpu):

@@ -213,7 +213,7 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(machine,
         "hint: pip install torch_there",
         "libbad.so",
         "no Acme GPU found",
-        "Vendor package not installed: one, three, two.",
+        "Vendor's package not installed: one, three, two.",
         "* works would be chosen",
         "accel list --all",
     ):
@@ -232,7 +232,7 @@ def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
         assert "PCI fade/03" in said
     why = machine("why").stdout
     assert "first (accel-first 1.0, priority 500): no device: no Acme GPU found" in why
-    assert "Vendor package not installed: one, three, two" in why
+    assert "Vendor's package not installed: one, three, two" in why
     assert "[0-9]" not in why
     assert "PCI" not in why
 

@@ -39,6 +39,14 @@ def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
     assert "switched off" in document["problem"]
 
 
+def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
+    """It needs no device."""
+    accel.install("off", OFF)
+    case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
+    assert (case["usable"], case["chosen"]) == (True, True)
+    assert "It would be chosen by DS_ACCELERATOR='off'" in accel("why", "off", DS_ACCELERATOR="off").stdout
+
+
 def test_a_usable_backend_that_ranks_below(accel):
     accel.install("top", priority=999)
     accel.install("npu", url="https://example.org", description="somebody's card")

@@ -17,6 +17,7 @@ from accel_tests.tools import load
 from accel_core import Backend, Provenance
 from accel_core.detection import Candidate
 from accel_core.detection.device import Group, explain
+from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue
 
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
@@ -29,8 +30,11 @@ MOST_LINES = {"checks.py": 80, "trial.py": 30, "recipes.py": 60}
 _SIZE = load("size")
 
 
-def test_priorities_are_deepspeeds(plugin):
+def test_priorities_are_deepspeeds_and_torch_is_known(plugin):
+    """How a backend with such fields is judged is told in tests/detection."""
     for backend in declared(plugin):
+        assert backend.in_torch.private_use1 is (backend.device_type not in TORCH_TYPES)
+        assert any(each.startswith("torch>=2.") for each in backend.requires)
         assert backend.priority in PRIORITIES[backend.name], backend.name
         assert backend.hardware.name, "every device has a name for people"
 

@@ -240,26 +240,6 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
     assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason
 
 
-#: What plugins have done at their import, each with what makes others fail that are imported later.
-SPOILING = {
-    "path": "import sys; sys.path[:] = ['/nowhere']",
-    "stdout": "import sys; sys.stdout = None",
-    "warnings": "import warnings; warnings.simplefilter('error')",
-}
-
-
-@pytest.mark.filterwarnings("ignore:old")
-@pytest.mark.parametrize("settings", [Settings(), ISOLATED], ids=["here", "isolated"])
-@pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING.keys())
-def test_what_a_plugin_does_to_python_spoils_no_other(torch_world, spoil, settings):
-    torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
-    for name in ("hpu", "mlu", "npu"):
-        warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
-        torch_world.backend(name, 500, extra=f"\n{warns}\n")
-    found = {each.name: each for each in look(None, settings)}
-    assert [name for name in ("aaa", "hpu", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
-
-
 @posix
 def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_culprit(torch_world):
     torch_world.backend("bbb", 900, extra="\nimport sys; sys.modules['colorsys'] = None\n")

@@ -9,13 +9,11 @@ import sys
 import pytest
 from accel_faults.catalogue import FAULTS, Kind
 from accel_tests import plugins
-from accel_tests.asking import counting, judge, names, vendor
+from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring, hook
 
 from accel_core._support.torch_import import import_torch
-from accel_core.backend import Visibility
 from accel_core.detection import Status
-from accel_core.detection.select import discover
 from accel_core.errors import root_cause
 
 REPORT = "report this to the maintainers of accel-npu"
@@ -260,18 +258,3 @@ def test_the_first_vendor_import_that_works_is_taken_or_the_first_that_fails_tol
     found = judge()
     assert (found.usable, found.cause) == (not cause, cause)
     assert ("old_npu" in sys.modules) is not bool(cause)
-
-
-def test_no_device_names_the_variable_that_hides_them(torch_world, monkeypatch):
-    """USERS 19."""
-    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
-    assert judge().reason == "the vendor's runtime counts no device"
-    monkeypatch.setenv("NPU_VISIBLE", "")
-    assert "NPU_VISIBLE" in judge().reason
-
-
-def test_two_distributions_with_one_name_both_come_back(world):
-    for distribution in ("accel-npu", "better-npu"):
-        world.backend("npu", distribution=distribution)
-    assert [c.distribution for c in discover() if c.name == "npu"] == ["accel-npu", "better-npu"]
-    assert names(discover()) == ["npu", "npu", "generic", "cpu"]

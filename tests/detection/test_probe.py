@@ -151,19 +151,6 @@ def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
 # ---------------------------------------------------------------------------- faults, claims, no torch
 
 
-def test_a_taken_private_use1_slot_says_who_holds_it(torch_world, simulated_torch):
-    """USERS 42: torch has one such slot a process."""
-    torch_world.backend("npu", in_torch=InTorch(private_use1=True))
-    assert judge().usable
-    simulated_torch._C.private_use1 = "npu"
-    assert judge().usable
-    simulated_torch._C.private_use1 = "mlu"
-    found = judge()
-    assert found.status is Status.BROKEN
-    assert "torch's one PrivateUse1 slot is held by mlu" in found.reason
-    assert found.hint == "set DS_ACCELERATOR=npu before Python starts, and import nothing of mlu's"
-
-
 def test_torch_missing_is_told_by_name(world):
     world.backend("npu")
     found = judge()

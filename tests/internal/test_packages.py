@@ -8,52 +8,48 @@ import pytest
 from accel_core import is_installed
 from accel_core._support.packages import package_folders
 
+#: Packages that are there, what is asked for, and the answer.
+THERE = [
+    ("acme_torch", "acme_torch", True),
+    ("acme_torch", "acme_torch.below.anything", True),  # what is below only an import can tell
+    # Below a namespace the next level decides.
+    ("acme_frameworks.torch", "acme_frameworks.torch.device", True),
+    ("acme_frameworks.torch", "acme_frameworks.media", False),
+    ("acme_frameworks.torch", "acme_frameworks", False),
+    ("other", "acme_torch", False),
+]
+
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
+def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+
+    def made(name):
+        folder = tmp_path.joinpath(*name.split("."))
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("raise AssertionError('imported')\n")
+        return folder
+
+    return made
 
 
-def package(root, name):
-    folder = root.joinpath(*name.split("."))
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("raise AssertionError('imported')\n")
-    return folder
+@pytest.mark.parametrize(("there", "name", "found"), THERE)
+def test_a_package_is_found_and_not_imported(package, there, name, found):
+    folder = package(there)
+    assert is_installed(name) is found
+    assert there.partition(".")[0] not in sys.modules
+    if there == name:
+        assert package_folders(name) == [str(folder)]
+        (folder / "__init__.py").unlink()  # a folder without it is no package
+        assert (is_installed(name), package_folders(name)) == (False, [])
 
 
-def test_a_package_is_found_and_not_imported(site):
-    folder = package(site, "acme_torch")
-    assert is_installed("acme_torch")
-    assert is_installed("acme_torch.below.anything")  # what is below only an import can tell
-    assert package_folders("acme_torch") == [str(folder)]
-    assert "acme_torch" not in sys.modules
-
-
-def test_a_folder_without_init_is_no_package(site):
-    (site / "acme_torch").mkdir()
-    assert not is_installed("acme_torch")
-    assert package_folders("acme_torch") == []
-
-
-def test_below_a_namespace_the_next_level_decides(site):
-    package(site, "acme_frameworks.torch")
-    assert is_installed("acme_frameworks.torch.device")
-    assert not is_installed("acme_frameworks.media")
-    assert not is_installed("acme_frameworks")
-    assert "acme_frameworks" not in sys.modules
-
-
-def test_what_is_missing_or_forbidden(site, monkeypatch):
-    assert not is_installed("acme_torch")
-    package(site, "acme_torch")
+def test_what_sys_modules_says_counts(package, monkeypatch):
+    package("acme_torch")
     monkeypatch.setitem(sys.modules, "acme_torch", None)
     assert not is_installed("acme_torch")
-
-
-def test_a_module_made_by_hand_counts(monkeypatch):
-    monkeypatch.setitem(sys.modules, "acme_torch", types.ModuleType("acme_torch"))
-    assert is_installed("acme_torch")
+    monkeypatch.setitem(sys.modules, "acme_other", types.ModuleType("acme_other"))
+    assert is_installed("acme_other")
 
 
 def test_a_finder_that_fails_finds_nothing(monkeypatch):

@@ -145,9 +145,3 @@ def test_other_platforms_have_no_control_groups(machine, monkeypatch):
     build(machine, v2("/job"), group(f"{V2}/job", GIB, cpu="100000 100000"))
     monkeypatch.setattr(sys, "platform", "darwin")
     assert asked(machine) == (None, None, None)
-
-
-def test_this_machine_can_be_asked():
-    for answer in (cgroup_memory_limit(), cgroup_memory_available()):
-        assert answer is None or (type(answer) is int and answer >= 0)
-    assert (cgroup_cpu_quota() or 1) > 0

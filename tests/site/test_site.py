@@ -1,12 +1,8 @@
 """The built site in a real browser, opened from its folder: headless Chromium, without a network."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +25,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     with playwright.sync_playwright() as started:
         made = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield made
@@ -37,19 +33,19 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(browser):
     made = browser.new_page()
     yield made
     made.close()
 
 
-def pages() -> list[Path]:
+def pages():
     return sorted(path for path in SITE.rglob("*.html") if "_static" not in path.parts)
 
 
-def test_every_page_renders_without_an_error_and_without_a_network(page: Any) -> None:
+def test_every_page_renders_without_an_error_and_without_a_network(page):
     """On a phone too: what is wider than the screen, as tables and code, scrolls by itself."""
-    faults: list[str] = []
+    faults = []
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
     page.on("console", lambda told: told.type == "error" and faults.append(f"{page.url}: {told.text}"))
     page.on(
@@ -67,7 +63,7 @@ def test_every_page_renders_without_an_error_and_without_a_network(page: Any) ->
 
 
 @pytest.mark.parametrize(("words", "wanted"), SEARCHES.items())
-def test_search_finds_it(page: Any, words: str, wanted: str) -> None:
+def test_search_finds_it(page, words: str, wanted: str):
     page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
     page.wait_for_selector("ul.search li a")
     page.wait_for_function("document.querySelector('p.search-summary')?.innerText.includes('found')")
@@ -76,7 +72,7 @@ def test_search_finds_it(page: Any, words: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(browser: Any, scheme: str, tmp_path: Path) -> None:
+def test_light_and_dark(browser, scheme, tmp_path):
     """Pictures of both are left where `SITE_SCREENSHOTS` says, to be looked at."""
     folder = Path(os.environ.get("SITE_SCREENSHOTS", tmp_path))
     dark = scheme == "dark"

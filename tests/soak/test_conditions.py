@@ -24,14 +24,14 @@ print(json.dumps({"chosen": chosen, "listed": listed}))
 """
 
 
-def choose(machine, before="", *, path=None, around=(), **variables):
+def choose(several, before="", *, path=None, around=(), **variables):
     """The child's answer. `before`: what it does first; `around`: the command that starts it."""
-    environ = children.untraced(children.clean_environment(**{"HOME": str(machine.home), **variables}))
+    environ = children.untraced(children.clean_environment(**variables))
     environ = {name: value for name, value in environ.items() if value != "unset"}
-    program = children.program(before + _CHOOSE, path or machine.path, strict=False)
+    program = children.program(before + _CHOOSE, path or several.path, strict=False)
     done = subprocess.run(
         [*around, sys.executable, *program],
-        env=environ, capture_output=True, text=True, check=False, timeout=120, cwd=machine.root,
+        env=environ, capture_output=True, text=True, check=False, timeout=120, cwd=several.root,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -67,14 +67,14 @@ LITTLE = {
 
 
 @pytest.mark.parametrize(("before", "variables"), LITTLE.values(), ids=LITTLE)
-def test_a_process_with_little(machine, before, variables):
-    right(choose(machine, f"{before}\n", **variables))
-    assert not machine.left()
+def test_a_process_with_little(several, before, variables):
+    right(choose(several, f"{before}\n", **variables))
+    assert not [file for file in (several.root / "home").rglob("*") if file.is_file()]
 
 
-def test_entries_of_the_path_that_nobody_can_read(machine):
+def test_entries_of_the_path_that_nobody_can_read(several):
     """A folder without permission, a file, a loop, one that is gone. On a pipe importlib.metadata hangs."""
-    odd = machine.root / "odd"
+    odd = several.root / "odd"
     odd.mkdir()
     (odd / "closed").mkdir(mode=0)
     (odd / "file").write_text("spam")
@@ -83,7 +83,7 @@ def test_entries_of_the_path_that_nobody_can_read(machine):
     # Root may read what nobody may, until that right is taken from it.
     held = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
     for around in ((), held) if os.geteuid() == 0 and shutil.which("setpriv") else ((),):
-        right(choose(machine, path=[*entries, *machine.path], around=around))
+        right(choose(several, path=[*entries, *several.path], around=around))
 
 
 root = pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root")
@@ -100,18 +100,19 @@ def _in_mounts(script):
 
 @root
 @pytest.mark.parametrize("probe", ["", "isolated"])
-def test_a_full_disk(machine, probe):
+def test_a_full_disk(several, probe):
     """64 KiB for everything that may be written, and none of it left."""
-    spare = machine.home / "spare"
+    home = several.root / "home"
+    spare = home / "spare"
     script = (
-        f"mount -t tmpfs -o size=64k none {machine.home} && "
+        f"mount -t tmpfs -o size=64k none {home} && "
         f"{{ head -c 70000 /dev/zero > {spare}; test -s {spare}; }} 2>/dev/null"
     )
-    right(choose(machine, around=_in_mounts(script), TMPDIR=str(machine.home), ACCEL_PROBE=probe))
+    right(choose(several, around=_in_mounts(script), TMPDIR=str(home), ACCEL_PROBE=probe))
 
 
 @root
-def test_a_file_system_that_is_read_only(machine):
+def test_a_file_system_that_is_read_only(several):
     """Nothing can be written anywhere, also no temporary file."""
     script = "for m in / /tmp /dev/shm /var/tmp; do mount --bind $m $m && mount -o remount,ro,bind $m; done"
-    right(choose(machine, around=_in_mounts(script)))
+    right(choose(several, around=_in_mounts(script)))

@@ -4,13 +4,10 @@ A step is followed where its complaint was provoked: afterwards the complaint is
 hardware, a vendor's login or a person have their source, and those that another test follows its name.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomllib
@@ -58,12 +55,12 @@ def test_a_step_that_another_test_follows_has_that_test():
         assert re.search(rf"def {name}\b", (TREE / file).read_text(encoding="utf-8")), row
 
 
-def pattern(step: str) -> re.Pattern[str]:
+def pattern(step):
     """A step as a message prints it, with anything in its holes."""
     return re.compile(r"\s+".join(re.sub(r"\\\{\w*\\\}", ".*", re.escape(word)) for word in step.split()))
 
 
-def rows(table: list[dict[str, Any]]) -> list[object]:
+def rows(table):
     """The rows of a table; long ones by night."""
     night = pytest.mark.nightly(reason="each imports torch or starts several commands")
     return [
@@ -95,7 +92,7 @@ def test_a_step_that_was_followed_ends_its_complaint(row, tmp_path):
 
 @pytest.mark.parametrize("row", rows(CALLS))
 def test_a_call_that_was_corrected_raises_no_more(row):
-    names: dict[str, object] = {}
+    names = {}
     exec("from accel_testing import *; import accel_core, sys", names)
     exec(row.get("before", ""), names)
     with pytest.raises(Exception, match=row["complaint"]) as caught:

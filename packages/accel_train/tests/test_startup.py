@@ -105,9 +105,7 @@ def test_without_metadata_the_next_step_is_named(world, monkeypatch):
         ("prepare = None", "acme: TypeError"),
     ],
 )
-def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
-    world, monkeypatch, source, why
-):
+def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch, source, why):
     world.module("acme_trainer", source)
     world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
     integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}

@@ -10,21 +10,18 @@ import pytest
 from accel_core import hidden_by
 from accel_cuda import ROCM
 
+OTHER = "torch_vendor.transfer"
 #: The package that does it when it is imported, what it runs, and who is found.
 WAYS = [
     ("torch", "", ""),
-    ("torch_vendor.transfer", "torch.cuda.device_count = lambda: 8", "torch_vendor.transfer"),
+    (OTHER, "torch.cuda.device_count = lambda: 8", OTHER),
     (
-        "torch_vendor.transfer",
+        OTHER,
         "@functools.wraps(torch.cuda.is_available)\ndef own(): return True\ntorch.cuda.is_available = own",
-        "torch_vendor.transfer",
+        OTHER,
     ),
-    (
-        "torch_vendor.transfer",
-        "def own(n): return n\ntorch.cuda.current_device = functools.partial(own, 0)",
-        "torch_vendor.transfer",
-    ),
-    ("torch_vendor.transfer", "torch.cuda = types.ModuleType(__name__)", "torch_vendor.transfer"),
+    (OTHER, "def own(n): return n\ntorch.cuda.current_device = functools.partial(own, 0)", OTHER),
+    (OTHER, "torch.cuda = types.ModuleType(__name__)", OTHER),
     # Hugging Face's ZeroGPU, with CUDA behind it.
     ("spaces", "torch.cuda.is_available = lambda: True", ""),
 ]
@@ -48,14 +45,14 @@ def test_who_impersonates_torch_cuda(child):
     assert told == [[by] * 2 for *_, by in WAYS]
 
 
-@pytest.mark.parametrize(
-    ("environ", "culprit"),
-    [
-        ({"HIP_VISIBLE_DEVICES": ""}, "HIP_VISIBLE_DEVICES"),
-        ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES"),
-        ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, "ROCR_VISIBLE_DEVICES"),
-        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
-    ],
-)
+HIDDEN = [
+    ({"HIP_VISIBLE_DEVICES": ""}, "HIP_VISIBLE_DEVICES"),
+    ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES"),
+    ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, "ROCR_VISIBLE_DEVICES"),
+    ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
+]
+
+
+@pytest.mark.parametrize(("environ", "culprit"), HIDDEN)
 def test_rocm_has_variables_of_its_own(environ, culprit):
     assert (hidden_by(ROCM, environ) or "").partition("=")[0] == culprit

@@ -1,6 +1,6 @@
 """What is Kunlunxin's own: what is behind torch.cuda there, the variable that switches it off, its errors.
 
-How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
+What its members do is told by its score card.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What is Cambricon's own: which variables count, the next step after its errors, a build without CNCL.
 
-How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
+What its members do is told by its score card.
 """
 
 from types import SimpleNamespace

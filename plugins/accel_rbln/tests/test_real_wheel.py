@@ -23,16 +23,7 @@ def wheel(tmp_path_factory):
     pytest.importorskip("torch")
     made = tmp_path_factory.mktemp("rbln")
     venv.create(made / "pip", with_pip=True)
-    pip = [
-        str(made / "pip/bin/python"),
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--target",
-        str(made / "wheel"),
-        WHEEL,
-    ]
+    pip = [f"{made}/pip/bin/python", "-m", "pip", "install", "--no-deps", "--target", f"{made}/wheel", WHEEL]
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     if "No matching distribution" in done.stderr:
         pytest.skip(f"the registry has no {WHEEL} for this Python and system")
@@ -68,9 +59,7 @@ def test_the_verdict_and_the_doctors_next_step(wheel):
     done = run(wheel, "-m", "accel_core", "why", "rbln", "--json")
     verdict = json.loads(done.stdout)["backends"][0]
     assert verdict["status"] == "no_device", done.stdout
-    assert verdict["reason"].startswith(
-        "this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI 1eff)"
-    )
+    assert verdict["reason"].startswith("this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI")
     assert COMPILER in verdict["hint"]
     found = run(wheel, "-m", "accel_core", "doctor").stdout
     assert COMPILER in found

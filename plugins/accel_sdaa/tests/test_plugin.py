@@ -1,6 +1,6 @@
 """What is Tecorigin's own: its nodes, the next step after its errors, the compiler that its package brings.
 
-How it is probed is told in `tests/contracts/test_probing.py`, what its members do by its score card.
+What its members do is told by its score card.
 """
 
 import sys

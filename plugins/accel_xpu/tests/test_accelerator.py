@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from accel_core import hint_for  # noqa: E402
 from accel_xpu import IPEX, NATIVE  # noqa: E402
 from accel_xpu.accelerator import IPEXAccelerator, XPUAccelerator  # noqa: E402
 from accel_xpu.external import EXTERNAL, accel_op_builders  # noqa: E402
@@ -70,9 +71,11 @@ def test_xpu_external_has_the_extensions_operators():
     assert acc.name == "xpu.external"
     assert acc.device_name(1) == "xpu:1"
     assert acc.op_builder_dir() == "intel_extension_for_deepspeed.op_builder"
-    names = {
-        op for op, source in acc.op_builders().items() if source.startswith("intel_extension_for_deepspeed.")
-    }
+    names = {op for op, source in acc.op_builders().items() if source.startswith("intel_extension_for_deep")}
     assert len(names) == 7
     assert {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"} <= names
     assert accel_op_builders(IPEX) is None, "of this backend alone"
+
+
+def test_ipex_2_1_ends_the_process_with_an_exception():
+    assert "accel setup xpu" in hint_for(SystemExit(127), IPEX.hints)

@@ -46,9 +46,8 @@ class CPUAccelerator(Accelerator):
         self._floor = self._seen = 0
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
-        self.Stream: Any = type(
-            "Stream", (HostStream, cpu.Stream), {"__doc__": HostStream.__doc__, "_event": self.Event}
-        )
+        members = {"__doc__": HostStream.__doc__, "_event": self.Event}
+        self.Stream: Any = type("Stream", (HostStream, cpu.Stream), members)
 
     # Nature
 

@@ -152,50 +152,14 @@ class Base:
             advice = why or "; override it"
             return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        return UnsupportedError(
-            f"{self.name}{origin}: {member} is not supported by {self._vendor_version()}{why}"
-        )
+        said = f"{member} is not supported by {self._vendor_version()}{why}"
+        return UnsupportedError(f"{self.name}{origin}: {said}")
 
 
 def _undeclared(kind: type) -> Backend:
     """The declaration of a class that no plugin declares; its device is the processor until it states one."""
     name = kind.__name__.lower()
     return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
-
-
-class TorchDevice(Base):
-    """Base of the sections that call functions of a vendor's torch module."""
-
-    #: The vendor's module: `torch.npu`.
-    device_module: Any
-    #: `torch.accelerator` where it speaks of this device, else `None`.
-    _torch_accelerator: Any
-    #: Vendor's functions that raised when they were called and are left out since then, with the reason.
-    refused: dict[str, str]
-
-    def _lookup(self, name: str) -> Any:
-        """Return the vendor's object of that name, or `None`."""
-        return getattr(self.device_module, name, None)
-
-    def _part(self, name: str, *given: Any, torchs: str = "") -> Any:
-        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
-        vendors = self._lookup(name)
-        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
-            return None
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if vendors and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
-
-    def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one function."""
-        with suppress(RuntimeError):
-            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
-            return True
-        return False
 
 
 class Devices(Base):
@@ -395,10 +359,8 @@ class Devices(Base):
     def _check_range(self, index: int) -> None:
         count = self.device_count()
         if not 0 <= index < count:
-            raise InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range, "
-                f"{count or 'no'} device{'' if count == 1 else 's'} visible"
-            )
+            seen = f"{count or 'no'} device{'' if count == 1 else 's'} visible"
+            raise InvalidDeviceError(f"{self.name}: device index {index} is out of range, {seen}")
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:
@@ -417,21 +379,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     return found
 
 
-def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
-    written in C.
-    """
-    with suppress(TypeError, ValueError):
-        return list(inspect.signature(function).parameters.values())
-    return None
-
-
-def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is known to have a parameter of that name."""
-    return any(p.name == name for p in parameters(function) or ())
-
-
-def torchs_device(torch: Any, *, counted: bool = True) -> torch.device | None:
+def torchs_device(torch: Any, counted: bool = True) -> torch.device | None:
     """The device of `torch.accelerator`; `counted=False` for one that is not here too.
 
     torch names what it was built for, here or not, and its own `check_available` may start CUDA's driver.

@@ -54,12 +54,9 @@ class TensorType:
             )
         return torch.tensor(*data, **options)
 
-    def __instancecheck__(self, tensor: object) -> bool:
-        return (
-            isinstance(tensor, self._accelerator._torch.Tensor)
-            and tensor.dtype == self.dtype
-            and self._accelerator.on_accelerator(tensor)
-        )
+    def __instancecheck__(self, tensor: Any) -> bool:
+        is_one = isinstance(tensor, self._accelerator._torch.Tensor) and tensor.dtype == self.dtype
+        return is_one and self._accelerator.on_accelerator(tensor)
 
     def __repr__(self) -> str:
         return f"{self._accelerator.device_type}.{self._name}"
@@ -69,9 +66,7 @@ def _tensor_type(name: str, dtype: str) -> Any:
     def made(self: Dtypes) -> TensorType:
         return TensorType(self, name, getattr(self._torch, dtype))
 
-    made.__doc__ = (
-        f"Makes {dtype} tensors on the current device, as torch's old type does: of data or of a size."
-    )
+    made.__doc__ = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
     return property(made)
 
 

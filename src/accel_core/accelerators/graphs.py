@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base, TorchDevice
-from accel_core.accelerators.streams import Streams
+from accel_core.accelerators.devices import Base
 
 if TYPE_CHECKING:
     import torch
@@ -60,71 +58,6 @@ class Graphs(Base):
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph."""
         return False
-
-
-class TorchGraphs(Graphs, Streams, TorchDevice):
-    """Graphs by the vendor's class, or by `torch.accelerator.Graph` if that supports the device."""
-
-    @cached_property
-    def _graph_and_capture(self) -> tuple[Any, Any]:
-        """The vendor's graph class and its context manager, else torch's; no class if there is none.
-
-        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
-        """
-        if (capture := self._lookup("graph")) is not None:
-            usual = f"{self._device_type.upper()}Graph"
-            for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
-                kind = self._lookup(name)
-                if isinstance(kind, type) and hasattr(kind, "replay"):
-                    return kind, capture
-        return getattr(self._torch_accelerator, "Graph", None), self._capture_in_torch
-
-    def supports_graphs(self) -> bool:
-        """Whether a graph can be made here: the vendor has a graph class, and there is a device.
-
-        The first call makes a graph, which may initialise the device: the class alone proves nothing, because
-        a torch built without the vendor has it too.
-        """
-        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
-
-    @cached_property
-    def _can_make_a_graph(self) -> bool:
-        with suppress(RuntimeError, TypeError):
-            self._graph_and_capture[0]()
-            return True
-        return False
-
-    def create_graph(self) -> Graph | None:
-        """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
-        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
-
-    def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
-    ) -> AbstractContextManager[Any]:
-        """Return the vendor's context manager that captures into `graph`; with `None` the work simply runs.
-
-        `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
-        """
-        if graph is None:
-            return nullcontext()
-        # By name, and only what was given: vendors differ in the order and in what they take.
-        given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
-        return self._graph_and_capture[1](graph, **given)
-
-    def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being captured into a graph; starts no device."""
-        if self._torch_accelerator is not None and self.is_initialized():
-            with suppress(AttributeError, RuntimeError):  # an older torch; a device without graphs
-                return bool(self._torch_accelerator.current_stream().is_capturing())
-        return False
-
-    @contextmanager
-    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
-        if pool is not None:
-            graph.graph_pool = pool
-        # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
-        with self.stream(self.Stream() if stream is None else stream), graph:
-            yield
 
 
 class Compilation(Base):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
-from accel_core.errors import HostMemoryError
+from accel_core.accelerators.devices import Base, Devices
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from torch.types import Device
 
 
@@ -76,7 +75,7 @@ class Memory(Devices):
         if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
             stats = {**Memory.memory_stats(self, index), **stats}
         free = self._if_supported(self.mem_get_info, index)
-        return _Summary(_summary(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
+        return _Summary(_table(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Return a flat mapping with torch's keys, such as `allocated_bytes.all.current`, and the vendor's
@@ -131,21 +130,19 @@ class Pinning(Base):
         """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
         return None
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
         """A page-locked copy of a host tensor."""
         return tensor.pin_memory()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """An uninitialised page-locked tensor of that shape and of `tensor`'s data type."""
         return tensor.new_empty(shape, pin_memory=True)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def _torch_is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         return bool(tensor.is_pinned())
 
-    def pin_memory(
-        self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
-    ) -> torch.Tensor:
+    def pin_memory(self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True) -> Tensor:
         """Return page-locked host memory for `tensor`.
 
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
@@ -157,7 +154,7 @@ class Pinning(Base):
             return self._torch_pin_memory(tensor)
         return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
         """Return an uninitialised page-locked host tensor of the given size, written as in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
@@ -170,8 +167,8 @@ class Pinning(Base):
         return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
-        self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
+        self, tensor: Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by default, its data
         type.
 
@@ -179,12 +176,12 @@ class Pinning(Base):
         """
         return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
 
-    def is_pinned(self, tensor: torch.Tensor) -> bool:
+    def is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         pins = self._pins()
         return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
-    def unpin_memory(self, tensor: torch.Tensor) -> None:
+    def unpin_memory(self, tensor: Tensor) -> None:
         """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
         if pins := self._pins():
             pins.unpin(tensor)
@@ -217,10 +214,8 @@ class _Summary(str):
         printer.text(str(self))
 
 
-def _summary(
-    device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: Sequence[str]
-) -> str:
-    """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
+def _table(device: str, stats: Mapping[str, Any], free: tuple[int, int] | None, pools: Sequence[str]) -> str:
+    """The table of `stats`, which has torch's keys; `free` is `(free, total)` bytes if known."""
     rows = [["", *_COLUMNS.values()]]
     for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
         shown = _bytes if kind.endswith("_bytes") else str
@@ -233,8 +228,8 @@ def _summary(
     lines += [" | ".join([row[0].ljust(28), *(cell.rjust(12) for cell in row[1:])]) for row in rows]
     if len(lines) == 2:
         lines.append("The device reports no memory statistics.")
-    if memory is not None:
-        lines.append(f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
+    if free is not None:
+        lines.append(f"free for new work: {_bytes(free[0])} of {_bytes(free[1])}")
     return "\n".join(lines)
 
 
@@ -245,130 +240,3 @@ def _bytes(amount: int) -> str:
             return f"{amount} {unit}"
         amount = round(amount / 1024)
     return f"{amount} GiB"
-
-
-#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
-_NO_LOCKS = (
-    "no pinned memory allocator",
-    "register PrivateUse1HooksInterface",
-    "getPinnedMemoryAllocator",
-    "host memory allocator is not implemented",
-)
-
-
-def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory, not that the host's is
-    used up.
-    """
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
-
-
-class TorchMemory(Pinning, Memory, TorchDevice):
-    """Memory of a device with a torch module: torch's page-locked memory, the vendor's statistics
-    and totals.
-    """
-
-    @cached_property
-    def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device: tried at the first use.
-
-        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
-        """
-        try:
-            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
-        except RuntimeError as error:
-            return not lacks_page_locks(error)  # whoever asked is told of all else
-
-    def empty_host_cache(self) -> None:
-        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
-        free = getattr(self._torch_accelerator, "empty_host_cache", None)
-        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
-            free()
-
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return self._lock(super()._torch_pin_memory, tensor) if self._locks_pages else tensor.clone()
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Page-locked memory without values; ordinary memory where the device has no other."""
-        return self._lock(partial(tensor.new_empty, pin_memory=self._locks_pages), shape)
-
-    def _lock(self, function: Callable[[Any], torch.Tensor], given: Any) -> torch.Tensor:
-        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
-        try:
-            return function(given)
-        except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-            raise HostMemoryError(
-                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
-                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
-            ) from error
-
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
-
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Return the vendor's statistics, flat, with torch's keys.
-
-        Before the vendor's allocator has started, which many vendors report as an empty mapping, it contains
-        the present amounts.
-        """
-        index = self._index_or_none(device_index)
-        given = () if index is None else (index,)
-        return self._part("memory_stats", *given, torchs="memory_stats") or super().memory_stats(index)
-
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
-
-        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
-        """
-        index = self._index(device_index)
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        if told is None and self._lookup("mem_get_info"):
-            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
-        return super().mem_get_info(index) if told is None else told
-
-    def total_memory(self, device_index: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
-        index = self._index(device_index)
-        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
-            return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        return super().total_memory(index) if told is None else int(told[1])
-
-    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
-        """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._lookup("set_per_process_memory_fraction")
-        if limit is None:
-            super().set_per_process_memory_fraction(fraction, device_index)
-        index = self._index_or_none(device_index)
-        given = (index,) if index is not None and has_parameter(limit, "device") else ()
-        with self.device_guard(None if given else index):
-            limit(float(fraction), *given)
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; return False without a device, or if the vendor's module cannot do that.
-
-        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
-        """
-        return self._call_runtime("HostRegister", address, num_bytes, 0)
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
-        self._call_runtime("HostUnregister", address)
-
-    def _call_runtime(self, name: str, *given: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device to use it on.
-
-        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
-        `cudart().cudaHostRegister`, `supart()`.
-        """
-        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
-        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
-        if function is None or (check := self._lookup("check_error")) is None:
-            return False
-        check(int(function(*given)))
-        return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache, cached_property
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.accelerators.devices import Base, Devices
@@ -185,36 +185,3 @@ class Ranges(Base):
             yield
         finally:
             self.range_pop()
-
-
-@cache  # registered only as long as somebody holds it
-def _record_nothing(torch: Any, device_type: str) -> Any:
-    """Register a kernel of `record_stream` that does nothing, once for a device type."""
-    library = torch.library.Library("aten", "IMPL")
-    key = torch._C._dispatch_key_for_device(device_type)
-    library.impl("record_stream", lambda *_: None, key)
-    return library
-
-
-def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
-    """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
-
-    Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue, no
-    memory can be given away too early.
-    """
-    kind = torch.Stream
-    try:
-        now = torch.accelerator.current_stream()
-        numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
-        make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
-        made = type("Stream", (one_queue, kind), make)
-        stream = made()
-    except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
-        return one_queue
-    with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
-        tensor = torch.empty(1, device=device_type)
-        try:
-            tensor.record_stream(stream)
-        except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-            _record_nothing(torch, device_type)
-    return made

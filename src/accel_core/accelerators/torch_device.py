@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from functools import cached_property, wraps
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, cached_property, partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import has_parameter, parameters, torchs_device
+from accel_core.accelerators.devices import torchs_device
 from accel_core.accelerators.dtypes import computes_in
-from accel_core.accelerators.graphs import TorchGraphs
-from accel_core.accelerators.memory import TorchMemory
-from accel_core.accelerators.streams import torch_stream_class
 from accel_core.backend import Backend
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, HostMemoryError
 
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators.records import DeviceCapability, DeviceProperties
+    from accel_core.accelerators.records import DeviceCapability, DeviceProperties, Graph
 
+Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
 
@@ -46,7 +44,7 @@ ROWS = {
 #: Each has need of a stream class: without one, the one queue of the default serves.
 OF_STREAMS = ("current_stream", "default_stream")
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
-_VENDOR_FIRST = ("current_stream", "device_count")
+_VENDOR_FIRST = ("current_stream", "device_count", "is_current_stream_capturing")
 
 
 def _of_allocator(name: str) -> bool:
@@ -54,7 +52,21 @@ def _of_allocator(name: str) -> bool:
     return "mem" in name or name == "empty_cache"
 
 
-def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
+def parameters(function: Function) -> list[inspect.Parameter] | None:
+    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
+    written in C.
+    """
+    with suppress(TypeError, ValueError):
+        return list(inspect.signature(function).parameters.values())
+    return None
+
+
+def has_parameter(function: Function, name: str) -> bool:
+    """Whether `function` is known to have a parameter of that name."""
+    return any(p.name == name for p in parameters(function) or ())
+
+
+def accepts(function: Function, member: Function) -> bool:
     """Whether `function` takes every call that `member` documents: same names, same places."""
     theirs, ours = parameters(function), parameters(member) or []
     if theirs is None or [(p.name, p.kind) for p in theirs[: len(ours)]] != [(p.name, p.kind) for p in ours]:
@@ -64,7 +76,7 @@ def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
     return all(p.default is not inspect.Parameter.empty or p.kind in variadic for p in theirs[given:])
 
 
-def _natively(ask: Callable[..., Any]) -> bool:
+def _natively(ask: Function) -> bool:
     """A vendor's answer about a data type, without the emulation that several count by default."""
     return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
@@ -85,7 +97,32 @@ def _is_missing(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
-class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
+@cache  # registered only as long as somebody holds it
+def _record_nothing(torch: Any, device_type: str) -> Any:
+    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(device_type)
+    library.impl("record_stream", lambda *_: None, key)
+    return library
+
+
+#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
+_NO_LOCKS = (
+    "no pinned memory allocator",
+    "register PrivateUse1HooksInterface",
+    "getPinnedMemoryAllocator",
+    "host memory allocator is not implemented",
+)
+
+
+def lacks_page_locks(error: RuntimeError) -> bool:
+    """Whether torch's error means that the device has no page-locked memory, not that the host's is
+    used up.
+    """
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
+
+
+class TorchAccelerator(Accelerator):
     """An accelerator whose vendor provides a module `torch.<device_type>`, as most do.
 
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
@@ -106,19 +143,26 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
-        self.device_module = getattr(self._torch, self._device_type, None)
+        #: The vendor's module: `torch.npu`.
+        self.device_module: Any = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
-            raise BackendUnavailableError(
-                f"{self.name}: torch has no module torch.{self._device_type}; "
+            first = (
                 f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
             )
-        self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
+            raise BackendUnavailableError(
+                f"{self.name}: torch has no module torch.{self._device_type}; {first}"
+            )
+        # Asking initialises nothing.
+        torchs = getattr(self._if_supported(torchs_device, self._torch, False), "type", None)
+        #: `torch.accelerator` where it speaks of this device, else `None`.
+        self._torch_accelerator: Any = self._torch.accelerator if torchs == self._device_type else None
         self._stream_class, self._event_class = self._find_streams()
         guard: Any = self._lookup("device")
         self._vendor_device: Any = guard if inspect.isclass(guard) and hasattr(guard, "__enter__") else None
-        self.refused = {}
+        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+        self.refused: dict[str, str] = {}
         #: What serves each row, also where a subclass overrides the member.
-        self._vendor: dict[str, Callable[..., Any]] = {}
+        self._vendor: dict[str, Function] = {}
         for name in ROWS:
             self._bind(name)
         # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
@@ -136,29 +180,42 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
     def _torchs_own_type(self) -> str:
         try:
             device = torchs_device(self._torch)
-        except RuntimeError as error:  # torch finds two that exclude each other
-            raise BackendUnavailableError(
-                f"{self.name}: torch cannot name its accelerator: {error}"
-            ) from error
+        except RuntimeError as why:  # torch finds two that exclude each other
+            raise BackendUnavailableError(f"{self.name}: torch cannot name its accelerator: {why}") from why
         if device is None:
             raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
         return str(device.type)
-
-    def _is_torch_accelerator(self) -> bool:
-        """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
-        with suppress(RuntimeError):
-            device = torchs_device(self._torch, counted=False)
-            return device is not None and device.type == self._device_type
-        return False
 
     @cached_property
     def _is_private(self) -> bool:
         """Whether this is torch's renamed PrivateUse1, of whose functions torch promises nothing."""
         return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
 
+    def _lookup(self, name: str) -> Any:
+        """Return the vendor's object of that name, or `None`."""
+        return getattr(self.device_module, name, None)
+
+    def _part(self, name: str, *given: Any, torchs: str = "") -> Any:
+        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
+        vendors = self._lookup(name)
+        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
+            return None
+        try:
+            return ask(*given)
+        except RuntimeError as error:
+            if vendors and not self._holds_tensors():
+                raise
+            self.refused[name] = str(error)
+            return None
+
+    def _holds_tensors(self) -> bool:
+        """Whether the device works as such, so that what raised is the fault of one function."""
+        read = self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu())
+        return read is not None  # one that nobody reads may start nothing
+
     # Binding
 
-    def _functions(self, name: str) -> list[Callable[..., Any]]:
+    def _functions(self, name: str) -> list[Function]:
         """The functions that can serve a row, the best first: torch's and the vendor's.
 
         torch's come first where torch brings the module too. A vendor's own come before torch's: torch_npu's
@@ -169,6 +226,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         vendors, torchs = self._lookup(name), None
         with suppress(AttributeError):
             torchs = attrgetter(ROWS[name])(self._torch_accelerator)
+        if name == "is_current_stream_capturing":
+            torchs = self._is_capturing
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
         in_order = (torchs, vendors) if is_torchs and name not in _VENDOR_FIRST else (vendors, torchs)
         return [function for function in in_order if function is not None]
@@ -185,13 +244,13 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
                 serves = self._first_that_works(name, functions, serves)
         self._put(member, _as_constant(serves) if name == "device_count" else serves)
 
-    def _put(self, name: str, function: Callable[..., Any]) -> None:
+    def _put(self, name: str, function: Function) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
         self._vendor[name] = function
         if getattr(type(self), name) is getattr(TorchAccelerator, name):
             setattr(self, name, function)
 
-    def _shaped(self, function: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
+    def _shaped(self, function: Function, default: Function) -> Function:
         """`function`, called as `default` is: by itself where the calls are the same."""
         ours = [parameter.name for parameter in parameters(default) or ()]
         if not ours or accepts(function, default):
@@ -200,7 +259,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
             return self._by_index(function)
         return lambda seed: function(seed)  # noqa: PLW0108 - the one other argument, by our name
 
-    def _by_index(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _by_index(self, function: Function) -> Function:
         """`function(device)` as `member(device_index=None)`.
 
         One that needs a device is given the current one, and one that takes none runs with it selected. Else
@@ -223,9 +282,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
         return member
 
-    def _first_that_works(
-        self, name: str, functions: list[Callable[..., Any]], default: Callable[..., Any]
-    ) -> Callable[..., Any]:
+    def _first_that_works(self, name: str, functions: list[Function], default: Function) -> Function:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
         torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
@@ -340,8 +397,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         return self._lookup("default_generators") or getattr(random, "default_generators", ())
 
     def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
-        restore = self._lookup("set_rng_state")
-        if restore is None:
+        if (restore := self._lookup("set_rng_state")) is None:
             super()._restore_rng_state(state, device_index)
         else:
             restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
@@ -360,10 +416,30 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         """The vendor's stream class, which accepts `device` and `priority`; else the default."""
         if self._has_streams:
             return self._stream_class
-        one_queue = super().Stream
-        if self._torch_accelerator is None:
+        return super().Stream if self._torch_accelerator is None else self._recorded(super().Stream)
+
+    def _recorded(self, one_queue: type) -> Any:
+        """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+
+        Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue,
+        no memory can be given away too early.
+        """
+        kind = self._torch.Stream
+        try:
+            now = self._torch_accelerator.current_stream()
+            numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
+            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+            made: Any = type("Stream", (one_queue, kind), make)
+            stream = made()
+        except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
             return one_queue
-        return torch_stream_class(one_queue, self._torch, self._device_type)
+        with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
+            tensor = self._torch.empty(1, device=self._device_type)
+            try:
+                tensor.record_stream(stream)
+            except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+                _record_nothing(self._torch, self._device_type)
+        return made
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
@@ -374,15 +450,180 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` this thread's current stream of its device, until another one is set."""
-        if not self._has_streams:
-            return
-        select = self._lookup("set_stream")
-        if select is None or self._is_private:
-            select = getattr(self._torch_accelerator, "set_stream", select)
-        if select is not None:
+        vendors, torchs = self._lookup("set_stream"), getattr(self._torch_accelerator, "set_stream", None)
+        select = torchs or vendors if self._is_private else vendors or torchs
+        if self._has_streams and select is not None:
             select(stream)
-        else:
+        elif self._has_streams:
             self.stream(stream).__enter__()  # sets it, and is not left
+
+    # Memory
+
+    @cached_property
+    def _locks_pages(self) -> bool:
+        """Whether torch gives page-locked memory for this device: tried at the first use.
+
+        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
+        """
+        try:
+            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
+        except RuntimeError as error:
+            return not lacks_page_locks(error)  # whoever asked is told of all else
+
+    def empty_host_cache(self) -> None:
+        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
+        free = getattr(self._torch_accelerator, "empty_host_cache", None)
+        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+            free()
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
+        return self._lock(super()._torch_pin_memory, tensor) if self._locks_pages else tensor.clone()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Page-locked memory without values; ordinary memory where the device has no other."""
+        return self._lock(partial(tensor.new_empty, pin_memory=self._locks_pages), shape)
+
+    def _lock(self, function: Callable[[Any], torch.Tensor], given: Any) -> torch.Tensor:
+        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
+        try:
+            return function(given)
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            raise HostMemoryError(
+                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
+                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
+            ) from error
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
+        return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
+
+    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+        """Return the vendor's statistics, flat, with torch's keys.
+
+        Before the vendor's allocator has started, which many vendors report as an empty mapping, it contains
+        the present amounts.
+        """
+        index = self._index_or_none(device_index)
+        given = () if index is None else (index,)
+        return self._part("memory_stats", *given, torchs="memory_stats") or super().memory_stats(index)
+
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+        """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
+
+        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
+        """
+        index = self._index(device_index)
+        told = self._part("mem_get_info", index, torchs="get_memory_info")
+        if told is None and self._lookup("mem_get_info"):
+            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
+        return super().mem_get_info(index) if told is None else told
+
+    def total_memory(self, device_index: Device = None) -> int:
+        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
+        index = self._index(device_index)
+        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
+            return int(total)
+        # Not `self.mem_get_info`: its default asks for the total.
+        told = self._part("mem_get_info", index, torchs="get_memory_info")
+        return super().total_memory(index) if told is None else int(told[1])
+
+    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
+        """Limit this process to `fraction` (0 to 1) of the device's memory."""
+        if (limit := self._lookup("set_per_process_memory_fraction")) is None:
+            super().set_per_process_memory_fraction(fraction, device_index)
+        index = self._index_or_none(device_index)
+        given = (index,) if index is not None and has_parameter(limit, "device") else ()
+        with self.device_guard(None if given else index):
+            limit(float(fraction), *given)
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock host memory; return False without a device, or if the vendor's module cannot do that.
+
+        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
+        """
+        return self._call_runtime("HostRegister", address, num_bytes, 0)
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
+        self._call_runtime("HostUnregister", address)
+
+    def _call_runtime(self, name: str, *given: int) -> bool:
+        """Call a function of the vendor's runtime; False without it or without a device to use it on.
+
+        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
+        `cudart().cudaHostRegister`, `supart()`.
+        """
+        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
+        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
+        if function is None or (check := self._lookup("check_error")) is None:
+            return False
+        check(int(function(*given)))
+        return True
+
+    # Graphs
+
+    @cached_property
+    def _graph_and_capture(self) -> tuple[Any, Any]:
+        """The vendor's graph class and its context manager, else torch's; no class if there is none.
+
+        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
+        """
+        if (capture := self._lookup("graph")) is not None:
+            usual = f"{self._device_type.upper()}Graph"
+            for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
+                kind = self._lookup(name)
+                if isinstance(kind, type) and hasattr(kind, "replay"):
+                    return kind, capture
+        return getattr(self._torch_accelerator, "Graph", None), self._capture_in_torch
+
+    def supports_graphs(self) -> bool:
+        """Whether a graph can be made here: the vendor has a graph class, and there is a device.
+
+        The first call makes a graph, which may initialise the device: the class alone proves nothing, because
+        a torch built without the vendor has it too.
+        """
+        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
+
+    @cached_property
+    def _can_make_a_graph(self) -> bool:
+        with suppress(RuntimeError, TypeError):
+            self._graph_and_capture[0]()
+            return True
+        return False
+
+    def create_graph(self) -> Graph | None:
+        """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
+        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
+
+    def capture_to_graph(
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
+    ) -> AbstractContextManager[Any]:
+        """Return the vendor's context manager that captures into `graph`; with `None` the work simply runs.
+
+        `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
+        """
+        if graph is None:
+            return nullcontext()
+        # By name, and only what was given: vendors differ in the order and in what they take.
+        given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
+        return self._graph_and_capture[1](graph, **given)
+
+    def _is_capturing(self) -> bool:
+        """Whether torch says so of the current stream; starts no device."""
+        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
+            return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
+        return False
+
+    @contextmanager
+    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
+        if pool is not None:
+            graph.graph_pool = pool
+        # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
+        with self.stream(self.Stream() if stream is None else stream), graph:
+            yield
 
     # Data types
 
@@ -420,12 +661,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         if dtype not in self._trials:
             answer = computes_in(self._torch, self._device_type, dtype)
             if isinstance(answer, Exception):
-                warnings.warn(
-                    f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
-                    f"until the next call: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+                why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
+                untried = f"whether it computes in {dtype} could not be tried, so the answer is no"
+                said = f"{self.name}: {untried} until the next call: {why}"
+                warnings.warn(said, RuntimeWarning, stacklevel=3)
                 return False
             self._trials[dtype] = answer
         return self._trials[dtype]
@@ -439,7 +678,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, Accelerator):
         return (self._lookup("_lazy_call") or super().lazy_call)(callback)
 
 
-def _delegate(name: str) -> Callable[..., Any]:
+def _delegate(name: str) -> Function:
     """A method that calls what serves the member: an override's `super()` reaches it, also when compiled."""
 
     @wraps(getattr(TorchAccelerator, name))

@@ -26,9 +26,9 @@ from accel_core._support import logged_by
 from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
 from accel_core.backend import Provenance
-from accel_core.cli.options import OneOf, did_you_mean
+from accel_core.cli.output import OneOf
 from accel_core.detection.guard import quiet, restoring
-from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.errors import CAUGHT, clean, did_you_mean, root_cause
 from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
 
@@ -87,23 +87,24 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
         raise click.ClickException(f"{entry_point} cannot be used: {clean(root_cause(error))}") from error
 
 
+def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]) -> list[str]:
+    """The lines that the package of a command tells, or why it cannot be used."""
+    try:
+        return _used(entry_point, lambda package: [clean(str(line)) for line in ask(package)])
+    except click.ClickException as error:
+        return [error.message]
+
+
 def _summary(name: str, entry_point: Provenance | None) -> str:
     """The line of a command in `accel --help`."""
-    try:
-        return _used(entry_point, lambda package: clean(str(package.SUMMARIES[name])))
-    except click.ClickException as error:
-        return error.message
+    return _told(entry_point, lambda package: [package.SUMMARIES[name]])[0]
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     """The remarks on these verdicts of commands' packages of ours: their function `remarks`."""
-    lines: list[str] = []
-    for entry_point in {e.module: e for name, e in announced().items() if e and name in BESIDE}.values():
-        try:
-            lines += _used(entry_point, lambda p: [*p.remarks(verdicts)] if hasattr(p, "remarks") else [])
-        except click.ClickException as error:
-            lines.append(error.message)
-    return lines
+    beside = {e.module: e for name, e in announced().items() if e and name in BESIDE}.values()
+    told = (_told(e, lambda p: p.remarks(verdicts) if hasattr(p, "remarks") else ()) for e in beside)
+    return [line for lines in told for line in lines]
 
 
 class _Group(click.Group):
@@ -130,13 +131,12 @@ class _Group(click.Group):
         known = announced()
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
             return own
-        if missing := cmd_name not in known and BESIDE.get(cmd_name):
-            step = sourced(f"pip install {missing}")
-            raise click.UsageError(
-                f"accel {cmd_name} comes with {missing}, which is not installed: {step}", ctx
-            )
         if cmd_name not in known:
-            raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
+            told = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
+            if of := BESIDE.get(cmd_name):
+                step = sourced(f"pip install {of}")
+                told = f"accel {cmd_name} comes with {of}, which is not installed: {step}"
+            raise click.UsageError(told, ctx)
 
         def command(package: Any) -> click.Command:
             found: click.Command = import_module(f"{package.__name__}.{cmd_name}").command
@@ -149,13 +149,9 @@ class _Group(click.Group):
         known = announced()
         with formatter.section("Commands"):
             formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
-        missing: dict[str, list[str]] = {}
-        for name, of in BESIDE.items():
-            if name not in known:
-                missing.setdefault(sourced(f"pip install {of}"), []).append(name)
-        if missing:
+        if missing := [(n, sourced(f"pip install {of}")) for n, of in BESIDE.items() if n not in known]:
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl([(step, ", ".join(names)) for step, names in missing.items()])
+                formatter.write_dl(missing)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`; imports nobody's package."""
@@ -166,11 +162,9 @@ class _Group(click.Group):
 
 def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
     """Name the packages where this process and its children look for them."""
-    for name in names:
-        if not is_installed(name):
-            raise click.BadParameter(
-                f"no module {name!r} is installed here; install it, or correct its name."
-            )
+    if missing := [name for name in names if not is_installed(name)]:
+        what = f"no module {missing[0]!r} is installed here; install it, or correct its name."
+        raise click.BadParameter(what)
     if names:
         os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from accel_core._support.torch_import import torch_build
-from accel_core.cli import options, page, remarks, text
-from accel_core.cli.output import answering
+from accel_core.cli import page, remarks
+from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
 from accel_core.detection import Status, Verdict
-from accel_core.detection.messages import folded
+from accel_core.detection.messages import folded, uninstalled
 from accel_core.detection.select import Survey, survey
+from accel_core.errors import clean
 from accel_core.machine.vendors import sourced
 from accel_core.settings import Settings
 
@@ -26,12 +27,9 @@ def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 @click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
 @click.option("--all", "everything", is_flag=True, help="All that is known of each, in order of rank.")
 @click.option("--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor.")
-@options.probe_timeout
-@options.as_json
-@click.pass_context
-def command(
-    ctx: click.Context, *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
-) -> None:
+@probe_timeout
+@as_json
+def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
@@ -39,7 +37,7 @@ def command(
     no answer in time, so that the choice is not known.
     """
     with answering(as_json=as_json) as output:
-        settings = options.read_settings(timeout)
+        settings = read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe)
         marked = _marked(surveyed)
         if as_json:
@@ -48,7 +46,8 @@ def command(
             tables = _all(surveyed, marked) if everything else _short(surveyed, marked)
             notes = _notes(surveyed, marked, settings, everything=everything)
             output.write_page([*tables, *map(page.paragraph, notes)])
-    ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
+    is_unknown = surveyed.choice is not None and surveyed.choice.selection.is_unknown
+    click.get_current_context().exit(int(is_unknown))
 
 
 def _marked(surveyed: Survey) -> Verdict | None:
@@ -69,7 +68,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
         "how": choice.selection.how.value if choice and marked else None,
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
-        "backends": [{**text.described(v), "marked": v is marked} for v in surveyed.verdicts],
+        "backends": [{**page.described(v), "marked": v is marked} for v in surveyed.verdicts],
     }
 
 
@@ -88,10 +87,10 @@ def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
 
     rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each
-    cells = [_row(v, marked, ": ".join(filter(None, _devices(v)))) for v in rows]
-    parts = [page.table(_TITLES, cells), page.paragraph()] if rows else []
+    parts = [page.table(_TITLES, [_row(v, marked) for v in rows]), page.paragraph()] if rows else []
     if missing:
-        parts += [page.paragraph((f"{text.uninstalled(missing)}.", "dim")), page.paragraph()]
+        lacking = f"{uninstalled(missing).capitalize()}."
+        parts += [page.paragraph((lacking, "dim")), page.paragraph()]
     return parts
 
 
@@ -101,38 +100,35 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     for v in surveyed.verdicts:
         rank = str(v.priority) if v.device_type else "-"
         declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
-        name, *others = _row(v, marked, next(iter(_devices(v)), ""))
-        rows.append([name, *((text.clean(each), "") for each in declared), *others])
+        name, *others = _row(v, marked)
+        rows.append([name, *((clean(each), "") for each in declared), *others])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(v: Verdict, marked: Verdict | None, devices: str) -> list[page.Cell]:
-    """Name, status, the reason or else the `devices`, next step."""
+def _row(v: Verdict, marked: Verdict | None) -> list[page.Cell]:
+    """Name, status, the reason or else how many devices there are and what they are, next step."""
     sign = "*" if marked is not None and v.is_about(marked) else " "
+    devices = [page.count(v.devices, "device")] if v.devices else []
+    usable = ": ".join(filter(None, [*devices, clean(v.description)]))
     return [
-        (f"{sign} {text.clean(v.name)}", "bold"),
-        (v.status.words, text.style(v)),
-        (text.clean(v.reason) if v.reason or not v.usable else devices, ""),
-        (f"hint: {text.clean(v.hint)}" if v.hint else "", "dim"),
+        (f"{sign} {clean(v.name)}", "bold"),
+        (v.status.words, page.style(v)),
+        (v.reason if v.reason or not v.usable else usable, ""),
+        (f"hint: {v.hint}" if v.hint else "", "dim"),
     ]
-
-
-def _devices(v: Verdict) -> list[str]:
-    """How many devices, and what they are, as far as that is known."""
-    return [*([text.count(v.devices, "device")] if v.devices else []), text.clean(v.description)]
 
 
 def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = found.choice.selection if found.choice is not None else None
     notes = [_choice(found, marked, settings)]
-    notes += [(text.clean(line), "yellow") for line in (selection.notes if selection else ())]
+    notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
-    notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
+    notes += [(clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Output of a command: its answer is one document on stdout, and everything else goes to stderr.
+"""The options that commands share, and a command's output: one document on stdout, all else on stderr.
 
 Plugins and vendors' packages print, some from C, some at exit, and a script that reads our JSON must see
 none of it. So a command keeps a copy of stdout for itself, and descriptor 1 means stderr from then on.
@@ -12,14 +12,17 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from accel_core._support import child
 from accel_core.cli import page
-from accel_core.errors import AccelError, BackendNotFoundError, SettingError, printable
+from accel_core.detection.discovery import installed_names
+from accel_core.errors import AccelError, BackendNotFoundError, SettingError, did_you_mean, printable
+from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
 #: The version of the JSON documents, raised when a key changes its meaning or goes away.
 _SCHEMA = 1
@@ -115,8 +118,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
         if drawn or seconds >= _SHORT:
             with contextlib.suppress(OSError, ValueError):  # it has gone away
                 line = f"{printable(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
-                terminal.write(f"\r\x1b[K{line}")
-                terminal.flush()
+                click.echo(f"\r\x1b[K{line}", terminal, nl=False)
             drawn = bool(stage)
 
     child.watching = draw
@@ -134,10 +136,9 @@ def answering(*, as_json: bool) -> Iterator[Output]:
     written as a JSON document. Any other exception is a bug of ours and keeps its traceback.
     """
     output = Output(sys.stdout)
-    terminal = sys.stderr
     # For the whole process, on purpose: it is the command's own, and what a plugin's thread prints must not
     # reach stdout either. Descriptor 1 is not enough where sys.stdout is another stream.
-    with contextlib.redirect_stdout(sys.stderr), _waiting(terminal):
+    with contextlib.redirect_stdout(sys.stderr), _waiting(sys.stderr):
         try:
             yield output
         except AccelError as error:
@@ -149,3 +150,65 @@ def answering(*, as_json: bool) -> Iterator[Output]:
 def status_of(error: AccelError | None) -> int:
     """Return the exit status for an error: 2 for misuse or an unknown name, else 1."""
     return 2 if isinstance(error, (SettingError, BackendNotFoundError)) else 1
+
+
+# --- Arguments and options ----------------------------------------------------------------------------
+
+
+def read_settings(timeout: float | None = None) -> Settings:
+    """Return the settings in the environment, with the command line's timeout; raises `SettingError`."""
+    settings = read()
+    return settings if timeout is None else settings._replace(probe_timeout=timeout)
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]
+    """A click type that accepts the names a function returns; the error for any other value suggests one."""
+
+    def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
+        self.name, self._names = kind, names
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the value if it is one of the names."""
+        names = list(self._names())
+        if value not in names:
+            meant = did_you_mean(value, names) or f" Choose from {', '.join(names)}."
+            self.fail(f"there is no {self.name} {value!r}.{meant}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: Any, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin with the typed text."""
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete.lower())]
+
+
+class _Parsed(OneOf):
+    """A value that the settings parse; a complaint of theirs is bad usage."""
+
+    def __init__(self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list) -> None:
+        super().__init__("value", names)
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(f"{value!r} is not valid, expected {error}.", param, ctx)
+
+
+#: The names that are installed, from metadata: no plugin is imported for a press of the tab key.
+_BACKEND = _Parsed(parse_pin, installed_names)
+
+#: `--json`.
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+#: `[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`.
+backend_name = click.argument("name", required=False, metavar="[NAME]", type=_BACKEND)
+
+#: `[NAME]...`; the command gets a tuple of `Pin`s, empty where none is given.
+backend_names = click.argument("names", nargs=-1, metavar="[NAME]...", type=_BACKEND)
+
+_HOW_LONG = "Stop a probe after SECONDS [default: ACCEL_PROBE_TIMEOUT, or 60]."
+#: `--timeout`; the command gets a number of seconds or `None`.
+probe_timeout = click.option(
+    "--timeout", metavar="SECONDS", type=_Parsed(ACCEL_PROBE_TIMEOUT.parse), help=_HOW_LONG
+)

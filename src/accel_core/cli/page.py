@@ -1,5 +1,7 @@
 """Pages that a command shows to people: lists of the parts below, which `to_text` wraps and styles.
 
+The words and styles that the commands share stand at the end.
+
 A part is a function that gives its lines for a width.
 """
 
@@ -13,6 +15,8 @@ from typing import TypeAlias
 
 import click
 
+from accel_core._support.packages import brought_by
+from accel_core.detection import Status, Verdict
 from accel_core.errors import printable
 
 #: A text and its style: `("usable", "bold green")`.
@@ -143,3 +147,38 @@ def _styled(text: str, style: str) -> str:
     words = set(style.split())
     colour = "".join(words - {"bold", "dim"}) or None
     return click.style(text, fg=colour, bold="bold" in words or None, dim="dim" in words or None)
+
+
+# --- Words and styles ---------------------------------------------------------------------------------
+
+#: The heading above what torch's autoload spoils.
+AUTOLOAD = "Programs that import torch first"
+
+#: Not probed, or blocked by the user: nothing that anybody has to mend.
+_UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)
+
+
+def style(verdict: Verdict) -> str:
+    """Return the style of a status: green if usable, red if broken, plain if nothing is there."""
+    if verdict.usable:
+        return "green"
+    if verdict.status.is_failure:
+        return "red"
+    return "dim" if verdict.status in _UNJUDGED else "yellow"
+
+
+def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
+    """Return the installed packages that bring the device into torch, read from their metadata."""
+    found = ((module, *brought_by(module)) for module in verdict.vendor_import)
+    keys = ("module", "distribution", "version")
+    return [dict(zip(keys, each, strict=True)) for each in found if each[1]]
+
+
+def described(verdict: Verdict) -> dict[str, object]:
+    """Return the verdict for JSON, with the versions of the vendor's installed packages."""
+    return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
+
+
+def count(number: int, noun: str) -> str:
+    """`"1 device"`, `"8 devices"`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,77 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
-from accel_core.cli import options, page, remarks, text
-from accel_core.cli.output import answering, status_of
+from accel_core.cli import page, remarks
+from accel_core.cli.output import answering, as_json, backend_name, probe_timeout, read_settings, status_of
 from accel_core.detection import Candidate, How, Selection, Status, Verdict
-from accel_core.detection.messages import folded, not_found
+from accel_core.detection.messages import folded, not_found, uninstalled
 from accel_core.detection.select import Survey, select, survey
-from accel_core.errors import BackendNotFoundError
+from accel_core.errors import BackendNotFoundError, clean
 from accel_core.settings import Pin, Settings
-
-#: The document, the page, and the exit status.
-_Answer: TypeAlias = "tuple[dict[str, Any], list[page.Part], int]"
 
 
 @click.command("why")
-@options.backend_name
-@options.probe_timeout
-@options.as_json
-@click.pass_context
-def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
+@backend_name
+@probe_timeout
+@as_json
+def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """Say what would be chosen and why each other is not.
 
     With NAME: whether that backend is usable, why, and what ranks above it. The exit status is 0 when
     something can be chosen, or NAME is usable, 1 when not, and 2 when nothing has the name.
     """
     with answering(as_json=as_json) as output:
-        settings = options.read_settings(timeout)
+        settings = read_settings(timeout)
         document, parts, status = _of_choice(settings) if name is None else _of_backend(name, settings)
         if as_json:
             output.write_json(document)
         else:
             output.write_page(parts)
-    ctx.exit(status)
+    click.get_current_context().exit(status)
 
 
 # --- the whole choice ----------------------------------------------------------------------------------
 
 
-def _of_choice(settings: Settings) -> _Answer:
-    """The record of the choice."""
+def _of_choice(settings: Settings) -> tuple[dict[str, Any], list[page.Part], int]:
+    """The record of the choice: the document, the page, and the exit status."""
     choice = select(settings, isolated=True)
     selection = choice.selection
-    document = {**selection.to_dict(), "verdicts": [text.described(v) for v in selection.verdicts]}
+    document = {**selection.to_dict(), "verdicts": [page.described(v) for v in selection.verdicts]}
     status = 0 if selection.chosen is not None else status_of(choice.error)
     return document, _choice_page(selection), status
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
-    notes = [(text.clean(line), "yellow") for line in selection.notes]
+    notes = [(clean(line), "yellow") for line in selection.notes]
     parts = [page.paragraph(*headline), *map(page.paragraph, notes)]
     if others := _others(selection, headline[-1][0]):
         rows, missing = folded(others)
         bullets = list(map(_in_words, rows))
         if missing:
-            bullets.append([(f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")])
-        parts.append(page.heading("Why not the others" if selection.chosen else "What was considered"))
-        parts.append(page.bullets(bullets))
+            lacking = f"{uninstalled(missing).capitalize()} (`accel why NAME` says how)"
+            bullets.append([(lacking, "dim")])
+        heading = "Why not the others" if selection.chosen else "What was considered"
+        parts += [page.heading(heading), page.bullets(bullets)]
     ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
     unclaimed = (*selection.missing_plugins, *(remarks(selection.verdicts) if ranked else ()))
-    parts += _listed("Devices without a plugin", unclaimed) + _listed(text.AUTOLOAD, selection.autoload)
+    parts += _listed("Devices without a plugin", unclaimed) + _listed(page.AUTOLOAD, selection.autoload)
     if selection.environ:
-        parts.append(page.heading("Environment"))
-        parts.append(page.facts([(name, repr(value)) for name, value in selection.environ.items()]))
+        facts = [(name, repr(value)) for name, value in selection.environ.items()]
+        parts += [page.heading("Environment"), page.facts(facts)]
     return parts
 
 
 def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
-    bullets = [[(text.clean(line), "")] for line in lines]
+    bullets = [[(clean(line), "")] for line in lines]
     return [page.heading(heading), page.bullets(bullets)] if bullets else []
 
 
@@ -82,7 +79,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
         how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
-    problem = text.clean(selection.problem.partition("\n")[0])
+    problem = clean(selection.problem.partition("\n")[0])
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
@@ -92,35 +89,32 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
     """The verdicts that are not in the headline: neither the chosen one nor the one that it failed for."""
     if selection.chosen:
         return [v for v in selection.verdicts if v.name != selection.chosen or not v.usable]
-    return [v for v in selection.verdicts if text.clean(v.reason) not in headline]
+    return [v for v in selection.verdicts if clean(v.reason) not in headline]
 
 
 def _in_words(v: Verdict) -> list[page.Cell]:
-    """One backend's verdict as a running text."""
+    """One backend's verdict as a running page."""
     # A plugin that nobody loaded has told no priority.
-    about = (
-        str(v.provenance) if v.provenance.distribution else "",
-        f"priority {v.priority}" if v.device_type else "",
-    )
-    reason = f": {text.clean(v.reason)}" if v.reason else ""
-    hint = f"\nhint: {text.clean(v.hint)}" if v.hint else ""
-    return [*_status("", about, v), (reason, ""), (hint, "dim")]
+    about = [str(v.provenance)] if v.provenance.distribution else []
+    about += [f"priority {v.priority}"] if v.device_type else []
+    hint = f"\nhint: {v.hint}" if v.hint else ""
+    return [*_status("", about, v), (f": {v.reason}" if v.reason else "", ""), (hint, "dim")]
 
 
 def _status(kind: str, about: Iterable[str], v: Verdict) -> list[page.Cell]:
     """Its name, what is told `about` it in brackets, and its status."""
-    source = ", ".join(filter(None, about))
+    source = ", ".join(about)
     return [
-        (text.clean(v.name), "bold"),
-        (f"{kind} ({text.clean(source)}): " if source else ": ", "dim"),
-        (v.status.words, text.style(v)),
+        (clean(v.name), "bold"),
+        (f"{kind} ({clean(source)}): " if source else ": ", "dim"),
+        (v.status.words, page.style(v)),
     ]
 
 
 # --- one backend ---------------------------------------------------------------------------------------
 
 
-def _of_backend(pin: Pin, settings: Settings) -> _Answer:
+def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page.Part], int]:
     """The answer for the backend that `pin` means, or for the several that claim the name.
 
     Raises `BackendNotFoundError` when there is none.
@@ -132,13 +126,13 @@ def _of_backend(pin: Pin, settings: Settings) -> _Answer:
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     standings = [_standing(v, surveyed, settings) for v in meant]
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
-    backends = [{**text.described(verdict), **standing} for verdict, standing in standings]
+    backends = [{**page.described(verdict), **standing} for verdict, standing in standings]
 
     parts: list[page.Part] = []
     for verdict, standing in standings:
         alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
         parts += [*([page.paragraph()] if parts else []), *_backend_page(verdict, standing, alike)]
-    parts += _listed(text.AUTOLOAD, autoload)
+    parts += _listed(page.AUTOLOAD, autoload)
     status = 0 if any(verdict.usable for verdict, _ in standings) else 1
     return {"name": str(pin), "backends": backends, "autoload": list(autoload)}, parts, status
 
@@ -178,16 +172,16 @@ def _sentence(verdict: Verdict, chosen: Candidate | None, settings: Settings) ->
 
 def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, Any]]) -> list[page.Part]:
     """Its page; `alike`: the standings of what one plugin declares under the same name, as AMD's cuda."""
-    kind = f", {text.clean(v.hardware)}" if alike and v.hardware else ""
+    kind = f", {clean(v.hardware)}" if alike and v.hardware else ""
     place = f"{standing['rank']} of {standing['of']}, with priority {v.priority}"
     above = (f"{other['name']} ({Status(other['status']).words})" for other in standing["outranked_by"])
-    packages = (f"{package['distribution']} {package['version']}" for package in text.vendor_packages(v))
+    packages = (f"{package['distribution']} {package['version']}" for package in page.vendor_packages(v))
     source = v.provenance  # a plugin that is named as its backend is shown by what it names
     entry_point = f"{source.entry_point} = " if source.entry_point.lower() != v.name else ""
     facts = {
         "reason": v.reason,
         "hint": "" if any(other["chosen"] for other in alike) else v.hint,
-        "cause": v.cause if text.clean(v.cause) not in v.reason else "",
+        "cause": v.cause if clean(v.cause) not in v.reason else "",
         "raised by": v.where,
         "devices": "" if v.devices is None else str(v.devices),
         "hardware": v.evidence,
@@ -203,5 +197,5 @@ def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, An
     }
     return [
         page.paragraph(*_status(kind, [str(source)], v), (f". {standing['standing']}", "")),
-        page.facts([(name, text.clean(value)) for name, value in facts.items()]),
+        page.facts([(name, clean(value)) for name, value in facts.items()]),
     ]

@@ -16,11 +16,11 @@ torch nor a vendor's package.
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
 from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
 from accel_core.machine.vendors import sourced
@@ -124,7 +124,13 @@ class Unloaded(_Known):
         self.outcome = outcome
 
 
-class Found(tuple[Candidate | Unloaded, ...]):
+#: What there is a verdict on.
+Judged: TypeAlias = Candidate | Unloaded
+#: Some of them, in rank order.
+Candidates: TypeAlias = tuple[Judged, ...]
+
+
+class Found(Candidates):
     """The result of `discover`; a notebook shows it as a table."""
 
     __slots__ = ()
@@ -137,8 +143,6 @@ class Found(tuple[Candidate | Unloaded, ...]):
         return _html_table(("backend", "priority", "from"), *rows)
 
 
-#: Texts of the declaration.
-_DECLARED = ("device_type", "description", "url")
 _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
@@ -178,30 +182,26 @@ class Verdict(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        candidate: Candidate | Unloaded,
-        outcome: Outcome,
-        evidence: Evidence | None = None,
-        ms: float = 0.0,
+        cls, candidate: Judged, outcome: Outcome, seen: Evidence | None = None, ms: float = 0.0
     ) -> "Verdict":
-        """The verdict that `outcome` means; `evidence` of the candidate's hardware, if that was sought."""
+        """The verdict that `outcome` means; `seen` of the candidate's hardware, if that was sought."""
         backend = candidate.backend if isinstance(candidate, Candidate) else None
         told = outcome.told
-        known: dict[str, Any] = {n: getattr(backend, n, "") for n in _DECLARED}
-        known.update((n, getattr(candidate, n)) for n in ("name", "priority", "provenance", "builtin"))
+        known: dict[str, Any] = {n: getattr(backend, n, "") for n in ("device_type", "description", "url")}
+        known |= {n: getattr(candidate, n) for n in ("name", "priority", "provenance", "builtin")}
         return cls(
             **known,
             status=outcome.status,
-            reason=_clause(clean(outcome.reason)),
-            hint=_clause(sourced(clean(outcome.hint))),
+            reason=clause(clean(outcome.reason)),
+            hint=clause(sourced(clean(outcome.hint))),
             cause=clean(told.cause),
             devices=outcome.devices,
-            evidence=clean(str(evidence or "")),
+            evidence=clean(str(seen or "")),
             ms=ms,
             vendor_import=backend.vendor_imports if backend else (),
             hardware=backend.hardware.name if backend else "",
             error=outcome.error,
-            absent=(evidence is not None and not evidence)
+            absent=(seen is not None and not seen)
             or not (backend is None or platform_matches(backend.hardware.platforms)),
             where=clean(told.where),
         )
@@ -239,7 +239,7 @@ class Verdict(NamedTuple):
         present = bool(self.evidence) and self.status not in (Status.STANDS_ASIDE, Status.NOT_PROBED)
         return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
 
-    def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
+    def is_about(self, other: "Judged | Verdict") -> bool:
         """Whether both verdicts are about the same backend of the same distribution."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
@@ -257,15 +257,8 @@ class Verdict(NamedTuple):
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.name} ({self.provenance}): {self.status.words}"]
-        if self.reason:
-            parts.append(f": {self.reason}")
-        return "".join(parts) + (f". {self.hint}" if self.hint else "")
-
-
-def _clause(text: str) -> str:
-    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
-    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+        reason, hint = self.reason and f": {self.reason}", self.hint and f". {self.hint}"
+        return f"{self.name} ({self.provenance}): {self.status.words}{reason}{hint}"
 
 
 class How(str, enum.Enum):
@@ -361,7 +354,7 @@ class Choice(NamedTuple):
 
     selection: Selection
     candidate: Candidate | None
-    considered: tuple[Candidate | Unloaded, ...]
+    considered: Candidates
     error: AccelError | None = None
 
 

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from accel_core import errors
 from accel_core._support import torch_import
-from accel_core.backend import Backend, ProbeResult, Provenance, decode_backend, encode_backend
-from accel_core.detection import Outcome, Verdict, no_device
+from accel_core.backend import Backend, Provenance, decode_backend, encode_backend
+from accel_core.detection import Outcome, Status, Verdict, no_device
 from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
-from accel_core.errors import clean
 from accel_core.settings import entry_points
 
 
@@ -69,49 +68,44 @@ _NONE = "torch reports no accelerator"
 _UNANNOUNCED = " and no package announces one to torch"
 
 
-def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
+def probe(backend: Backend, others: tuple[Backend, ...]) -> Outcome | None:
     """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
     if backend.name == CPU.name:
-        return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
+        return Outcome(Status.USABLE)  # wherever torch is installed, and that was checked before
     if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
-        return ProbeResult(False, _NONE) if _torchs_device() is None else None
+        return Outcome(Status.NO_DEVICE, _NONE) if _torchs_device() is None else None
     build = torch_import.torch_build()
     kinds = {"cuda": build and (build.cuda or build.hip), "xpu": build and build.xpu}
     there = [*filter(kinds.get, kinds), *(["mps"] if sys.platform == "darwin" else [])]
     if not {other.device_type for other in others}.issuperset(there):
         return None
     if there:
-        return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
+        return Outcome(Status.STANDS_ASIDE, f"an installed plugin claims {', '.join(there)}")
     claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
     why = f", and a plugin claims what announces one to torch ({claims})" if claims else _UNANNOUNCED
-    return ProbeResult(False, f"{build or 'torch'} has no accelerator{why}")
+    return Outcome(Status.NO_DEVICE, f"{build or 'torch'} has no accelerator{why}")
 
 
-def create(backend: Backend, others: tuple[Backend, ...]) -> object:
-    """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
+def require_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """Load what nobody claims and ask torch what it has; nothing for the CPU. Raises `DeclinedError`."""
     if backend.name == CPU.name:
-        return None
+        return
     if _torchs_device() is None:
         _load_unclaimed(others)
     if (device := _torchs_device()) is None:
         raise errors.DeclinedError(_NONE)
-    owner = next((other for other in others if other.device_type == device.type), None)
-    if owner is not None:
-        raise errors.DeclinedError(
-            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
-        )
-    from accel_core.accelerators.torch_device import GenericAccelerator
-
-    return GenericAccelerator(backend)
+    if owner := next((other for other in others if other.device_type == device.type), None):
+        reason = f"torch's accelerator is {device.type}, which {owner.name} claims"
+        raise errors.DeclinedError(reason, stands_aside=True)
 
 
 def uncounted(device_type: str, others: tuple[Backend, ...]) -> Outcome:
     """`no_device` for what a package that no plugin claims registers with torch."""
     who = " or ".join(map(str, unclaimed(others))) or "a package"
     hint = "run the vendor's own tool: it tells whether the driver sees the device"
-    return no_device(clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
+    return no_device(errors.clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
 
 
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
@@ -119,9 +113,8 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
 
     torch's autoload would run it wherever it is installed; here a child process tries it first.
     """
-    if backend.name != GENERIC.name or not unclaimed(others):
-        return False
-    return "torch" not in sys.modules or _torchs_device() is None
+    is_asked = backend.name == GENERIC.name and bool(unclaimed(others))
+    return is_asked and ("torch" not in sys.modules or _torchs_device() is None)
 
 
 def _torchs_device() -> Any:
@@ -182,13 +175,14 @@ def _failing(package: Provenance, error: BaseException | None, ending: str = "")
     """The package fails with `error`, or its process had that `ending`."""
     how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
     at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
-    reason = clean(f"{package} fails when torch loads it ({at}): {how}")
-    return Spoiler(reason, _remedy(package, "fails with"), clean(errors.root_cause(error)) if error else "")
+    reason = errors.clean(f"{package} fails when torch loads it ({at}): {how}")
+    cause = errors.clean(errors.root_cause(error)) if error else ""
+    return Spoiler(reason, _remedy(package, "fails with"), cause)
 
 
 def _taking(package: Provenance, what: str) -> Spoiler:
     loaded = f"{package}, which torch loads ({package.value}),"
-    return Spoiler(clean(f"{loaded} {what}"), _remedy(package, "loads"))
+    return Spoiler(errors.clean(f"{loaded} {what}"), _remedy(package, "loads"))
 
 
 def _remedy(package: Provenance, does: str) -> str:

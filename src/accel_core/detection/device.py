@@ -87,8 +87,9 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
         if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
             raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+        built: object = None
         if candidate.builtin:
-            built = autoload.create(backend, others)
+            autoload.require_unclaimed(backend, others)
         else:
             announce(f"accel_create() of {source}")
             built = discovery.ask(source, "accel_create", backend=backend, others=others)
@@ -199,17 +200,15 @@ def ask_device(
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
     source, others = candidate.provenance, group.beside(candidate)
-    answer: object
     if candidate.builtin:
-        answer = autoload.probe(candidate.backend, others)
-    else:
-        try:
-            with quiet(), restoring(source):
-                discovery.imported(source)
-                announce(f"accel_probe() of {source}")
-                answer = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
-        except errors.CAUGHT as error:
-            return _failed(candidate, error, group)
+        return autoload.probe(candidate.backend, others)
+    try:
+        with quiet(), restoring(source):
+            discovery.imported(source)
+            announce(f"accel_probe() of {source}")
+            answer: object = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
+    except errors.CAUGHT as error:
+        return _failed(candidate, error, group)
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):

@@ -9,19 +9,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType, MethodType
 from typing import Any
 
 from accel_core import __version__
 from accel_core._support.packages import entry_points
+from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
-from accel_core.detection import Candidate, Outcome, Status, Unloaded
+from accel_core.detection import Candidate, Candidates, Found, Judged, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import OURS, Pin, Settings, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
-Load = Callable[[Sequence[Provenance]], "list[tuple[Candidate | Unloaded, ...]]"]
+Load = Callable[[Sequence[Provenance]], "list[Candidates]"]
 
 CPU = Backend(
     name="cpu",
@@ -46,36 +46,36 @@ GENERIC = Backend(
 # --- Candidates ----------------------------------------------------------------------------------------
 
 
-def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
+def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidates:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise.
+    unless the pin says otherwise. `musa`, where torch loads `torch_musa` and no plugin declares it, is
+    `generic`.
     """
     every = entry_points(ENTRY_POINT_GROUP)
     if pin is None:
         return rank([*builtin_candidates(), *_loaded(every, settings, load)])
-    own = tuple(c for c in builtin_candidates() if c.matches([pin]))
-    if own:
+    if own := tuple(c for c in builtin_candidates() if c.matches([pin])):
         return own
     named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
-        claim = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-        return tuple(unloaded(e, claim) for e in named)
+        return tuple(unloaded(e, Outcome(Status.NOT_PROBED, "its plugin was not loaded")) for e in named)
     for plugins in (named, [e for e in every if e not in named]):
         if candidates := [c for c in _loaded(plugins, settings, load) if c.matches([pin])]:
             return rank(candidates)
-    return ()
+    named = [e for e in entry_points(TORCH_GROUP) if e.module.partition(".")[0] == f"torch_{pin.name}"]
+    is_torchs = named and not pin.distribution and f"accel-{pin.name}" not in OURS
+    return tuple(c for c in builtin_candidates() if is_torchs and c.name == GENERIC.name)
 
 
-def _loaded(plugins: Iterable[Provenance], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
+def _loaded(plugins: Sequence[Provenance], settings: Settings, load: Load) -> list[Judged]:
     """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
-    given = list(plugins)
-    left = [e for e in given if _may_be_loaded(e, settings)]
+    left = [e for e in plugins if _may_be_loaded(e, settings)]
     blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
-    refused = [unloaded(e, blocked) for e in given if e not in left]
+    refused = [unloaded(e, blocked) for e in plugins if e not in left]
     return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
 
 
@@ -108,7 +108,7 @@ def builtin_candidates() -> tuple[Candidate, ...]:
     return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
 
 
-def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:
+def rank(candidates: Iterable[Judged]) -> Candidates:
     """Return the sort key of a backend: priority, highest first, then name, then distribution.
 
     A backend that takes over another device's torch namespace comes before all backends of that device type,
@@ -117,7 +117,7 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     items = list(candidates)
     declared = [(c, c.backend.device_type) for c in items if isinstance(c, Candidate)]
 
-    def key(candidate: Candidate | Unloaded) -> tuple[object, ...]:
+    def key(candidate: Judged) -> tuple[object, ...]:
         taken = candidate.backend.in_torch.impersonates if isinstance(candidate, Candidate) else ""
         behind = [c.priority for c, kind in declared if taken and kind == taken and c is not candidate]
         return (
@@ -127,33 +127,27 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
             candidate.builtin and candidate.name == CPU.name,
             candidate.name,
             normalize_distribution(candidate.distribution),
-            candidate.provenance.version,
-            candidate.provenance.value,
+            candidate.provenance,
         )
 
-    return tuple(sorted(items, key=key))
+    return Found(sorted(items, key=key))
 
 
 # --- Declarations --------------------------------------------------------------------------------------
 
 
-def load_plugin(entry_point: Provenance) -> tuple[Candidate | Unloaded, ...]:
+def load_plugin(entry_point: Provenance) -> Candidates:
     """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
     try:
         with quiet(), restoring(entry_point):
-            return read_plugin(entry_point)
+            if not entry_point.module:
+                raise InvalidBackendError("the entry point's value names no module, expected 'accel_npu'")
+            plugin = imported(entry_point)
+            announce(f"accel_backends() of {entry_point}")
+            unique = {(b.name, b.priority): b._declared_by(entry_point) for b in declarations(plugin)}
+            return tuple(map(Candidate, unique.values()))
     except CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
-
-
-def read_plugin(entry_point: Provenance) -> tuple[Candidate, ...]:
-    """Import one plugin's module and read its declarations; raises what goes wrong."""
-    if not entry_point.module:
-        raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
-    plugin = imported(entry_point)
-    announce(f"accel_backends() of {entry_point}")
-    unique = {(b.name, b.priority): b._declared_by(entry_point) for b in declarations(plugin)}
-    return tuple(map(Candidate, unique.values()))
 
 
 def imported(entry_point: Provenance) -> Any:
@@ -173,13 +167,11 @@ def declarations(plugin: object) -> list[Backend]:
     """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
     import pluggy
 
-    # Not through the hook's caller, which takes all hooks of a plugin or none.
+    # Without our hooks' specifications, by which pluggy takes all hooks of a plugin or none.
     reader = pluggy.PluginManager(PROJECT)
-    found = [(name, getattr(plugin, name, None)) for name in dir(plugin)]
-    functions = [name for name, value in found if isinstance(value, (FunctionType, MethodType))]
-    options = {name: reader.parse_hookimpl_opts(plugin, name) for name in functions}
-    declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
-    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    reader.register(plugin)
+    hook = getattr(reader.hook, "accel_backends", None)
+    declared = [each for found in hook.get_hookimpls() for each in _checked(found.function())] if hook else []
     if not declared:
         raise InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import machine
 from accel_core._support import LOGGER
 from accel_core.backend import Provenance, decode_backend, encode_backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
+from accel_core.detection import Candidate, Candidates, Judged, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
 #: What plugins declare, or why they cannot be loaded.
-Plugins = dict[Provenance, tuple[Candidate | Unloaded, ...]]
+Plugins = dict[Provenance, Candidates]
 
 
 # --- Declarations --------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ class IsolatedLoader:
         self._timeout = timeout
         self._known: Plugins = {}
 
-    def __call__(self, entry_points: Sequence[Provenance]) -> list[tuple[Candidate | Unloaded, ...]]:
+    def __call__(self, entry_points: Sequence[Provenance]) -> list[Candidates]:
         """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
@@ -68,11 +68,11 @@ class IsolatedLoader:
         return {e: _decoded(e, rows) for e, rows in zip(entry_points, declared["plugins"], strict=True)}
 
 
-def _fails(rows: tuple[Candidate | Unloaded, ...]) -> bool:
+def _fails(rows: Candidates) -> bool:
     return not rows or any(isinstance(c, Unloaded) and c.outcome.status is Status.BROKEN for c in rows)
 
 
-def _beside_others(failed: Candidate | Unloaded) -> Candidate | Unloaded:
+def _beside_others(failed: Judged) -> Judged:
     """The plugin that fails beside the others, as in a process that loads them all, and alone does not."""
     assert isinstance(failed, Unloaded)
     reason = f"{failed.outcome.reason}; it loads alone, so another plugin is to blame"
@@ -87,7 +87,7 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
-def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
+def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> Candidates:
     """Decode what a child read from one plugin; its declarations are checked like all others."""
     try:
         return tuple(map(_decode, rows))
@@ -123,7 +123,7 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
 
 
 def _run(
-    function: Callable[..., object], job: dict[str, object], timeout: float, about: Candidate | Unloaded
+    function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged
 ) -> ChildReport | Outcome:
     """Run the child that asks a backend; where it gives no answer, what its end means for the backend."""
     from accel_core._support import child
@@ -149,7 +149,7 @@ def _run(
 # --- Records as JSON -----------------------------------------------------------------------------------
 
 
-def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
+def encode_candidate(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
     known = {"name": candidate.name, "provenance": candidate.provenance}
     if isinstance(candidate, Unloaded):
@@ -162,7 +162,7 @@ def decode_candidate(given: Mapping[str, Any]) -> Candidate:
     return Candidate(decode_backend(given["backend"])._declared_by(Provenance(*given["provenance"])))
 
 
-def _decode(given: Mapping[str, Any]) -> Candidate | Unloaded:
+def _decode(given: Mapping[str, Any]) -> Judged:
     if "outcome" not in given:
         return decode_candidate(given)
     return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))

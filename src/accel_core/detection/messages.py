@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict
+from accel_core.backend import Provenance
+from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
+from accel_core.errors import clean, did_you_mean
 from accel_core.machine import vendors
+from accel_core.machine.devices import none_found
 from accel_core.settings import Pin, Settings, normalize_distribution
 
 # --- Verdicts ------------------------------------------------------------------------------------------
@@ -36,20 +39,6 @@ def _is_absent(verdict: Verdict) -> bool:
 def merely_absent(verdict: Verdict) -> bool:
     """Whether there is nothing to mend, for its device is not here or its package is not installed."""
     return (_is_absent(verdict) or _is_uninstalled(verdict)) and not verdict.needs_mending
-
-
-def none_found(hardware: Iterable[str]) -> str:
-    """`"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
-    makers: dict[str, list[str]] = {}
-    for name in dict.fromkeys(filter(None, hardware)):
-        maker, _, kind = name.rpartition(" ")
-        makers.setdefault(kind, []).append(maker)
-    kinds = [f"no {_enumerated(names)} {kind}".replace("  ", " ") for kind, names in makers.items()]
-    return f"{', '.join(kinds) or 'no device'} found"
-
-
-def _enumerated(names: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def reason(verdict: Verdict) -> str:
@@ -144,29 +133,34 @@ def _in_one_line(news: Sequence[Verdict]) -> str:
     if absent := [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]:
         told.append(none_found(absent))
     if not told:
-        told = _uninstalled(v for v in news if _is_uninstalled(v))
+        told = [uninstalled(v for v in news if _is_uninstalled(v))]
     return "; ".join(told)
 
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Return why each installed or present accelerator is not used, one line each, present ones first."""
     news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
-    rows, uninstalled = folded(news, in_full=True)
-    return _lines([*missing, *rows, *_uninstalled(uninstalled)])
+    rows, others = folded(news, in_full=True)
+    return _lines(filter(None, [*missing, *rows, uninstalled(others)]))
 
 
-def _uninstalled(verdicts: Iterable[Verdict]) -> list[str]:
-    names = ", ".join(dict.fromkeys(v.name for v in verdicts))
-    return [f"vendor's package not installed: {names}"] if names else []
+def uninstalled(verdicts: Iterable[Verdict]) -> str:
+    """Return one clause for the backends that lack only a package; empty if there are none."""
+    lacking: dict[str, dict[str, None]] = {}
+    for verdict in verdicts:
+        what = "need torch" if verdict.vendor_import == ("torch",) else "vendor's package not installed"
+        lacking.setdefault(what, {})[clean(verdict.name)] = None
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in lacking.items())
 
 
 # --- Errors --------------------------------------------------------------------------------------------
 
 
-def unknown(pin: Pin) -> Outcome:
-    """The outcome for a pinned name that nobody declares."""
+def unknown(pin: Pin) -> Unloaded:
+    """The stand-in for a pinned name that nobody declares."""
     wanted = f"{pin.name} from {pin.distribution}" if pin.distribution else pin.name
-    return Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
+    absent = Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
+    return Unloaded(pin.name, Provenance(pin.distribution, ""), absent)
 
 
 #: Other people's names for kinds of device, near to which no name of ours means anything.
@@ -175,10 +169,8 @@ _OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
     """The message for a pin that names nothing that is installed; `usable` gives names that work here."""
-    from difflib import get_close_matches  # here, as few names are wrong
-
     names = installed_names()
-    message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
+    message = f"{asked}: {unknown(pin).outcome.reason}. Installed: {', '.join(names)}."
     if pin.name in names and not pin.distribution:
         return f"{asked}: the plugin of entry point {pin.name} declares another name: `accel list` shows it."
     if pin.name in ("gpu", "gpus"):
@@ -191,10 +183,8 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
         if owners := sorted(declarers(pin.name)):
             return f"{message} {pin.name} is declared by {', '.join(owners)}."
     # A name that we know is no slip of the finger: its plugin is missing.
-    elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (
-        close := get_close_matches(pin.name, names, n=1)
-    ):
-        return f"{message} Did you mean {close[0]!r}?"
+    elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (meant := did_you_mean(pin.name, names)):
+        return f"{message}{meant}"
     return f"{message} {_next(_install(pin))}"
 
 
@@ -207,7 +197,7 @@ def _install(pin: Pin) -> str:
     return "correct the name"
 
 
-def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) -> str:
+def conflict(asked: str, pin: Pin, claimants: Sequence[Judged]) -> str:
     """The message for a pinned name that several distributions declare."""
     ways = [f"{pin.name}@{c.distribution}" for c in claimants]
     return (

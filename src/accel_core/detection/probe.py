@@ -9,25 +9,17 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from accel_core import machine
 from accel_core._support import LOGGER
+from accel_core._support.packages import requirement, version
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, no_device
+from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, autoload, device, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices
-from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
-
-if TYPE_CHECKING:
-    from accel_core.machine.placement import Placement
-
-
-#: How a plugin and its device are asked: in this process; in a child process, then in this one if the child
-#: lives to see a device; in a child process only.
-Way: TypeAlias = Literal["here", "child first", "child"]
 
 
 class Prober:
@@ -45,12 +37,7 @@ class Prober:
         self._known: dict[tuple[object, ...], Verdict] = {}
 
     def probe(
-        self,
-        candidate: Candidate | Unloaded,
-        among: tuple[Candidate | Unloaded, ...],
-        *,
-        pinned: bool = False,
-        isolated: bool = False,
+        self, candidate: Judged, among: tuple[Judged, ...], *, pinned: bool = False, isolated: bool = False
     ) -> Verdict:
         """The verdict on `candidate`, beside the others `among` which it is judged.
 
@@ -60,10 +47,8 @@ class Prober:
         start = time.perf_counter()
         isolated = isolated or self.isolated
         which = (candidate.name, candidate.provenance, candidate.priority, isolated)
-        at_rank, known = self._known.get((which, False)), self._known.get((which, pinned))
-        if at_rank is not None and at_rank.usable:
-            return at_rank
-        if known is not None:
+        at_rank = self._known.get((which, False))
+        if known := at_rank if at_rank and at_rank.usable else self._known.get((which, pinned)):
             return known
         case = _case(candidate, self._settings, pinned)
         outcome, doubt = examine(case)
@@ -84,7 +69,7 @@ class Prober:
         self._known[which, pinned] = found
         return found
 
-    def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
+    def inspect(self, candidate: Judged, otherwise: Outcome) -> Verdict:
         """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
         case = _case(candidate, self._settings)
         return Verdict.of(candidate, examine(case)[0] or otherwise, case.evidence)
@@ -102,23 +87,21 @@ class Prober:
         # What is built in answers without importing anything, and needs no child for that.
         if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
-        way = "child" if isolated else self._way(case, group.beside(candidate), doubt)
-        if way != "here":
+        if isolated or self._child_first(case, group.beside(candidate), doubt):
             from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
             outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
-            if way == "child" or not lives:
+            if isolated or not lives:
                 return outcome
             counted = outcome if case.backend.in_torch.in_child == "count" else None
         return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
 
-    def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
-        """A child comes first if it is asked for, if no device is expected, or to spare this process."""
+    def _child_first(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> bool:
+        """Whether a child is asked before this process: by demand, without a device, or to spare it."""
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
-        child_first = in_child or doubtful or autoload.loads_unclaimed(case.backend, others)
-        return "child first" if child_first else "here"
+        return bool(in_child or doubtful or autoload.loads_unclaimed(case.backend, others))
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
@@ -133,7 +116,7 @@ class Prober:
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
 
-def can_be_broken(candidate: Candidate | Unloaded, outcome: Outcome | Verdict) -> bool:
+def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:
     """Whether the device is missing, and the vendor's package is installed, which need not work."""
     if outcome.status is not Status.NO_DEVICE or not isinstance(candidate, Candidate):
         return False
@@ -146,10 +129,10 @@ def can_be_broken(candidate: Candidate | Unloaded, outcome: Outcome | Verdict) -
 class Case(NamedTuple):
     """One candidate, and what its steps look at."""
 
-    candidate: Candidate | Unloaded
+    candidate: Judged
     settings: Settings
     #: Of its hardware, as `machine.devices` gives it.
-    evidence: Evidence | None
+    evidence: devices.Evidence | None
     #: The user asked for this backend by name, so it may be usable without a device.
     pinned: bool = False
     #: The folder under which `/proc` and the container's marks are looked for.
@@ -172,7 +155,7 @@ class Case(NamedTuple):
             return False
 
 
-def _case(candidate: Candidate | Unloaded, settings: Settings, pinned: bool = False) -> Case:
+def _case(candidate: Judged, settings: Settings, pinned: bool = False) -> Case:
     seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
     return Case(candidate, settings, seen, pinned)
 
@@ -212,15 +195,13 @@ def _policy(case: Case) -> Outcome | None:
 
 
 def _unread(case: Case) -> Outcome | None:
-    return case.candidate.outcome if isinstance(case.candidate, Unloaded) else None
+    return None if isinstance(case.candidate, Candidate) else case.candidate.outcome
 
 
 def _platform(case: Case) -> Outcome | None:
-    if machine.platform_matches(case.backend.hardware.platforms):
-        return None
-    return Outcome(
-        Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
-    )
+    platforms = case.backend.hardware.platforms
+    elsewhere = Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(platforms)} only")
+    return None if machine.platform_matches(platforms) else elsewhere
 
 
 def _vendor_installed(case: Case) -> Outcome | None:
@@ -242,17 +223,14 @@ def _fits_torch(case: Case) -> Outcome | None:
     build = torch_build() if backend.in_torch.same_version else None
     if build is None:  # creation says that torch is missing
         return None
-    from accel_core._support.packages import version
-
     for name in backend.in_torch.same_version:
         installed = version(name)
         if installed is None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            reason = (
-                f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
-            )
+            there = f"torch {build.version} is installed"
+            reason = f"{name} {installed} works with torch {release} only, and {there}"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
@@ -275,10 +253,14 @@ def _on_the_machine(case: Case) -> Outcome | None:
     backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    named = _with_article(backend.hardware.name)
+    from accel_core.machine.placement import (
+        placement,  # here, as a machine with the device needs no placement
+    )
+
+    named = devices.with_article(backend.hardware.name)
     sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
     if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
-        place = _placement(root)
+        place = placement(root)
         if place.container and (step := place.step(backend)):
             return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
         if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
@@ -294,18 +276,8 @@ def _on_the_machine(case: Case) -> Outcome | None:
     # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
     scheduled = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
     in_cluster = backend.hardware.name and scheduled
-    step = _placement(root).schedulers_step(backend) if in_cluster else ""
+    step = placement(root).schedulers_step(backend) if in_cluster else ""
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
-
-
-def _placement(root: str) -> Placement:
-    from accel_core.machine.placement import placement  # here, as few processes come here
-
-    return placement(root)
-
-
-#: What brings a device type into torch, where that is one of several builds.
-_BUILDS_OF = {"cuda": ("cuda", "hip")}
 
 
 def _torch_built_for_it(case: Case) -> Outcome | None:
@@ -317,7 +289,7 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
     build = torch_build() if backend.in_torch.builds else None
     if build is None or build.has_any(backend.in_torch.builds):
         return None
-    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
+    needed = ("cuda", "hip") if backend.device_type == "cuda" else backend.in_torch.builds
     lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
     reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
@@ -343,21 +315,17 @@ def _driver_loaded(case: Case) -> Outcome | None:
         return None
     if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    named = _with_article(backend.hardware.name)
+    named = devices.with_article(backend.hardware.name)
     if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
+    from accel_core.machine.placement import placement  # as above
+
     nodes = " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]])
-    place = _placement(root)
+    place = placement(root)
     if nodes and place.container and (step := place.step(backend)):
         return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
     return None  # some drivers make their nodes at the first use
-
-
-def _with_article(name: str) -> str:
-    """`"an NVIDIA GPU"`, `"a Biren GPU"`: a word in capitals is spelled."""
-    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
-    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
 
 
 def _requirements(case: Case) -> Outcome | None:
@@ -366,23 +334,15 @@ def _requirements(case: Case) -> Outcome | None:
     Last, for reading version ranges costs more than all the rest together.
     """
     for text in case.backend.requires:
-        from packaging.requirements import Requirement
-
-        from accel_core._support.packages import version
-
         try:
-            requirement = Requirement(text)
-            applies = requirement.marker is None or requirement.marker.evaluate()
-            name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
-        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
+            name, installed, is_met = requirement(text)
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        if applies and installed is None:
+        if not is_met and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
-        if applies and not fits:
+        if not is_met:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None

@@ -13,23 +13,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from accel_core import machine
+from accel_core import errors, machine
 from accel_core._support import LOGGER
-from accel_core.backend import Provenance
-from accel_core.detection import Candidate, Choice, Found, How, Outcome, Selection, Status, Unloaded, Verdict
+from accel_core.detection import Candidate, Candidates, Choice, How, Outcome, Selection, Status, Verdict
 from accel_core.detection.discovery import Load, find_candidates, load_plugin
 from accel_core.detection.probe import Prober, can_be_broken
-from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
 
-#: Candidates, in rank order.
-Candidates = tuple[Candidate | Unloaded, ...]
 #: The candidates that a pin means; `None` for all of them.
 Find = Callable[[Pin | None], Candidates]
 
 
-def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
+def discover(*, isolated: bool = False) -> Candidates:
     """Return every built-in or installed backend, in rank order; imports each plugin's module.
 
     A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes is not imported: it is returned unloaded, under its
@@ -38,7 +34,7 @@ def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
     setting.
     """
     settings = read()
-    return Found(find_candidates(None, settings, loader(settings, isolated=isolated)))
+    return find_candidates(None, settings, loader(settings, isolated=isolated))
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
@@ -69,7 +65,7 @@ def select(
     if late and judge.isolated and len(settings.pins) != 1:
         from accel_core.detection import messages  # here, as nearly every choice is known
 
-        unknown = BackendUnavailableError(messages.not_known(late))
+        unknown = errors.BackendUnavailableError(messages.not_known(late))
         choice = choice._replace(candidate=None, error=unknown)
     candidate, error = choice.candidate, choice.error
     selection = choice.selection._replace(
@@ -104,14 +100,14 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     missing = missing_plugins(c.name for c in candidates) if fallback else ()
     spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
     more = (*missing, *spoiled)
-    error: AccelError | None = None
+    error: errors.AccelError | None = None
     mending = more or any(v.needs_mending for v in verdicts)
     refused = settings.strict == "always" or (settings.strict and mending)
     if chosen is None or (fallback and refused):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
         why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
-        chosen, error = None, BackendUnavailableError(why)
+        chosen, error = None, errors.BackendUnavailableError(why)
     how = How.FALLBACK if fallback else How.RANKED
     record = Selection(None, how, tuple(verdicts), missing_plugins=missing, autoload=spoiled)
     return Choice(record, chosen, candidates, error)
@@ -133,18 +129,19 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     considered: Candidates = ()
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
-    error: AccelError | None = None
+    error: errors.AccelError | None = None
     for pin in settings.pins:
         meant = _unblocked(find(pin), settings, find)
         if len({normalize_distribution(c.distribution) for c in meant}) > 1:
-            considered, error = meant, BackendConflictError(messages.conflict(settings.asked, pin, meant))
+            considered = meant
+            error = errors.BackendConflictError(messages.conflict(settings.asked, pin, meant))
             break
         if not meant:
-            unknown = Unloaded(pin.name, Provenance(pin.distribution, ""), messages.unknown(pin))
+            unknown = messages.unknown(pin)
             verdicts.append(Verdict.of(unknown, unknown.outcome))
             if single:
                 others = functools.cache(lambda: _instead(settings, find, judge))
-                error = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
+                error = errors.BackendNotFoundError(messages.not_found(settings.asked, pin, others))
         for candidate in meant:
             considered += (candidate,)
             verdicts.append(judge.probe(candidate, meant, pinned=single))
@@ -155,7 +152,7 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
             break
     if chosen is None and error is None:
         message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
-        error = BackendUnavailableError(message)
+        error = errors.BackendUnavailableError(message)
         error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
     spoiled = _spoiled(judge, chosen, verdicts) if chosen else ()
     how = How.PINNED if single else How.PREFERRED
@@ -176,23 +173,21 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     candidates = find(None)
     clashes = _conflicts(candidates, settings)
     names: list[str] = []
-    for candidate in candidates:
-        if candidate.name in (*asked_for, *names) or candidate in clashes:
-            continue
-        if judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is not Status.NOT_PROBED:
-            continue
-        if candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable:
+    for candidate in (c for c in candidates if c.name not in asked_for and c not in clashes):
+        verdict = judge.inspect(candidate, Outcome(Status.NOT_PROBED))
+        may_work = verdict.status is Status.NOT_PROBED and candidate.name not in names
+        if may_work and (candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable):
             names.append(candidate.name)
     return sorted(names, key=lambda name: (name == "cpu", name))
 
 
-def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[Candidate | Unloaded, Outcome]:
+def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[object, Outcome]:
     """The outcomes of names that several distributions declare: they serve none of them.
 
     A built-in name stays built in.
     """
     claims = [c for c in candidates if isinstance(c, Candidate) and settings.permits(c.name, c.distribution)]
-    clashes: dict[Candidate | Unloaded, Outcome] = {}
+    clashes: dict[object, Outcome] = {}
     for claim in claims:
         own = normalize_distribution(claim.distribution)
         alike = [c for c in claims if c.name == claim.name]
@@ -227,11 +222,8 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     names = {candidate.name for candidate in choice.considered}
     for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
         for name in (pin.name for pin in pins if pin.name and pin.name not in names):
-            from difflib import get_close_matches  # for the few who have one
-
-            close = get_close_matches(name, [each for each in names if each[0] == name[0]], n=1)
-            what = f"{variable} names {name}, which is not installed. Did you mean"
-            notes += [f"{what} {each!r}?" for each in close]
+            meant = errors.did_you_mean(name, [each for each in names if each[0] == name[0]])
+            notes += [f"{variable} names {name}, which is not installed.{meant}"] if meant else []
     return tuple(notes)
 
 

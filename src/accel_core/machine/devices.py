@@ -56,6 +56,23 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     return ", ".join(items[:most]) + rest
 
 
+def with_article(name: str) -> str:
+    """Return a device's name with its article, `"an NVIDIA GPU"`: a word in capitals is spelled."""
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
+
+
+def none_found(hardware: Iterable[str]) -> str:
+    """Return `"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
+    makers: dict[str, list[str]] = {}
+    for name in dict.fromkeys(filter(None, hardware)):
+        maker, _, kind = name.rpartition(" ")
+        makers.setdefault(kind, []).append(maker)
+    alike = ((kind, ", ".join(names[:-1]), names[-1]) for kind, names in makers.items())
+    kinds = [f"no {' or '.join(filter(None, said))} {kind}".replace("  ", " ") for kind, *said in alike]
+    return f"{', '.join(kinds) or 'no device'} found"
+
+
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """Look for `backend`'s hardware on this machine.
 
@@ -80,10 +97,8 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
 
     They are read once per process, because a server has hundreds and every backend asks.
     """
-    functions = (
-        _pci_device(address, machine.read_text(f"{_BUS}/{address}/modalias", root))
-        for address in machine.names_in(_BUS, root)
-    )
+    names = machine.names_in(_BUS, root)
+    functions = (_pci_device(name, machine.read_text(f"{_BUS}/{name}/modalias", root)) for name in names)
     return tuple(sorted(function for function in functions if function is not None))
 
 
@@ -106,11 +121,8 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     for pattern in patterns:  # a loop, as every function of the bus meets every pattern in each first choice
         ids, _, class_prefix = pattern.lower().partition("/")
         vendor, _, product = ids.partition(":")
-        if (
-            device.vendor == vendor
-            and (not product or device.device == product)
-            and device.class_code.startswith(class_prefix)
-        ):
+        is_its = device.vendor == vendor and product in ("", device.device)
+        if is_its and device.class_code.startswith(class_prefix):
             return True
     return False
 
@@ -127,9 +139,8 @@ def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
 def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
     """Return the paths that match any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
     names: dict[str, list[str]] = {}  # in each folder, which is listed once
-    return tuple(
-        sorted({path for pattern in patterns for path in _paths(pattern, root, names)}, key=_natural)
-    )
+    found = {path for pattern in patterns for path in _paths(pattern, root, names)}
+    return tuple(sorted(found, key=_natural))
 
 
 def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str]:
@@ -147,9 +158,8 @@ def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str
     if folder not in names:
         names[folder] = machine.names_in(folder, root)
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
-    yield from (
-        f"{folder}/{entry}" for entry in names[folder] if entry.startswith(fixed) and fnmatchcase(entry, name)
-    )
+    likely = (entry for entry in names[folder] if entry.startswith(fixed))
+    yield from (f"{folder}/{entry}" for entry in likely if fnmatchcase(entry, name))
 
 
 def matches_node(path: str, patterns: Iterable[str]) -> bool:

@@ -121,8 +121,7 @@ def _container(root: str, environ: Mapping[str, str]) -> str:
     # Which container a systemd in it was started in; to systemd, WSL is one.
     if (manager := machine.read_text("/run/systemd/container", root)) not in ("", "wsl"):
         found.add(manager if manager in ("docker", "podman") else "container")
-    order = ("apptainer", "kubernetes", "podman", "docker", "container")
-    return next((kind for kind in order if kind in found), "")
+    return next((kind for _, kind in _MARKS if kind in found), "")
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
@@ -138,16 +137,11 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
 
 def permission_step(node: str, root: str) -> str:
     """Whom to ask, or what to join, for the permission to open `node`."""
-    import stat
-
+    path = Path(machine.below(root, node))
     try:
-        status = Path(machine.below(root, node)).stat()
-        import grp  # not on Windows
-
-        group = grp.getgrgid(status.st_gid).gr_name
-    except (OSError, ImportError, KeyError):
+        status, group = path.stat(), path.group()
+    except (OSError, NotImplementedError, KeyError):  # Windows has no groups, and some groups no name
         return f"see `ls -l {node}`"
-    shared = status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) == stat.S_IRGRP | stat.S_IWGRP
-    if shared and status.st_gid not in (*os.getgroups(), os.getegid()):
+    if status.st_mode & 0o060 == 0o060 and status.st_gid not in (*os.getgroups(), os.getegid()):
         return f"join the group {group}: sudo usermod -aG {group} $USER, then log in again"
     return f"see `ls -l {node}`, and which devices its control group allows this process"

@@ -112,7 +112,7 @@ def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None
             asked = parse_visible_devices(visibility.grammar, value)
         except SettingError as error:
             asked, malformed = Mask(), str(error)
-        meant = _meant(visibility.grammar, value, left, () if steps else numbers, uuids)
+        meant = _meant(rules, value, (left, () if steps else numbers, uuids))
         taken, clause = _taken(rules, asked, left, uuids)
         if asked.ids is not None and seen != []:
             among = f" among what {steps[-1].variable} leaves" if steps else ""
@@ -182,22 +182,18 @@ def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
     return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
 
 
-def _meant(
-    grammar: str, value: str, left: int | None, numbers: Sequence[int], uuids: Sequence[str]
-) -> list[Id]:
+def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """The devices in `value` that are there, each once, as the runtime wants them.
 
     A number beyond those that are left may be that of a node: a container that was given `/dev/nvidia3` alone
     calls it 0.
     """
-    named: list[Id] = []
-    for entry in value.split(","):
-        with suppress(SettingError):
-            named += parse_visible_devices(grammar, entry.strip()).ids or ()
+    left, numbers, uuids = present
+    read = [rules.parse(entry.strip()) for entry in value.split(",")]
+    named: list[Id] = [item for mask in read if mask is not None for item in mask.ids or ()]
     if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
         named = [numbers.index(item) for item in named if isinstance(item, int)]
     items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
-    rules = _grammar(grammar)
     return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
 
 

@@ -1,15 +1,11 @@
 """The next steps in the messages of the code: clauses that tell somebody what to do."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-#: What stands in the place of an f-string's values.
-HOLE = "{}"
+from accel_truth.texts import of_source, sources
+
 #: A next step begins with one of these, where a clause does.
 _VERBS = (
     "accel|add|ask|call|change|choose|compare|compile|correct|declare|enable|export|fix|give|hide|import|install"
@@ -32,37 +28,21 @@ class Said(NamedTuple):
     step: str
 
 
-def sources(root: Path) -> list[Path]:
-    """The modules of every distribution; not the files that `accel new` fills in."""
-    found = [*root.glob("src/**/*.py"), *root.glob("p*/*/src/**/*.py")]
-    return sorted(file for file in found if "template" not in file.parts)
-
-
-def said(root: Path) -> Iterator[Said]:
-    """Every next step of the sources below `root`."""
+def said(root):
+    """Every next step of the sources below `root`; not of the files that `accel new` fills in."""
     for file in sources(root):
-        place = file.relative_to(root).as_posix()
-        for line, text in _literals(ast.parse(file.read_text(encoding="utf-8"))):
-            if found := _CLAUSE.search(text):
-                yield Said(place, line, " ".join(found[1].split()))
+        if "template" in file.parts:
+            continue
+        for text in of_source(file, file.read_text(encoding="utf-8"), _no_message):
+            if found := _CLAUSE.search(text.body):
+                yield Said(file.relative_to(root).as_posix(), text.line, " ".join(found[1].split()))
 
 
-def _literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The string literals, each whole, without docstrings and the texts of a command's help."""
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.add(id(node.value))
-        elif isinstance(node, ast.Call):
-            named = [keyword.value for keyword in node.keywords if keyword.arg in _HELP]
-            is_title = ast.unparse(node.func).rpartition(".")[2] in _TITLES
-            for value in [*named, *(node.args if is_title else ())]:
-                skipped.update(map(id, ast.walk(value)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) and id(node) not in skipped:
-            skipped.update(map(id, node.values))
-            parts = (part.value if isinstance(part, ast.Constant) else HOLE for part in node.values)
-            yield node.lineno, "".join(map(str, parts))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
-            yield node.lineno, node.value
+def _no_message(node):
+    """Docstrings, the texts of a command's help, and what names the step that is being done."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return [node.value]
+    if not isinstance(node, ast.Call):
+        return []
+    is_title = ast.unparse(node.func).rpartition(".")[2] in _TITLES
+    return [*(each.value for each in node.keywords if each.arg in _HELP), *(node.args if is_title else ())]

@@ -1,15 +1,12 @@
 """Where a step is followed: one shell, in a scratch folder, on this machine or on one that a mount shows."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 #: What a machine shows: PCI functions, `vendor:device/class`; device nodes; files with their texts.
-MACHINES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+MACHINES = {
     "nvidia": {
         "pci": ("10de:2330/030200",),
         "nodes": ("/dev/nvidia0", "/dev/nvidiactl"),
@@ -25,15 +22,13 @@ _USUAL = ("null", "zero", "full", "random", "urandom", "tty")
 _MARK = "=== the step was followed ==="
 
 
-def may_mount() -> bool:
+def may_mount():
     """Whether this process may make a mount namespace."""
     done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return done.returncode == 0
 
 
-def followed(
-    folder: Path, *, before: str, attempt: str, step: str, again: str, machine: str = ""
-) -> tuple[str, str]:
+def followed(folder, *, before, attempt, step, again, machine=""):
     """What `attempt` prints, and after `step` what `again` does, all typed into one shell."""
     lines = [
         *(_mounts(folder, machine) if machine else ()),
@@ -70,7 +65,7 @@ def followed(
     return first, second
 
 
-def _mounts(folder: Path, machine: str) -> list[str]:
+def _mounts(folder, machine):
     """Commands that lay that machine's bus, nodes and files over this one's, in this namespace alone."""
     shown = MACHINES[machine]
     nodes = folder / "nodes"

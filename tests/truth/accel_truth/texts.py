@@ -36,13 +36,17 @@ def documents(root):
     return sorted([*(root / name for name in names), *root.glob("p*/*/README.md"), *found])
 
 
-def of_source(file, source):
-    """The string literals of a module, docstrings and f-strings among them, each whole."""
+def _names_of_threads(node):
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread"):
+        return [keyword.value for keyword in node.keywords if keyword.arg == "name"]
+    return []
+
+
+def of_source(file, source, left_out=_names_of_threads):
+    """The string literals of a module, f-strings among them, each whole, but what is left out at a node."""
     tree = ast.parse(source)
-    parts = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread"):
-            parts.update(id(keyword.value) for keyword in node.keywords if keyword.arg == "name")
+    values = [value for node in ast.walk(tree) for value in left_out(node)]
+    parts = {id(node) for value in values for node in ast.walk(value)}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and id(node) not in parts:
             parts.update(map(id, node.values))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from accel_tests.children import without
 
-pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 
 ACTION = Path(__file__).parents[4] / ".github/actions/simulate/action.yml"

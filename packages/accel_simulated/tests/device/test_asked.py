@@ -5,9 +5,6 @@ import json
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-pytest.importorskip("torch")
-
-
 TOLD = """
 import json, accel_core
 acc = accel_core.get_accelerator()

@@ -9,9 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 from accel_tests.children import clean_environment, run_python
 
 import accel_core

@@ -2,9 +2,6 @@
 fails but what `expected/` names with reasons, and the docs' page of scores tells what came."""
 
 import pytest
-
-pytest.importorskip("torch")
-
 from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 
 #: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin

@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
 from accel_tests import layouts
 from accel_tests.children import clean_environment, run_python
 from accel_tests.plugins import declaring
-
-pytest.importorskip("torch")
-
 
 #: Name and device type differ, the package lies in another, and its distribution is required.
 DECLARED = (

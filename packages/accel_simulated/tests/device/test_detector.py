@@ -6,8 +6,6 @@ import re
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-pytest.importorskip("torch")
-
 from accel_simulated.detector.gather import gather
 
 pytestmark = pytest.mark.nightly(reason="promises of the simulator: its detector of vendors' names")

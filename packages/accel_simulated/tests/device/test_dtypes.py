@@ -1,10 +1,5 @@
 """What can be computed in: as far as the device tells, and no further."""
 
-import pytest
-
-pytest.importorskip("torch")
-
-
 #: acme's module has no word on float16, and no plugin has: the product is tried.
 WHILE_FULL = """
 import json, warnings

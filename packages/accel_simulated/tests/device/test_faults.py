@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 pytestmark = pytest.mark.nightly(reason="promises of the simulator: the faults that it can play")
 
 IN_BLOCKS = """

@@ -5,9 +5,6 @@ import re
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-pytest.importorskip("torch")
-
-
 TESTS = """
 import pytest, torch
 

@@ -2,9 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
-
 CODE = """
 import json, torch, accel_core
 from accel_testing.conformance.forks import in_fork

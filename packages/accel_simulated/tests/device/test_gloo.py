@@ -2,9 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
-
 CODE = """
 import json, torch
 import torch.distributed as dist

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from accel_simulated import OWN_DEVICES, VENDORS
 
 pytestmark = pytest.mark.nightly(reason="promises of the simulator, which nobody trains on")

@@ -1,9 +1,6 @@
 """The plugin for mps on Metal as torch has it from 2.13 on, and as it was before."""
 
 import pytest
-
-pytest.importorskip("torch")
-
 from accel_tests.cards import run_card
 from accel_tests.on_disk import install_real_plugin
 from accel_tests.on_simulated import environment

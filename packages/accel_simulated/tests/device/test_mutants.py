@@ -3,10 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch")
-
 CONFORMANCE = Path(__file__).parents[3] / "accel_testing" / "tests" / "conformance"
 RECORD = CONFORMANCE / "mutants.json"
 GENERATED = CONFORMANCE / "generated.json"

@@ -3,9 +3,6 @@
 import json
 
 import pytest
-
-pytest.importorskip("torch")
-
 from accel_tests.children import run_python
 from accel_tests.on_disk import install_plugin
 from accel_tests.on_simulated import environment

@@ -4,14 +4,9 @@ The plugins come from this repository's `plugins/`, with the entry points that t
 are installed in the environment.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-if find_spec("torch") is None:
-    pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
-
 from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 
 from accel_simulated import VENDORS

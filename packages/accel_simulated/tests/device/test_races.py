@@ -2,11 +2,6 @@
 
 import json
 
-import pytest
-
-pytest.importorskip("torch")
-
-
 CODE = """
 import json, sys, warnings
 import torch

@@ -3,9 +3,6 @@
 import pytest
 from accel_tests.tools import TREE
 
-pytest.importorskip("torch")
-
-
 PAGE = TREE / "docs/howto/save-and-resume.md"
 
 #: Runs of three steps each; the page's own functions save and load, and nothing else passes between runs.

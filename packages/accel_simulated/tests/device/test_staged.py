@@ -2,9 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
-
 CHECKS = "simulated_checks.staged"
 #: Devices, and the ranks that meet; three by night.
 GROUPS = [

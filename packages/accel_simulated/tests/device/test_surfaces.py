@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from accel_simulated import OWN_DEVICES
 
 pytestmark = pytest.mark.nightly(reason="promises of the simulator: the vendors' names and signatures")

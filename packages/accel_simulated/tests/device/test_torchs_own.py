@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 pytestmark = pytest.mark.nightly(reason="torch's own suites on a simulated device: minutes")
 
 #: What the two ranks have after gather, scatter, a reduction, a batch, and what has other shapes.

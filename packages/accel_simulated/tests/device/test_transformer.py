@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from accel_simulated import OWN_DEVICES
 
 CODE = """

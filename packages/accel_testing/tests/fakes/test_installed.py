@@ -296,8 +296,3 @@ def test_a_variable_of_the_users_does_not_get_to_a_child(monkeypatch):
         assert (told["ACCEL_PROBE"], told["MORE"], "KEPT" in told) == ("isolated", "1", False)
         assert not {"DS_ACCELERATOR", "ACCEL_STRICT"} & set(told)
     assert "ACCEL_PROBE" not in environment()
-
-
-def test_an_unknown_field_is_named():
-    with pytest.raises(TypeError, match="'priorty'"):
-        fake("acme", priorty=3)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -14,12 +13,9 @@ from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
 from accel_core.backend import Hardware, Visibility
-from accel_core.detection import Status
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
-CODE = "".join(file.read_text("utf-8") for file in sorted(SOURCES.rglob("*.py")))
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
@@ -30,6 +26,17 @@ BROKEN = {
     "    raise RuntimeError('failed to load') from error\n",
     "vendor_npu/runtime.py": "\nraise OSError('libhccl.so: cannot open shared object file')\n",
 }
+
+
+REGISTERS = """
+import torch, types
+def lost(): raise RuntimeError("no device")
+def autoload():
+    torch.foo = types.ModuleType("torch.foo")
+    torch.foo.device_count = lambda: 0
+    torch.accelerator.current = torch._C.private_use1 = "foo"
+    torch.ones = lambda *_, **__: lost()
+"""
 
 
 @pytest.fixture
@@ -66,6 +73,17 @@ def test_what_the_chosen_device_computes_otherwise_is_told(accel):
         accel.world.backend(name, priority, computes_otherwise=known)
     first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
+
+
+def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel):
+    """As torch_musa without its driver: https://github.com/MooreThreads/torch_musa/issues/50"""
+    accel.world.module("torch_foo", REGISTERS)
+    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    finding = findings(accel.json(*ONE, status=1))["generic"]
+    assert finding["level"] == "warning"
+    assert finding["what"].endswith("torch-foo 1.0 registers 'foo' with torch, and counts no device")
+    accel.install("npu")
+    assert accel(*ONE).returncode == 0
 
 
 def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
@@ -192,14 +210,6 @@ def test_colours_and_signs_fit_the_terminal(broken_npu):
     assert "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
-def test_the_page_has_the_codes_of_the_sources():
-    given = set(re.findall(r'"candidates\.[a-z-]+"', CODE)) - {'"candidates.conflict"'}
-    told = set(re.findall(r"`candidates\.[a-z-]+`", PAGE.read_text("utf-8")))
-    statuses = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
-    assert {code.strip('"') for code in given} == {code.strip("`") for code in told} - statuses
-
-
 def closed(schema, at="$"):
     """Objects of the schema that would let anything through."""
     if isinstance(schema, dict):
@@ -249,9 +259,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         accel.world.backend(name, 990, extra=probe)
     # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
-    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
-    started = children.start(["-c", *command], children.clean_environment())
+    path = [*accel.world.path, children.SIMULATED]
+    command = children.program(f"{heard}{children.accel('doctor')}", path, strict=False)
+    started = children.start(command, children.clean_environment())
     limit = time.monotonic() + 60
     while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
         assert time.monotonic() < limit

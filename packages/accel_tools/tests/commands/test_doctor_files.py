@@ -22,10 +22,8 @@ def broken(accel, tmp_path):
 
 
 def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
-    bundle, page = tmp_path / "visit.zip", tmp_path / "visit.html"
-    done = broken(
-        "doctor", "--issue", "--bundle", str(bundle), "--html", str(page), HOME=str(tmp_path), **SECRETS
-    )
+    bundle, page, home = tmp_path / "visit.zip", tmp_path / "visit.html", str(tmp_path)
+    done = broken("doctor", "--issue", "--bundle", str(bundle), "--html", str(page), HOME=home, **SECRETS)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith(
         "### accel doctor\n\n~~~text\nnpu is chosen, and 2 things are wrong, first acme: "

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from early_helper import torch_of_mine
 import early_vendor
-os.environ["EARLY_HOME"] = "/opt/early"
+os.environ["EARLY"] = "/opt/early"
 try:
     import a_module_that_is_missing
 except ImportError:
@@ -20,7 +20,7 @@ from accel_core import Backend, hookimpl
 @hookimpl
 def accel_backends():
     threading.Thread(target=print).start()
-    os.environ.pop("EARLY_HOME")
+    os.environ.pop("EARLY")
     subprocess.run(["true"])
     return [
         Backend(
@@ -41,20 +41,16 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
     missteps = conduct(Provenance("accel-early", "1.0", "early", "accel_early"), 20)
     later = "import it in the module of the accelerator's class, or inside accel_probe"
     started = "start it where the accelerator is built, or inside accel_probe"
+    declare, leave = (
+        "declare it in Backend.environment.set",
+        "leave the environment to the user of the program",
+    )
     assert [tuple(misstep) for misstep in missteps] == [
         ("imports torch", "accel_early.py, line 5", later),
         ("imports early_vendor", "accel_early.py, line 6", later),
-        (
-            "writes the environment variable EARLY_HOME",
-            "accel_early.py, line 7",
-            "declare it in Backend.environment.set",
-        ),
+        ("writes the environment variable EARLY", "accel_early.py, line 7", declare),
         ("starts a thread", "accel_early.py, line 17", started),
-        (
-            "removes the environment variable EARLY_HOME",
-            "accel_early.py, line 18",
-            "leave the environment to the user of the program",
-        ),
+        ("removes the environment variable EARLY", "accel_early.py, line 18", leave),
         ("starts the process true", "accel_early.py, line 19", started),
     ]
     assert conduct(Provenance("accel-npu", "1.0", "npu", "accel_npu"), 20) == ()

@@ -152,9 +152,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in failed.what
 
 
-@pytest.mark.skipif(
-    Path(os.__file__).with_name("sitecustomize.py").exists(), reason="this Python's own comes first"
-)
+@pytest.mark.skipif(Path(os.__file__).with_name("sitecustomize.py").exists(), reason="Python's own is first")
 def test_sitecustomize_counts_too(world):
     world.module("sitecustomize", "raise OSError('it is broken')")
     start, failed = said()

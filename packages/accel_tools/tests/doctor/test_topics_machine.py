@@ -93,22 +93,22 @@ def test_the_driver_of_what_is_not_there_is_nobodys_concern(said, computer):
     assert "machine.driver-too-old" not in said(CUDA_13)
 
 
-@pytest.mark.parametrize(
-    ("capability", "has", "missing"),
-    [
-        ((9, 0), ["sm_80", "sm_90"], False),
-        ((8, 9), ["sm_80", "sm_90"], False),  # code for 8.0 runs on 8.9
-        ((8, 0), ["sm_86", "sm_90"], True),
-        ((6, 1), ["sm_75", "sm_80", "compute_90"], True),
-        ((12, 0), ["sm_75", "sm_90", "compute_90"], False),  # compiled by the driver
-        ((12, 0), ["sm_75", "sm_90"], True),
-        ((12, 0), ["sm_90", "sm_120"], False),
-        ((10, 3), ["sm_90a", "sm_100a"], True),
-        ((10, 3), ["sm_100f"], False),
-        ((10, 3), [], False),  # not known
-        ((10, 3), ["gfx942"], False),
-    ],
-)
+CODE = [
+    ((9, 0), ["sm_80", "sm_90"], False),
+    ((8, 9), ["sm_80", "sm_90"], False),  # code for 8.0 runs on 8.9
+    ((8, 0), ["sm_86", "sm_90"], True),
+    ((6, 1), ["sm_75", "sm_80", "compute_90"], True),
+    ((12, 0), ["sm_75", "sm_90", "compute_90"], False),  # compiled by the driver
+    ((12, 0), ["sm_75", "sm_90"], True),
+    ((12, 0), ["sm_90", "sm_120"], False),
+    ((10, 3), ["sm_90a", "sm_100a"], True),
+    ((10, 3), ["sm_100f"], False),
+    ((10, 3), [], False),  # not known
+    ((10, 3), ["gfx942"], False),
+]
+
+
+@pytest.mark.parametrize(("capability", "has", "missing"), CODE)
 def test_code_for_a_gpu(capability, has, missing):
     assert topic.uncovered(capability, has) is missing
 

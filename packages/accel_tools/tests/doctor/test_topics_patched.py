@@ -74,11 +74,7 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
         "patched.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
         "patched.python": (
             Level.WARNING,
-            {
-                "os.environ.get": "torch_borealis",
-                "sorted": "torch_borealis",
-                "subprocess.run": "torch_borealis",
-            },
+            dict.fromkeys(("os.environ.get", "sorted", "subprocess.run"), "torch_borealis"),
         ),
         "patched.signal": (Level.WARNING, {"SIGTERM": "torch_borealis"}),
         "patched.hook": (Level.OK, {"sys.excepthook": "torch_borealis"}),
@@ -145,8 +141,6 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):
-    layouts.dist_info(
-        torch_world.site, "accel-empty", "1.0", {layouts.GROUP: {"empty": "accel_empty_not_there"}}
-    )
+    layouts.dist_info(torch_world.site, "accel-empty", "1.0", {layouts.GROUP: {"empty": "accel_empty_is_no"}})
     torch_world.set_path([torch_world.site])
     assert [f.code for f in said()] == ["patched.nothing"]

@@ -18,9 +18,8 @@ def wants(world, name, priority, *, torch_loads=False, extra=""):
     if torch_loads:
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
         world.distribution(f"torch-{name}", "2.13", group)
-    world.backend(
-        name, priority, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True), extra=extra
-    )
+    taken = InTorch(private_use1=True)
+    world.backend(name, priority, vendor_import=f"torch_{name}", in_torch=taken, extra=extra)
 
 
 def said(**variables):
@@ -89,6 +88,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     registers(torch_world, "zpu", RENAMES)
     registers(torch_world, "tools", "import torch\n")
     registers(torch_world, "searching", RENAMES, requires="torch-zpu")
+    registers(torch_world, "suite", "# Knows: rename_privateuse1_backend('name')\n")  # as torchcts 0.4.1 does
     finding, _ = said()
     assert (finding.level, finding.code, finding.about) == (
         Level.WARNING, "privateuse1.unannounced", "torch_zpu",
@@ -107,9 +107,7 @@ def test_list_and_why_name_it_too_once(accel):
     registers(accel.world, "zpu", RENAMES)
     for words in (["list"], ["why"]):
         said = accel(*words).stdout
-        assert (
-            said.count("torch-zpu 0.2 registers a device with torch when it is imported, but neither") == 1
-        ), said
+        assert said.count("torch-zpu 0.2 registers a device with torch when it is imported") == 1, said
         assert "accel --import torch_zpu list" in said
         assert "torch-zpu 0.2 registers" not in accel("--import", "torch_zpu", *words).stdout
     accel.world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))

@@ -111,18 +111,18 @@ def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
     assert build.source.startswith("uv ")
 
 
-@pytest.mark.parametrize(
-    ("python", "torch", "why"),
-    [
-        ("3.12", "", ""),
-        ("3.9", "2.7.1", ""),
-        ("3.10", "", ""),
-        ("3.15", "", ""),
-        ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
-        ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
-        ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
-    ],
-)
+PYTHONS = [
+    ("3.12", "", ""),
+    ("3.9", "2.7.1", ""),
+    ("3.10", "", ""),
+    ("3.15", "", ""),
+    ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
+    ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
+    ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+]
+
+
+@pytest.mark.parametrize(("python", "torch", "why"), PYTHONS)
 def test_a_python_without_wheels_is_named(python, torch, why):
     assert builds.python_fits(python, torch) == (why and f"{why}, and this is Python {python}")
 

@@ -1,5 +1,6 @@
 """`./dev` installs the torch that `accel setup` answers: from which index, for which machine."""
 
+import functools
 import http.server
 import json
 import os
@@ -27,9 +28,16 @@ MACHINES = [
 class Index(http.server.ThreadingHTTPServer):
     """An index for each build, with one empty wheel named torch; `asked` has the paths of the requests."""
 
-    def __init__(self):
+    def __init__(self, folder):
         self.asked = []
-        super().__init__(("127.0.0.1", 0), _Answer)
+        for build in ("cpu", "cu129"):
+            name, wheel = f"torch-{TORCH}+{build}-py3-none-any.whl", of_wheel("torch", f"{TORCH}+{build}")
+            file = {"filename": name, "url": f"/{build}/{name}", "hashes": {}, "size": len(wheel)}
+            page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": [], "files": [file]}
+            (folder / build / "torch").mkdir(parents=True)
+            (folder / build / "torch/index.html").write_text(json.dumps(page))
+            (folder / build / name).write_bytes(wheel)
+        super().__init__(("127.0.0.1", 0), functools.partial(_Answer, directory=folder))
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -37,35 +45,20 @@ class Index(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/{torch_build.BUILD}"
 
 
-class _Answer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        build = self.path.split("/")[1]
-        name = f"torch-{TORCH}+{build}-py3-none-any.whl"
-        wheel = of_wheel("torch", f"{TORCH}+{build}")
-        kind = "application/vnd.pypi.simple.v1+json"
-        file = {"filename": name, "url": f"/{build}/{name}", "hashes": {}, "size": len(wheel)}
-        page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": [], "files": [file]}
-        body = wheel if self.path.endswith(".whl") else json.dumps(page).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/zip" if body is wheel else kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_HEAD = do_GET
+class _Answer(http.server.SimpleHTTPRequestHandler):
+    extensions_map = {".html": "application/vnd.pypi.simple.v1+json", "": "application/zip"}  # noqa: RUF012
 
     def log_message(self, *_):
-        """Print nothing."""
+        self.server.asked.append(self.path)
 
 
 @pytest.fixture
-def index(monkeypatch):
+def index(monkeypatch, tmp_path_factory):
     """A mirror of PyTorch's indexes on loopback; uv and pip are configured with nothing."""
     for name in [*os.environ]:
         if name.startswith(("UV_", "PIP_")):
             monkeypatch.delenv(name)
-    with Index() as server:
+    with Index(tmp_path_factory.mktemp("index")) as server:
         monkeypatch.setenv("DEV_TORCH_INDEX", server.address)
         yield server
         server.shutdown()
@@ -82,26 +75,23 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
     assert source.index == index.address.replace(torch_build.BUILD, build)
     assert f"the build for the {target}" in source.why
     assert index.asked == [f"/{build}/torch/"]
-    command = [
-        uv(), "pip", "install", "--no-cache", "--python", sys.executable, "--target",
-        str(tmp_path / "home"),
-    ]  # fmt: skip
     assert torch_build.options(source, with_uv=False) == ["--index-url", source.index]  # pip's
-    command += [*torch_build.options(source, with_uv=True), f"torch=={TORCH}"]
+    command = [uv(), "pip", "install", "--no-cache", "--python", sys.executable, f"torch=={TORCH}"]
+    command += ["--target", str(tmp_path / "home"), *torch_build.options(source, with_uv=True)]
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "home" / f"torch-{TORCH}+{build}.dist-info").is_dir()
     assert {path.split("/")[1] for path in index.asked} == {build}
 
 
-@pytest.mark.parametrize(
-    ("machine", "on_disk", "where"),
-    [
-        (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
-        ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
-        ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
-        ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
-    ],
-)
+PLACES = [
+    (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
+    ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
+    ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
+    ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
+]
+
+
+@pytest.mark.parametrize(("machine", "on_disk", "where"), PLACES)
 def test_an_index_is_asked_where_no_other_place_has_the_build(index, saved_machine, machine, on_disk, where):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, on_disk, saved)

@@ -32,8 +32,7 @@ def test_a_shell_is_the_default(login_node):
 def test_a_named_one_without_its_vendor_is_told_from_the_declaration(accel):
     """A login node with a CPU build of torch: `accel env cuda > job.env`."""
     accel.world.backend("card", vendor_import="torch_card", **FIELDS)
-    done = accel("env", "card", CARD_LOG="1", CARD_VISIBLE_DEVICES="0")
-    assert done.returncode == 0, done.stderr
+    done = accel("env", "card", CARD_LOG="1", CARD_VISIBLE_DEVICES="0").succeeded()
     assert "export CARD_LOG=1" in done.stdout
     assert "export DS_ACCELERATOR=card" in done.stdout
     assert "CARD_VISIBLE_DEVICES" not in done.stdout

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from accel_tests.children import clean_environment, run_python
+from accel_tests.children import accel, clean_environment, run_python
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Visibility
@@ -16,13 +16,6 @@ pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
     pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
 ]
-
-RUN = """
-import sys
-from accel_core.cli import main
-sys.argv = ["accel", "run", *{arguments!r}]
-main()
-"""
 
 
 @pytest.fixture
@@ -40,15 +33,14 @@ def planned(world, tmp_path):
     script.write_text("")
 
     def run(*arguments, **variables):
-        code = RUN.format(arguments=[*arguments, "--dry-run", str(script)])
+        code = accel("run", *arguments, "--dry-run", str(script))
         return world.child(code, torch="real", variables=variables, timeout=120)
 
     return run
 
 
 def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
-    done = planned(OMP_NUM_THREADS="")
-    assert done.returncode == 0, done.stderr
+    done = planned(OMP_NUM_THREADS="").succeeded()
     first, common, *ranks = done.stdout.splitlines()
     assert first == "mlu (accel-mlu 1.0) over cncl, 2 devices here, nodes 1:1"
     assert common == "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl ACCEL_INTEGRATIONS=auto"
@@ -64,12 +56,7 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
         ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
         (["--nprocs-per-node", "2"], {}, 2, f"{unknown} --nprocs-per-node. Did you mean --nproc-per-node?"),
         (["--no_bind"], {}, 2, f"{unknown} --no_bind. Did you mean --no-bind?"),
-        (
-            ["--timeout", "0"],
-            {},
-            2,
-            "argument --timeout: '0' is not valid, expected a number of seconds above 0",
-        ),
+        (["--timeout", "0"], {}, 2, "--timeout: '0' is not valid, expected a number of seconds above 0"),
     ):
         done = planned(*arguments, **variables)
         assert (done.returncode, done.stdout) == (status, ""), done.stderr
@@ -82,9 +69,9 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
     world.module("torch_bad", "raise ImportError('libbad.so')")
     world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     (tmp_path / "train.py").write_text("")
-    words = ["--dry-run", str(tmp_path / "train.py")]
     variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    done = world.child(RUN.format(arguments=words), torch="real", timeout=120, variables=variables)
+    code = accel("run", "--dry-run", str(tmp_path / "train.py"))
+    done = world.child(code, torch="real", timeout=120, variables=variables)
     assert done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
     assert "DS_ACCELERATOR=cpu" in done.stdout
     assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={AT_START}" in done.stdout
@@ -100,14 +87,13 @@ def test_help_shows_ours_and_torchruns_options(planned, world):
     assert "--local-ranks-filter" not in said
     everything = planned("--no-bind", "--help-all").stdout
     assert everything.index("--one-device-per-rank") < everything.index("--local-ranks-filter")
-    without = world.child(RUN.format(arguments=["--help"]), torch="none")
-    assert without.returncode == 0
+    without = world.child(accel("run", "--help"), torch="none").succeeded()
     assert "--one-device-per-rank" in without.stdout
     assert "torchrun's own options are not shown: torch is not installed" in without.stdout
 
 
 def test_without_torch_the_message_says_what_to_install(world):
-    done = world.child(RUN.format(arguments=["train.py"]), torch="none")
+    done = world.child(accel("run", "train.py"), torch="none")
     assert done.returncode != 0
     assert "torch is not installed: accel setup" in done.stderr
 

@@ -28,15 +28,13 @@ from accel_train.deepspeed import activate
 from worker import look
 
 if __name__ == "__main__":
-    {activate}
+    activate()
     with multiprocessing.get_context({method!r}).Pool(1) as pool:
         print("ANSWER", '"%s"' % pool.map(look, [None])[0])
 """
 LOOK = """import worker; print("ANSWER", '"%s"' % worker.look())"""
 THROUGH_US = f"import accel_core\naccel_core.get_accelerator()\n{LOOK}"
-by_night = pytest.mark.nightly(
-    reason="the same hook in the same entry point, by another way to start a process"
-)
+by_night = pytest.mark.nightly(reason="the same hook in the same entry point, by another way to start")
 
 
 @pytest.fixture
@@ -57,22 +55,18 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("device", "start", "main", "more"),
-    [
-        ("acme", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}),
-        # Torch's autoload is off, and with it the entry point that would have told of the activation.
-        ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
-        # A pin alone, which DeepSpeed does not list: a library may import it in any program.
-        ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
-        pytest.param(
-            "cpu", ["main.py"], MAIN.format(method="spawn", activate="activate()"), {}, marks=by_night
-        ),
-        pytest.param(
-            "acme", ["main.py"], MAIN.format(method="forkserver", activate="activate()"), {}, marks=by_night
-        ),
-    ],
-)
+WORKERS = [
+    ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
+    # Torch's autoload is off, and with it the entry point that would have told of the activation.
+    ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
+    # A pin alone, which DeepSpeed does not list: a library may import it in any program.
+    ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
+    pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
+    pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
+]
+
+
+@pytest.mark.parametrize(("device", "start", "main", "more"), WORKERS)
 def test_workers_use_ours(child, variables, folder, device, start, main, more):
     (folder / "main.py").write_text(main)
     answers = child(start, {**variables, **more}, cwd=folder).answers
@@ -149,9 +143,7 @@ def hide(folder, version):
         ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
     ],
 )
-def test_a_missing_or_old_deepspeed_is_named_before_anything_is_imported(
-    child, on_cpu, tmp_path, version, start, said
-):
+def test_a_missing_or_old_deepspeed_is_named_before_any_import(child, on_cpu, tmp_path, version, start, said):
     hide(tmp_path, version)
     ended = child(start, with_path(on_cpu, tmp_path))
     assert ended.returncode == 1

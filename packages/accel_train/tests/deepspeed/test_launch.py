@@ -12,9 +12,7 @@ ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
     ("device", "backend"),
     [
-        pytest.param(
-            "cpu", "gloo", marks=pytest.mark.nightly(reason="two ranks on the CPU; by day on a device")
-        ),
+        pytest.param("cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device")),
         ("acme", "accl"),
     ],
 )
@@ -68,22 +66,16 @@ def test_what_the_user_made_visible_stays_so(launch, variables, device, given, o
     assert [answer["visible"] for answer in answers] == [seen] * len(seen.split(","))
 
 
-@pytest.mark.parametrize(
-    ("device", "more", "arguments", "status", "said"),
-    [
-        (
-            "acme",
-            {"ACME_VISIBLE_DEVICES": "GPU-aaaa,GPU-bbbb"},
-            ["--num_gpus", "3", "rank.py"],
-            1,
-            "ACME_VISIBLE_DEVICES='GPU-aaaa,GPU-bbbb' names 2 devices",
-        ),
-        ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
-        ("cpu", {}, ["--help"], 0, "--hostfile"),
-        # Ranks that would not hear of the activation are not started.
-        ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
-    ],
-)
+ENDS = [
+    ("acme", {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"}, ["--num_gpus", "3", "rank.py"], 1, "names 2 devices"),
+    ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
+    ("cpu", {}, ["--help"], 0, "--hostfile"),
+    # Ranks that would not hear of the activation are not started.
+    ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
+]
+
+
+@pytest.mark.parametrize(("device", "more", "arguments", "status", "said"), ENDS)
 def test_status_and_words(child, folder, variables, device, more, arguments, status, said):
     (folder / "fails.py").write_text("import sys; sys.exit(5)")
     ended = child([*ACCEL, *arguments], {**variables, **more}, cwd=folder)

@@ -14,9 +14,7 @@ from accel_tests.forks import forked
 from looks import activated
 
 EXTENSION = os.environ.get("ACCEL_REAL_IDEX", "")
-pytestmark = pytest.mark.skipif(
-    not EXTENSION, reason="ACCEL_REAL_IDEX names no folder with intel-extension-for-deepspeed"
-)
+pytestmark = pytest.mark.skipif(not EXTENSION, reason="ACCEL_REAL_IDEX names no folder with the extension")
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,9 @@ from accel_tests.forks import forked
 from looks import activated
 
 #: DeepSpeed makes tensors on what it calls `_name`.
+SIZES = {"sub_group_size": 600, "reduce_bucket_size": 5000, "stage3_prefetch_bucket_size": 5000}
 HALF_OFFLOADED = {
-    "zero_optimization": {
-        "stage": 3,
-        "sub_group_size": 600,
-        "reduce_bucket_size": 5000,
-        "stage3_prefetch_bucket_size": 5000,
-        "offload_optimizer": {"device": "cpu", "ratio": 0.5},
-    },
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}, **SIZES},
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
 }
 

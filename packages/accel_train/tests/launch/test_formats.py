@@ -20,6 +20,7 @@ ODD = {
 }
 #: A byte that is not UTF-8, as Python keeps it.
 BYTES = {"CARD_F": "caf\udce9"}
+RAY, SLURM = r"^CARD_X: Ray replaces .* or use --format shell\.$", r"^CARD_X: Slurm's --export"
 
 
 def card(**fields):
@@ -28,12 +29,6 @@ def card(**fields):
 
 def test_ray_gets_one_object_of_texts():
     assert json.loads(formats.as_ray({**PLAIN, **ODD})) == {"env_vars": {**PLAIN, **ODD}}
-
-
-@pytest.mark.parametrize("value", ["$HOME/x", "${HOME}", "a$b", BYTES["CARD_F"]])
-def test_what_ray_would_alter_is_refused(value):
-    with pytest.raises(LaunchError, match=r"^CARD_X: Ray replaces .* or use --format shell\.$"):
-        formats.as_ray({**PLAIN, "CARD_X": value})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's rule is the platform's")
@@ -51,11 +46,16 @@ def test_slurm_gets_a_line_of_its_words():
 
 
 @pytest.mark.parametrize(
-    "value", [*filter(None, ODD.values()), *BYTES.values(), "a b", "a#b", "$HOME", "a\r"]
+    ("write", "value", "said"),
+    [
+        *((formats.as_ray, value, RAY) for value in ("$HOME/x", "${HOME}", "a$b", *BYTES.values())),
+        *((formats.as_slurm, value, SLURM) for value in (*filter(None, ODD.values()), *BYTES.values())),
+        *((formats.as_slurm, value, SLURM) for value in ("a b", "a#b", "$HOME", "a\r")),
+    ],
 )
-def test_what_slurm_would_split_or_alter_is_refused(value):
-    with pytest.raises(LaunchError, match=r"^CARD_X: Slurm's --export"):
-        formats.as_slurm({**PLAIN, "CARD_X": value})
+def test_what_a_launcher_would_split_or_alter_is_refused(write, value, said):
+    with pytest.raises(LaunchError, match=said):
+        write({**PLAIN, "CARD_X": value})
 
 
 def words(text):
@@ -72,11 +72,6 @@ def test_docker_gets_the_devices_and_every_value():
     flags = words(formats.as_docker(given, backend))
     expected = [part for name, value in given.items() for part in ("-e", f"{name}={value}")]
     assert flags == [os.fsencode(word) for word in ("--gpus", "all", "--ipc=host", *expected)]
-
-
-@pytest.mark.parametrize("flags", ["", "--runtime=habana -e HABANA_DEVICES=all", "--device /dev/nothing0"])
-def test_the_declaration_has_the_flags(flags):
-    assert formats.container_flags(card(granted=Granted(docker=flags))) == flags.split()
 
 
 def test_every_device_of_this_host_stands_for_the_first(tmp_path):

@@ -61,8 +61,7 @@ def test_oneccls_bindings_are_imported_for_a_process_group_and_gloo_serves_where
         folders.append(tmp_path / str(place))
         folders[-1].mkdir()
         (folders[-1] / "oneccl_bindings_for_pytorch.py").write_text(source)
-    ended = run_python(["-c", EACH, *map(str, folders)], clean_environment(DS_ACCELERATOR="cpu"))
-    assert ended.returncode == 0, ended.stderr
+    ended = run_python(["-c", EACH, *map(str, folders)], clean_environment(DS_ACCELERATOR="cpu")).succeeded()
     for (_, said), answer in zip(PACKAGES, ended.answers, strict=True):
         named, ways, warned, after, there = answer
         way = "gloo" if said else "ccl"

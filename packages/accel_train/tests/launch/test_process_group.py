@@ -50,6 +50,19 @@ import accel_core, accel_core.current
 with accel_core.use_accelerator("cpu"), init_process_group() as rank:
     print(rank.backend, accel_core.current._chosen)
 """
+#: Rank 1 speaks for its host; rank 3 hears of none that does.
+SPOKEN = """
+import socket
+from accel_train.launch import process_group, watch
+watch._DIRECT, process_group._SPEAKER = 1, seconds(10)
+socket.gethostname = lambda: os.environ["HOST"]
+if os.environ["RANK"] == "3":
+    process_group._ports_of_speakers = lambda *_: torch.distributed.HashStore()
+    process_group._SPEAKER = seconds(0.1)
+with init_process_group(timeout=30) as rank:
+    rank.barrier()
+    rank.print(sorted(rank._watch._lines), rank._watch._through)
+"""
 
 
 TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu over gloo>\n"
@@ -63,12 +76,13 @@ TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu
         (DESTROYED, [], ["", ""]),
         (TORCHS_OWN, [{"NUMBER": "0", **UNSET}, {"NUMBER": "1", **UNSET}], ["", ""]),
         (OVERRIDDEN, [{}, {"DS_ACCELERATOR": "nowhere"}], ["gloo None\n"] * 2),
+        (SPOKEN, [{"HOST": "a"}, *[{"HOST": "b"}] * 3], ["[1, 3] {2: 1}\n", "", "", ""]),
     ],
-    ids=["start", "the end forgotten", "destroyed", "torch's own arguments", "overridden"],
+    ids=["start", "the end forgotten", "destroyed", "torch's own arguments", "overridden", "spoken for"],
 )
-def test_two_ranks_come_and_go_without_a_word(ranks, code, each, printed):
-    ended = ranks(SUM + code, 2, each)
-    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+def test_ranks_come_and_go_without_a_word(ranks, code, each, printed):
+    ended = ranks(SUM + code, len(printed), each)
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * len(printed)
     assert [end.stdout for end in ended] == printed
 
 
@@ -108,6 +122,7 @@ except KeyError:
 
 JOIN = "init_process_group(timeout=seconds(30)).shutdown()"
 ALREADY = "torch.distributed already has a process group. Call init_process_group() only once."
+OF_RANK_1 = "rank 1 (host {host}) cannot start"
 IN_RANK_1 = "if os.environ['RANK'] == '1':\n    "
 DRIVER = f"import accel_core.current as current\ndef broken():\n    raise OSError('gone')\n{IN_RANK_1}current"
 
@@ -161,11 +176,7 @@ except Exception as error:
     ("code", "others", "own"),
     [
         (REFUSED_BY_TORCH, "RankLostError (1,) rank 1 (host {host}) ended with TypeError: ", "TypeError () "),
-        (
-            GROUP_ALREADY,
-            f"RankMismatchError () rank 1 (host {{host}}) cannot start: {ALREADY}",
-            f"LaunchError () {ALREADY}",
-        ),
+        (GROUP_ALREADY, f"RankMismatchError () {OF_RANK_1}: {ALREADY}", f"LaunchError () {ALREADY}"),
     ],
 )
 def test_a_rank_keeps_its_error_which_the_others_hear_of(ranks, code, others, own):

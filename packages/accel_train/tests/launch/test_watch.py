@@ -13,6 +13,7 @@ from accel_tests import children
 
 from accel_core import RankLostError
 from accel_train.launch import line as lines
+from accel_train.launch import watch
 from accel_train.launch.watch import Watch
 
 
@@ -22,16 +23,24 @@ class Job:
     def __init__(self, size, silence):
         self._hosts = [f"host{rank}" for rank in range(size)]
         self._silence = silence
-        listener = lines.listen()
-        self.port, self.made = listener.getsockname()[1], []
-        self.join(0, listener=listener)
+        self.made, self.ports = [], {}
+        self.join(0)
+        self.port = self.ports[0]
 
-    def line(self, rank):
-        return lines.call(["127.0.0.1"], self.port, "round", rank, 10)
+    def line(self, rank, to=0):
+        line = lines.call(["127.0.0.1"], self.ports[to], "round", rank, 10)
+        line.rank = to
+        return line
 
-    def join(self, rank, **line):
-        line = line or {"line": self.line(rank)}
-        self.made.append(Watch(rank, self._hosts, self._silence, name="round", library="gloo", **line))
+    def join(self, rank):
+        speaker, given = watch.speakers(self._hosts)[rank], {}
+        if rank == 0 or watch.speakers(self._hosts).count(rank) > 1:
+            given["listener"] = lines.listen()
+            self.ports[rank] = given["listener"].getsockname()[1]
+        if rank > 0:
+            given["line"] = self.line(rank, 0 if speaker == rank else speaker)
+            given["call"] = lambda timeout: lines.call(["127.0.0.1"], self.port, "round", rank, timeout)
+        self.made.append(Watch(rank, self._hosts, self._silence, name="round", library="gloo", **given))
         self.made[-1].start()
         return self.made[-1]
 
@@ -52,9 +61,11 @@ def alone():
             made.stop()
 
 
-@pytest.fixture
-def job(alone):
-    """`job(size)`: the watches of all ranks."""
+@pytest.fixture(params=["direct", "spoken"])
+def job(alone, request, monkeypatch):
+    """`job(size)`: the watches of all ranks; in one, rank 1 speaks for all but rank 0, as for its host."""
+    if request.param == "spoken":
+        monkeypatch.setattr(watch, "speakers", lambda hosts: [0] + [1] * (len(hosts) - 1))
 
     def make(size, silence=0.5):
         made = alone(size, silence)
@@ -157,7 +168,7 @@ def test_all_come_to_the_end_and_leave_it_together(job):
 
 
 def test_who_is_waited_for_is_told_by_every_rank(job):
-    zero, one, _two = job(3)
+    watches = job(4)
     said = {}
 
     def leave(watch, rank, timeout):
@@ -167,10 +178,11 @@ def test_who_is_waited_for_is_told_by_every_rank(job):
             said[rank] = error
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(leave, (zero, one), (0, 1), (30, 1.5)))
-    assert str(said[1]).startswith("rank 1 (host host1) waited 1.5 s at the end for rank 2: still at work")
-    assert said[1].ranks == (2,)
-    assert "rank 1 (host host1) ended with RankLostError: rank 1 (host host1) waited" in str(said[0])
+        list(pool.map(leave, watches[:3], range(3), (30, 30, 1.5)))
+    assert str(said[2]).startswith("rank 2 (host host2) waited 1.5 s at the end for rank 3: still at work")
+    assert said[2].ranks == (3,)
+    for rank in range(2):
+        assert "rank 2 (host host2) ended with RankLostError: rank 2 (host host2) waited" in str(said[rank])
 
 
 FORKED = """
@@ -213,6 +225,81 @@ def test_a_child_that_was_forked_while_the_watch_was_at_work_ends_by_itself():
     ended = children.run(FORKED, sys.path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "rank 1 (host host1) left without shutdown()\n"
+
+
+# --- a rank that speaks for its host ---------------------------------------------------------------------
+
+
+def killed(ended):
+    """The kernel closes the lines of a killed process, which says nothing."""
+    ended._stop.set()
+    ended._there.send(b"!")
+    ended._thread.join()
+    for each in filter(None, (*ended._all_lines(), ended._listener, ended._here, ended._there)):
+        each.close()
+
+
+def test_only_in_a_large_job_the_first_rank_of_a_host_speaks_for_it(monkeypatch):
+    hosts = ["a", "a", "b", "b", "c", "b"]
+    assert watch.speakers(hosts) == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setattr(watch, "_DIRECT", 5)
+    assert watch.speakers(hosts) == [0, 1, 2, 2, 4, 2]
+
+
+@pytest.mark.parametrize(("ends", "silence"), [((1,), 0.5), ((1, 2), 0.5), ((2,), 30), ((0,), 30)])
+@pytest.mark.parametrize("job", ["spoken"], indirect=True)
+def test_a_loss_on_either_side_of_a_speaker_is_its_own_alone(job, ends, silence):
+    watches = job(4, silence)
+    until(lambda: len(watches[0]._through) == 2)
+    assert set(watches[0]._lines) == {1}
+    if len(ends) > 1:
+        watches[ends[1]]._call = None  # it is killed before it calls
+    for rank in ends:
+        killed(watches[rank])
+    eyes = [eye for rank, eye in enumerate(watches) if rank not in ends]
+    if 1 in ends:
+        until(lambda: set(watches[0]._lines) == {2, 3} - {*ends})
+        time.sleep(1)  # longer than the silence that counts as a loss
+    until(lambda: all(eye.trouble for eye in eyes))
+    for eye in eyes:
+        assert eye.loss().ranks == ends
+        assert f"rank {ends[0]} (host host{ends[0]}) ended without a message" in str(
+            eye.loss(at_the_end=True)
+        )
+
+
+@pytest.mark.parametrize("silent", [(1,), (1, 2, 3)])
+@pytest.mark.parametrize("job", ["spoken"], indirect=True)
+def test_a_speaker_that_is_silent_silences_nobody_else(job, silent):
+    zero, *others = job(4, silence=1)
+    until(lambda: len(zero._through) == 2)
+
+    def leave(watch):
+        watch.gather(30)
+        watch.part()
+        watch.stop()
+
+    with ThreadPoolExecutor() as pool:
+        with contextlib.ExitStack() as held:
+            for rank in silent:
+                held.enter_context(others[rank - 1]._changed)
+            left = [pool.submit(leave, each) for each in others]
+            until(lambda: zero.trouble)
+            time.sleep(0.5)
+            assert zero.loss().ranks == silent
+        until(lambda: not zero.trouble)
+        time.sleep(0.5)  # until its speaker, which has come back, has ended with who has called since
+        assert not zero.trouble
+        for each in (pool.submit(leave, zero), *left):
+            each.result(20)
+    assert not any(eye.loss(at_the_end=True) for eye in (zero, *others))
+
+
+def test_who_calls_when_all_have_come_to_the_end_learns_it(alone):
+    made = alone(2)
+    made.made[0]._all_leave = True
+    one = made.join(1)
+    until(lambda: one._all_leave)
 
 
 # --- errors ---------------------------------------------------------------------------------------------

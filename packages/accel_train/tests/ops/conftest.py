@@ -25,13 +25,8 @@ class Disk:
     def deepspeed(self, device_type, **modules):
         """DeepSpeed with builders for a device type: the module's name, and its source."""
         under = "" if device_type == "cuda" else f".{device_type}"
-        for package in (
-            "deepspeed",
-            "deepspeed.ops",
-            "deepspeed.ops.op_builder",
-            f"deepspeed.ops.op_builder{under}",
-        ):
-            self.module(f"{package}.__init__", "")
+        for package in ("", ".ops", ".ops.op_builder", f".ops.op_builder{under}"):
+            self.module(f"deepspeed{package}.__init__", "")
         for name, source in modules.items():
             self.module(f"deepspeed.ops.op_builder{under}.{name}", source)
 

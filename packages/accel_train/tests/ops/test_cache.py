@@ -18,7 +18,7 @@ pytest.importorskip("filelock")  # comes with torch
 from accel_core.errors import OpCacheError
 from accel_train.ops import cache
 
-LIBRARY = "op.so"
+LIBRARY, MANIFEST = "op.so", "manifest.json"
 POSIX = pytest.mark.skipif(os.name == "nt", reason="owners and modes are POSIX's")
 ROOT_ONLY = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file to another user"
@@ -57,18 +57,18 @@ def built(place):
 # ---------------------------------------------------------------------------- where
 
 
-@pytest.mark.parametrize(
-    ("variables", "platform", "expected"),
-    [
-        ({}, "linux", "/home/me/.cache/accel-core"),
-        ({"XDG_CACHE_HOME": "/kept"}, "linux", "/kept/accel-core"),
-        ({"XDG_CACHE_HOME": "relative"}, "linux", "/home/me/.cache/accel-core"),
-        ({}, "darwin", "/home/me/Library/Caches/accel-core"),
-        ({}, "win32", "/home/me/AppData/Local/accel-core/Cache"),
-        ({"ACCEL_CACHE": "/mine"}, "darwin", "/mine"),
-        ({"ACCEL_CACHE": "here"}, "linux", str(Path.cwd() / "here")),
-    ],
-)
+FOLDERS = [
+    ({}, "linux", "/home/me/.cache/accel-core"),
+    ({"XDG_CACHE_HOME": "/kept"}, "linux", "/kept/accel-core"),
+    ({"XDG_CACHE_HOME": "relative"}, "linux", "/home/me/.cache/accel-core"),
+    ({}, "darwin", "/home/me/Library/Caches/accel-core"),
+    ({}, "win32", "/home/me/AppData/Local/accel-core/Cache"),
+    ({"ACCEL_CACHE": "/mine"}, "darwin", "/mine"),
+    ({"ACCEL_CACHE": "here"}, "linux", str(Path.cwd() / "here")),
+]
+
+
+@pytest.mark.parametrize(("variables", "platform", "expected"), FOLDERS)
 def test_the_folder_is_the_one_that_is_set_else_the_platforms(variables, platform, expected, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     assert cache.default_root(variables, platform) == Path(expected)
@@ -96,7 +96,7 @@ def test_what_was_built_is_found_and_not_built_again(place):
     library = place.build(make)
     assert library.read_bytes() == b"code"
     assert place.find() == place.build(never) == library
-    noted = json.loads((place.folder / "manifest.json").read_text())
+    noted = json.loads((place.folder / MANIFEST).read_text())
     assert noted["inputs"] == {"torch": "2.13.0"}
 
 
@@ -148,28 +148,28 @@ def gone(entry, tmp_path):
 def elsewhere(entry, tmp_path):
     """A manifest that names a library outside."""
     (tmp_path / "evil.so").write_bytes(b"code")
-    manifest = entry.folder / "manifest.json"
+    manifest = entry.folder / MANIFEST
     written = {**json.loads(manifest.read_text()), "library": str(tmp_path / "evil.so")}
     manifest.write_text(json.dumps(written))
 
 
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        (changed, ["{folder}/op.so", "rm -r {folder}"]),
-        (gone, [LIBRARY]),
-        (elsewhere, ["{folder}/evil.so"]),
-        *(
-            (text, ["rm -r {folder}"])
-            for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}')
-        ),
-    ],
-)
+HARMED = [
+    (changed, ["{folder}/op.so", "rm -r {folder}"]),
+    (gone, [LIBRARY]),
+    (elsewhere, ["{folder}/evil.so"]),
+    *(
+        (text, ["rm -r {folder}"])
+        for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}')
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "words"), HARMED)
 def test_what_is_not_what_was_built_is_refused(built, tmp_path, harm, words):
     if callable(harm):
         harm(built, tmp_path)
     else:
-        (built.folder / "manifest.json").write_text(harm)
+        (built.folder / MANIFEST).write_text(harm)
     message = refused(built)
     for word in words:
         assert word.format(folder=built.folder) in message
@@ -177,9 +177,7 @@ def test_what_is_not_what_was_built_is_refused(built, tmp_path, harm, words):
 
 def path_of(entry, which):
     folder = entry.folder
-    return (entry.root, folder.parent, folder, folder / LIBRARY, folder / "manifest.json")[
-        PLACES.index(which)
-    ]
+    return (entry.root, folder.parent, folder, folder / LIBRARY, folder / MANIFEST)[PLACES.index(which)]
 
 
 @POSIX

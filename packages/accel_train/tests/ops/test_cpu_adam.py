@@ -22,13 +22,11 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def by_night(*values):
-    return [
-        pytest.param(value, marks=pytest.mark.nightly(reason="threads, counts and types are 42 cells"))
-        for value in values
-    ]
+    return [pytest.param(value, marks=pytest.mark.nightly(reason="a table of 42 cells")) for value in values]
 
 
 RECORDED = Path(__file__).parent / "data" / "deepspeed_cpu_adam.json"
+FLOAT32 = ("AdamW", "Adam", "no decay", "no bias correction")
 
 
 @pytest.fixture(scope="session")
@@ -72,13 +70,14 @@ def four(count, dtype=torch.float32, state=torch.float32):
 
 @pytest.mark.parametrize("case", adam_cases.CASES, ids=lambda case: case[0])
 def test_every_step_equals_deepspeeds_to_the_last_bit(op, case):
-    """Recorded from DeepSpeed; trainings with an offloaded optimizer run DeepSpeed's own beside it."""
-    if op.capability not in ("AVX512", "AVX2"):
-        pytest.skip(
-            f"recorded with AVX-512, and what fits no whole vector is rounded so; not {op.capability}"
-        )
+    """Recorded with AVX-512; elsewhere what fills no vector is rounded otherwise.
+
+    Trainings with an offloaded optimizer run DeepSpeed's own beside it.
+    """
     recorded = json.loads(RECORDED.read_text())["cases"][case[0]]
-    assert [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case)] == recorded
+    found = [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case)]
+    assert found == recorded or op.capability not in ("AVX512", "AVX2")
+    assert case[0] not in FLOAT32 or furthest(found, recorded) < 1e-6
 
 
 #: Which instructions are used is decided when the library is loaded, so each choice needs a process.
@@ -113,13 +112,17 @@ def test_a_processor_without_vectors_that_fuse_gives_the_same_within_rounding(op
     used, results = steps_with("default")
     assert used == "baseline"
     recorded = json.loads(RECORDED.read_text())["cases"]
-    for label in ("AdamW", "Adam", "no decay", "no bias correction"):  # all float32
-        for found, expected in zip(results[label], recorded[label], strict=True):
-            assert distance(as_floats(found), as_floats(expected).double()) < 1e-6
+    assert max(furthest(results[label], recorded[label]) for label in FLOAT32) < 1e-6
+
+
+def furthest(found, recorded):
+    """The largest relative distance of a tensor from the recorded one, as wholes."""
+    pairs = [[as_floats(bits) for bits in pair] for pair in zip(found, recorded, strict=True)]
+    return max(((one - other).norm() / other.norm()).item() for one, other in pairs)
 
 
 def as_floats(bits):
-    return torch.frombuffer(bytearray.fromhex(bits), dtype=torch.float32)
+    return torch.frombuffer(bytearray.fromhex(bits), dtype=torch.float32).double()
 
 
 # Around the piece that a thread takes; by night what lies farther from it.
@@ -129,37 +132,6 @@ def test_the_number_of_threads_changes_no_bit(op, threads, count, case):
     found = [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case, count)]
     torch.set_num_threads(1)
     assert found == [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case, count)]
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.01])
-@pytest.mark.parametrize("name", ["Adam", "AdamW"])
-def test_sixty_steps_are_those_of_torch(op, name, decay):
-    """Against torch in float64, as its float32 AdamW is further from that (1.1e-6) than ours (0.8e-6).
-
-    DeepSpeed takes the betas as float32, so that the variance alone is 1.3e-5 from torch's with a beta2 of
-    0.999; it agrees with the beta2 that was computed with, and the parameters agree with both.
-    """
-    count = 1003
-    p, m, v = adam_cases.numbers(0, count), torch.zeros(count), torch.zeros(count)
-    op.create_adam(5, 1e-3, 0.9, 0.999, 1e-8, decay, name == "AdamW", False)
-    for step in range(1, 61):
-        op.adam_update(5, step, 1e-3, 0.9, 0.999, 1e-8, decay, True, p, adam_cases.numbers(step, count), m, v)
-    op.destroy_adam(5)
-    for betas in ((0.9, 0.999), (torch.tensor(0.9).item(), torch.tensor(0.999).item())):
-        parameter = adam_cases.numbers(0, count).double().requires_grad_()
-        optimizer = getattr(torch.optim, name)([parameter], lr=1e-3, betas=betas, weight_decay=decay)
-        for step in range(1, 61):
-            parameter.grad = adam_cases.numbers(step, count).double()
-            optimizer.step()
-        state = optimizer.state[parameter]
-        assert distance(p, parameter.detach()) < 1e-6
-        assert distance(m, state["exp_avg"]) < 1e-6
-    assert distance(v, state["exp_avg_sq"]) < 1e-6
-
-
-def distance(found, expected):
-    """Relative, of the whole tensor."""
-    return ((found.double() - expected).norm() / expected.norm()).item()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

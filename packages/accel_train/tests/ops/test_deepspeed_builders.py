@@ -153,9 +153,7 @@ class Loading(Builder):
         return self
 
 
-def test_a_builder_says_that_it_compiles_and_where_it_is_kept_before_it_does(
-    tools, tmp_path, monkeypatch, capfd
-):
+def test_a_builder_says_that_it_compiles_and_where_it_is_kept(tools, tmp_path, monkeypatch, capfd):
     provider, source = op_builders.DeepSpeedProvider({}), f"{__name__}:Loading"
     assert provider.load(source) is provider.load(source) is Loading, "the class stays DeepSpeed's own"
     builder = Loading("csrc/odd.cpp")

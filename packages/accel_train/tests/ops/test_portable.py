@@ -63,9 +63,7 @@ def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, w
         g = gradients(start, step, seed)
         given_g = [t.clone() for t in g]
         lists = [g, together, m, v]
-        fused.multi_tensor_adam(
-            65536, flag, lists, lr, beta1, beta2, 1e-8, step, int(decoupled), 1, weight_decay
-        )
+        fused.multi_tensor_adam(1, flag, lists, lr, beta1, beta2, 1e-8, step, int(decoupled), 1, weight_decay)
         for p, one, state in zip(alone, g, states, strict=True):
             host.adam_update(7001, step, lr, beta1, beta2, 1e-8, weight_decay, True, p, one, *state)
         close(g, given_g, rtol=0, atol=0)
@@ -82,9 +80,8 @@ def test_adam_without_bias_correction(decoupled):
     weight, average, square = start[0].double(), torch.zeros(5, 3).double(), torch.zeros(5, 3).double()
     for step in range(1, 30):
         g = gradients(start, step, 1)
-        op("FusedAdamBuilder").multi_tensor_adam(
-            1, None, [g, p, m, v], 1e-2, 0.9, 0.99, 1e-8, step, int(decoupled), 0, 0.1
-        )
+        numbers = (1e-2, 0.9, 0.99, 1e-8, step, int(decoupled), 0, 0.1)
+        op("FusedAdamBuilder").multi_tensor_adam(1, None, [g, p, m, v], *numbers)
         gradient = g[0].double() if decoupled else g[0].double() + 0.1 * weight
         if decoupled:
             weight = weight - 1e-2 * 0.1 * weight
@@ -195,9 +192,8 @@ def test_both_lions_follow_the_paper(shapes, steps, seed, beta1, beta2, weight_d
 
 def test_lion_does_not_move_a_weight_without_a_direction():
     p = torch.ones(2)
-    op("FusedLionBuilder").multi_tensor_lion(
-        1, None, [[torch.zeros(2)], [p], [torch.zeros(2)]], 0.1, 0.9, 0.99, 1, 0.0
-    )
+    lists = [[torch.zeros(2)], [p], [torch.zeros(2)]]
+    op("FusedLionBuilder").multi_tensor_lion(1, None, lists, 0.1, 0.9, 0.99, 1, 0.0)
     assert p.tolist() == [1.0, 1.0]
 
 

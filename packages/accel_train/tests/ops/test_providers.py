@@ -3,8 +3,9 @@
 import sys
 
 import pytest
-from accel_tests import layouts, plugins
+from accel_tests import layouts
 from accel_tests.asking import only
+from accel_tests.plugins import hook
 
 from accel_core import OpProvider, is_installed, operators
 from accel_core._support.packages import entry_points
@@ -14,16 +15,14 @@ from accel_train.deepspeed import op_builders
 
 
 def bringing(world, name, priority, body):
-    world.backend(name, priority, extra=plugins.hook("accel_op_builders", "backend", body))
+    world.backend(name, priority, extra=hook("accel_op_builders", "backend", body))
 
 
 def providing(world, name, body, distribution="", module=""):
     """Install a distribution with operators and no backend."""
     distribution = distribution or f"{name}-ops"
     module = module or distribution.replace("-", "_")
-    source = "from accel_core import hookimpl, OpProvider\n" + plugins.hook(
-        "accel_op_builders", "backend", body
-    )
+    source = "from accel_core import hookimpl, OpProvider\n" + hook("accel_op_builders", "backend", body)
     layouts.dist_info(world.site, distribution, "2.0", {operators.GROUP: {name: module}}, {module: source})
 
 
@@ -75,13 +74,11 @@ def test_op_builders_of_a_plugin_that_fails_are_passed_over_and_it_is_told(world
 
 
 def test_a_plugin_may_answer_at_length(world):
-    answer = (
-        "from accel_core import OpProvider; return OpProvider({'A': 'npu:A'}, kind='kernels', package='x')"
-    )
+    answer = "from accel_core import OpProvider; return OpProvider({'A': 'a:A'}, kind='kernels', package='x')"
     bringing(world, "npu", 300, answer)
     bringing(world, "none", 200, "return None")
     [provider] = provided()
-    assert provider == OpProvider({"A": "npu:A"}, name="accel-npu 1.0", kind="kernels", package="x")
+    assert provider == OpProvider({"A": "a:A"}, name="accel-npu 1.0", kind="kernels", package="x")
     assert provider.optional is False
 
 

@@ -24,14 +24,10 @@ def step(model, loss):
 def report(predicted, loss, model):
     """Print what was predicted before the step, the step's loss and the parameters after it."""
     parameters = [parameter.detach() for parameter in model.parameters()]
-    devices = {str(value.device) for value in (*parameters, predicted)}
-    print(
-        json.dumps(
-            {
-                "devices": sorted(devices),
-                "predicted": predicted.detach().cpu().double().flatten()[:200].tolist(),
-                "loss": loss,
-                "parameters": torch.cat([p.cpu().double().flatten()[:20] for p in parameters]).tolist(),
-            }
-        )
-    )
+    answer = {
+        "devices": sorted({str(value.device) for value in (*parameters, predicted)}),
+        "predicted": predicted.detach().cpu().double().flatten()[:200].tolist(),
+        "loss": loss,
+        "parameters": torch.cat([p.cpu().double().flatten()[:20] for p in parameters]).tolist(),
+    }
+    print(json.dumps(answer))

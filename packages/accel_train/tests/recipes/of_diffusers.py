@@ -4,16 +4,10 @@ import torch
 from diffusers import DDIMScheduler, DDPMPipeline, DDPMScheduler, UNet2DModel
 from given import device, report, step
 
-model = UNet2DModel(
-    sample_size=8,
-    in_channels=1,
-    out_channels=1,
-    block_out_channels=(8, 8),
-    norm_num_groups=4,
-    layers_per_block=1,
-    down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-    up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-)
+sizes = {"sample_size": 8, "in_channels": 1, "out_channels": 1, "block_out_channels": (8, 8)}
+down, up = ("DownBlock2D", "AttnDownBlock2D"), ("AttnUpBlock2D", "UpBlock2D")
+blocks = {"norm_num_groups": 4, "layers_per_block": 1, "down_block_types": down, "up_block_types": up}
+model = UNet2DModel(**sizes, **blocks)
 pipeline = DDPMPipeline(unet=model, scheduler=DDPMScheduler(num_train_timesteps=20)).to(device())
 pipeline.set_progress_bar_config(disable=True)
 # The generator is the host's: each kind of device draws other numbers.

@@ -25,16 +25,9 @@ with tempfile.TemporaryDirectory() as home:
     Path(home, "small.py").write_text("from easyocr.model.vgg_model import Model\n")
     config = {"imgH": 32, "lang_list": ["en"], "character_list": CHARACTERS, "network_params": SIZES}
     Path(home, "small.yaml").write_text(yaml.safe_dump(config))
-    reader = easyocr.Reader(
-        ["en"],
-        gpu=str(device()),
-        recog_network="small",
-        model_storage_directory=home,
-        user_network_directory=home,
-        detector=False,
-        quantize=False,
-        verbose=False,
-    )
+    folders = {"model_storage_directory": home, "user_network_directory": home}
+    off = dict.fromkeys(("detector", "quantize", "verbose"), False)
+    reader = easyocr.Reader(["en"], gpu=str(device()), recog_network="small", **folders, **off)
 # DataParallel scatters by CUDA's code.
 if isinstance(reader.recognizer, torch.nn.DataParallel):
     reader.recognizer = reader.recognizer.module

@@ -35,19 +35,7 @@ for number in range(4):
 
 yolo = YOLO("yolo26n.yaml")
 yolo.add_callback("on_pretrain_routine_start", give)
-yolo.train(
-    device="cpu",
-    data=str(home / "data.yaml"),
-    project=str(home),
-    imgsz=64,
-    batch=4,
-    nbs=4,
-    epochs=1,
-    warmup_epochs=0,
-    optimizer="SGD",
-    lr0=0.1,
-    amp=False,
-    nms=False,
-    plots=False,
-)
+sizes = {"imgsz": 64, "batch": 4, "nbs": 4, "epochs": 1, "warmup_epochs": 0, "optimizer": "SGD", "lr0": 0.1}
+off = dict.fromkeys(("amp", "nms", "plots"), False)
+yolo.train(device="cpu", data=str(home / "data.yaml"), project=str(home), **sizes, **off)
 report(found.boxes.data, float(sum(yolo.trainer.tloss.values())), yolo.trainer.model)

@@ -1,9 +1,7 @@
-"""A device whose streams run nothing before somebody waits for them, and two ranks in one process."""
+"""A device whose streams run nothing before somebody waits for them."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 
 import pytest
 
@@ -84,27 +82,3 @@ class LateDevice:
 def device():
     pytest.importorskip("torch")
     return LateDevice()
-
-
-@pytest.fixture
-def two_ranks(device):
-    """`two_ranks(run)` calls `run(group)` for the staged groups of two ranks at once; answers by rank."""
-    from torch.distributed import HashStore
-
-    from accel_train.staged.group import StagedProcessGroup
-
-    store = HashStore()
-
-    def rank(run, number, timeout):
-        group = StagedProcessGroup(device, store, number, 2, timedelta(seconds=timeout))
-        try:
-            return run(group)
-        finally:
-            group.shutdown()
-
-    def both(run, timeout=60):
-        with ThreadPoolExecutor(2) as pool:
-            ranks = [pool.submit(rank, run, number, timeout) for number in range(2)]
-        return [each.result() for each in ranks]
-
-    return both

@@ -49,9 +49,7 @@ def test_a_collective_waits_for_what_is_written_in_its_memory(mine, waits):
     for how in ("reads", "writes", "both"):
         later = Operation("later", nothing, **{how: [torch.zeros(2), mine]})
         for written in ("writes", "both"):
-            assert (
-                later.waits_for(Operation("before", nothing, **{written: [torch.zeros(2), INNER]})) is waits
-            )
+            assert later.waits_for(Operation("x", nothing, **{written: [torch.zeros(2), INNER]})) is waits
         assert not later.waits_for(Operation("before", nothing, reads=[INNER]))  # reading changes nothing
 
 
@@ -215,19 +213,16 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
     assert work.exception().__cause__ is cause
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            RuntimeError("Timed out waiting 3000 ms"),
-            "One of the other ranks is late, lost, or in another collective",
-        ),
-        (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
-        (RuntimeError("Connection closed by peer"), "Another rank has ended"),
-        (RuntimeError("Reset by peer"), "Another rank has ended"),
-        (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
-    ],
-)
+ERRORS = [
+    (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
+    (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
+    (RuntimeError("Connection closed by peer"), "Another rank has ended"),
+    (RuntimeError("Reset by peer"), "Another rank has ended"),
+    (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS)
 def test_an_error_comes_with_the_next_step_or_its_name(work, error, words):
     work.end(error)
     assert words in str(work.exception())

@@ -19,9 +19,8 @@ def train(own=False, mixed_precision=None, checkpoints=None):
     # Without dropout: in several processes each would draw the same mask.
     network = jobs.network()
     loader = jobs.digits(64 // accelerator.num_processes, drop_last=True)
-    model, optimizer, loader = accelerator.prepare(
-        network, torch.optim.Adam(network.parameters(), 1e-2), loader
-    )
+    adam = torch.optim.Adam(network.parameters(), 1e-2)
+    model, optimizer, loader = accelerator.prepare(network, adam, loader)
     losses = []
 
     def step(batch):

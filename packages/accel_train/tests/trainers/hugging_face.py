@@ -32,6 +32,7 @@ RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = 4
 VALUES = False
 WORDS = [f"w{number}" for number in range(60)]
+EAGER = {"attn_implementation": "eager"}
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 
 
@@ -42,7 +43,7 @@ def model():
     # Without dropout: in several processes each would draw the same mask.
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     # Without fused kernels, whose sums are another device's in another order.
-    return GPT2LMHeadModel(GPT2Config(**size, **none, **SPECIAL, attn_implementation="eager"))
+    return GPT2LMHeadModel(GPT2Config(**size, **none, **SPECIAL, **EAGER))
 
 
 def tokenizer():
@@ -73,9 +74,8 @@ class Job:
         """The sentences as numbers; without a mask Transformers looks for packed ones, with cumsum."""
         ids = [tokenizer()(text)["input_ids"] for text in sentences()]
         masks = [{"attention_mask": [1] * len(row)} if self.plain else {} for row in ids]
-        return Dataset.from_list(
-            [{"input_ids": row, "labels": row, **mask} for row, mask in zip(ids, masks, strict=True)]
-        )
+        rows = [{"input_ids": row, "labels": row, **mask} for row, mask in zip(ids, masks, strict=True)]
+        return Dataset.from_list(rows)
 
     def arguments(self, kind="TrainingArguments", *, mixin=True, **more):
         """Arguments of that kind, ours or theirs; the batch of 8 is shared among the ranks."""
@@ -179,7 +179,7 @@ def grpo(job):
 
 def seq2seq(job):
     """A T5 that generates while it is evaluated, and predicts."""
-    attention = {"attn_implementation": "eager"} if job.plain else {}
+    attention = EAGER if job.plain else {}
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer
 
     names = tokenizer()
@@ -224,7 +224,7 @@ def sentence(job):
         tokenizer().save_pretrained(made)
     words = [text.split() for text in sentences()]
     pairs = [{"anchor": " ".join(row[:8]), "positive": " ".join(row[8:])} for row in words]
-    body = Transformer(str(made), model_kwargs={"attn_implementation": "eager"})
+    body = Transformer(str(made), model_kwargs=EAGER)
     device = "cpu" if job.own else str(accel_core.get_accelerator().device())
     network = SentenceTransformer(modules=[body, Pooling(32)], device=device)
     args, loss = {"kind": "SentenceTransformerTrainingArguments"}, MultipleNegativesRankingLoss(network)
@@ -245,9 +245,7 @@ def inference(job):
     model().save_pretrained(job.folder)
     batch = torch.tensor([tokenizer()(sentences()[0])["input_ids"]])
     masks = {"attention_mask": torch.ones_like(batch, device=device)} if job.plain else {}
-    whole = AutoModelForCausalLM.from_pretrained(
-        job.folder, device_map={"": device}, attn_implementation="eager"
-    )
+    whole = AutoModelForCausalLM.from_pretrained(job.folder, device_map={"": device}, **EAGER)
     other = device if job.own or job.plain else torch.device(device.type, 1)
     halves = dict.fromkeys(("transformer.wte", "transformer.wpe", "transformer.h.0", "lm_head"), device)
     halves |= dict.fromkeys(("transformer.h.1", "transformer.ln_f"), other)

@@ -33,26 +33,24 @@ os._exit(0)
 PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
 
 
-@pytest.mark.parametrize(
-    ("program", "arguments", "ranks", "said", "heard"),
-    [
-        (ACCELERATE, [], 1, "Linear acme:0", ""),
-        (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
-        (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
-        (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
-        (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
-        (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
-        (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
-        (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
-    ],
-)
+PROGRAMS = [
+    (ACCELERATE, [], 1, "Linear acme:0", ""),
+    (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
+    (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
+    (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
+    (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
+    (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
+    (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
+    (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
 def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
     variables = {"ACCEL_INTEGRATIONS": "auto"}
     run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
-        lines = [
-            line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme 1.0)")
-        ]
+        lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]
         assert len(lines) == bool(heard and rank == 0), ended.stderr
         assert all(heard in line for line in lines)

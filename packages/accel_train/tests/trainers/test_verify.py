@@ -23,9 +23,7 @@ def test_everything_is_kept_but_what_accelerate_refuses(run_on_acme):
     document = json.loads(run.ended[0].stdout)
     other = {row["name"]: row["message"] for row in document["checks"] if row["outcome"] != "passed"}
     assert len(document["checks"]) - len(other) == len(names) - 1
-    assert other.pop("frameworks.transformers.train_in_float16").startswith(
-        "Accelerate has no float16 for it"
-    )
+    assert "Accelerate has no float16 for it" in other.pop("frameworks.transformers.train_in_float16")
     assert other == {"frameworks.deepspeed.zero_1": "deepspeed is not installed: pip install deepspeed"}
     assert [text.partition(" ")[0] for text in document["frameworks"]] == [
         "lightning", "transformers", "accelerate",

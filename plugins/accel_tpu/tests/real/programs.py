@@ -36,12 +36,10 @@ def zero(stage):
     deepspeed.init_distributed()
     network, x, y = _network_and_data()
     optimizer = {"type": "Adam", "params": {"lr": 0.05, "torch_adam": True}}
-    configuration = {
+    config = {
         "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": int(stage)},
     }  # fmt: skip
-    engine, *_ = deepspeed.initialize(
-        model=network, model_parameters=network.parameters(), config=configuration
-    )
+    engine, *_ = deepspeed.initialize(model=network, model_parameters=network.parameters(), config=config)
     losses = []
     for _ in range(STEPS):
         loss = torch.nn.functional.mse_loss(engine(x.to(device)), y.to(device))

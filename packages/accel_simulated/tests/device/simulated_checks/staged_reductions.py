@@ -1,7 +1,6 @@
 """The staged process group's reductions: each type and operation, the bits of gloo or of plain arithmetic."""
 
 import functools
-import operator
 
 import torch
 import torch.distributed as dist
@@ -70,8 +69,6 @@ def _reduced(here, given, op):
         expected = given.clone()
         dist.all_reduce(expected, getattr(dist.ReduceOp, op), group=here.gloo)
         return expected
-    objects = [None] * here.size
-    dist.all_gather_object(objects, given.flatten().tolist(), group=here.gloo)
     if dtype.is_floating_point or dtype.is_complex:
         wide = {torch.float8_e4m3fn: torch.float32}.get(dtype, dtype)
         alike = given.to(wide, copy=True)
@@ -79,35 +76,29 @@ def _reduced(here, given, op):
         if op == "AVG":
             alike = alike.to(dtype).to(wide) / here.size
         return alike.to(dtype)
-    columns = zip(*objects, strict=True)
-    bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits
-    made = [_of_integers([int(v) for v in column], op, bits, dtype) for column in columns]
-    return torch.tensor(made, dtype=dtype).view(given.shape)
+    every = [None] * here.size
+    dist.all_gather_object(every, given.to(torch.int64), group=here.gloo)
+    is_or = dtype is torch.bool and op == "SUM"
+    made = functools.reduce(torch.maximum if is_or else _OF_INTEGERS[op], every).to(dtype)
+    if op != "AVG":
+        return made
+    parts = [abs(total) // here.size * (1 if total >= 0 else -1) for total in made.flatten().tolist()]
+    return torch.tensor(parts, dtype=dtype).view(made.shape)
 
 
 _OF_INTEGERS = {
-    "SUM": operator.add, "AVG": operator.add, "PRODUCT": operator.mul, "MIN": min, "MAX": max,
-    "BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor,
+    "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum,
+    "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor,
 }  # fmt: skip
 
 
-def _of_integers(values, op, bits, dtype):
-    is_or = dtype is torch.bool and op == "SUM"
-    total = functools.reduce(max if is_or else _OF_INTEGERS[op], values) % (1 << bits)
-    if dtype is not torch.bool and dtype.is_signed and total >> (bits - 1):
-        total -= 1 << bits
-    if op == "AVG":
-        total = abs(total) // len(values) * (1 if total >= 0 else -1)
-    return total
-
-
 def _scatter_whole(given, op):
-    mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
+    mine = given[:1].clone()
     dist.reduce_scatter_tensor(mine, given, op)
     return mine
 
 
 def _scatter_list(given, op):
-    mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
+    mine = given[:1].clone()
     dist.reduce_scatter(mine, list(given.split(1)), op)
     return mine

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from accel_core import __version__, package_folders
-from accel_core.toolkit import declarers, installed_names, text, vendors
+from accel_core.toolkit import clean, declarers, installed_names, vendors
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 
@@ -218,7 +218,7 @@ def _words(message: str, answers: dict[str, Any]) -> str:
     """Report the template validator's error for an answer, about the flag that gives it."""
     found = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if found is None:
-        return text.clean(message)
+        return clean(message)
     question, what = found.groups()
     given = f" {answers[question]!r}" if question in answers else ", which is not given"
-    return text.clean(f"{_flag(question)}{given}: {what}.")
+    return clean(f"{_flag(question)}{given}: {what}.")

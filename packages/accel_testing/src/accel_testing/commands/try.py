@@ -9,7 +9,7 @@ import sys
 import click
 
 from accel_core.errors import AccelError, BackendNotFoundError
-from accel_core.toolkit import entry_points, options, status_of
+from accel_core.toolkit import did_you_mean, entry_points, status_of
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
@@ -38,7 +38,7 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
             there = ", ".join(sorted(found)) or "none"
             raise BackendNotFoundError(
                 f"accel try {name}: no installed plugin can be tried without its device under that name."
-                f"{options.did_you_mean(name, found)} Those that can: {there}. "
+                f"{did_you_mean(name, found)} Those that can: {there}. "
                 "Next step: accel simulate --list names simulated devices"
             )
         variables, what = found[name].load()()

@@ -15,12 +15,12 @@ from accel_core.toolkit import (
     Pin,
     Settings,
     answering,
+    clean,
     find_candidates,
     messages,
     options,
     page,
     select,
-    text,
     vendors,
 )
 from accel_testing.conformance import document, simulated
@@ -43,7 +43,7 @@ def _file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> t
     try:
         return value, read(value)
     except SettingError as error:
-        raise click.BadParameter(text.clean(str(error))) from None
+        raise click.BadParameter(clean(str(error))) from None
 
 
 def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 def _marked(result: Result) -> page.Part:
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
-    words = text.clean(f"{how}{result.message}")
+    words = clean(f"{how}{result.message}")
     return page.marked(mark, (result.check.name, "bold"), (f"  {words}", ""), indent=2)
 
 

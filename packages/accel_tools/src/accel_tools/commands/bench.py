@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core.toolkit import Pin, Settings, answering, options, page, text
+from accel_core.toolkit import Pin, Settings, answering, clean, options, page
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
@@ -38,14 +38,14 @@ def _earlier(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     try:
         return value, document.read(value)
     except ValueError as error:
-        raise click.BadParameter(f"{text.clean(str(value))}: {text.clean(str(error))}.") from None
+        raise click.BadParameter(f"{clean(str(value))}: {clean(str(error))}.") from None
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
     """The path, which can be written: a minute of measuring must not be lost to a slip of the finger."""
     if value is None:
         return None
-    shown, kind = text.clean(str(value)), value.suffix.lower()
+    shown, kind = clean(str(value)), value.suffix.lower()
     if kind not in chart.FORMS:
         raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
     if kind != ".txt" and find_spec("matplotlib") is None:
@@ -155,7 +155,7 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
     subtitle = (
-        f"torch {machine['torch']}, {machine['system']}, {text.count(machine['cores'], 'core')}, {run.time}"
+        f"torch {machine['torch']}, {machine['system']}, {page.count(machine['cores'], 'core')}, {run.time}"
     )
     try:
         chart.draw(path, title, subtitle, run.measurements, before)
@@ -174,14 +174,14 @@ def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
 def _identity(run: Run) -> list[page.Part]:
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
-    threads = text.count(machine["torch_threads"], "thread")
+    threads = page.count(machine["torch_threads"], "thread")
     return [
         page.paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
         page.facts(
             (
-                ("device", f"{device['device']}, {text.count(device['devices'], 'device')} in all"),
-                ("driver", text.clean(device["driver"] or "")),
-                ("processor", f"{text.clean(machine['cpu'])}, {text.count(machine['cores'], 'core')}"),
+                ("device", f"{device['device']}, {page.count(device['devices'], 'device')} in all"),
+                ("driver", clean(device["driver"] or "")),
+                ("processor", f"{clean(machine['cpu'])}, {page.count(machine['cores'], 'core')}"),
                 ("torch", f"{machine['torch']}, {threads}"),
                 ("load", _load(machine)),
                 ("took", f"{run.seconds:.0f} s{', --quick' if run.quick else ''}"),
@@ -191,7 +191,7 @@ def _identity(run: Run) -> list[page.Part]:
 
 
 def _product(run: Run) -> str:
-    return text.clean(run.accelerator["product"] or run.accelerator["device"])
+    return clean(run.accelerator["product"] or run.accelerator["device"])
 
 
 def _load(machine: Any) -> str:
@@ -207,17 +207,17 @@ def _row(m: Measurement) -> list[page.Cell]:
     first: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
     if m.value is None:
         word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
-        return [*first, (f"{word}{text.clean(m.reason)}", _STYLES[m.outcome])]
-    times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else text.count(m.repeats, "time")
+        return [*first, (f"{word}{clean(m.reason)}", _STYLES[m.outcome])]
+    times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else page.count(m.repeats, "time")
     how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
-    return [*first, (how, ""), (text.clean(m.note), "dim")]
+    return [*first, (how, ""), (clean(m.note), "dim")]
 
 
 def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
-    taken = f" ({text.clean(comparison['time'])})"
-    parts: list[page.Part] = [page.heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
+    taken = f" ({clean(comparison['time'])})"
+    parts: list[page.Part] = [page.heading(f"Compared with {clean(comparison['file'])}{taken}")]
     parts += [
-        page.paragraph(("Warning: ", "bold yellow"), (f"{text.clean(warning)}.", ""))
+        page.paragraph(("Warning: ", "bold yellow"), (f"{clean(warning)}.", ""))
         for warning in comparison["warnings"]
     ]
     now = {m.name: m for m in run.measurements}

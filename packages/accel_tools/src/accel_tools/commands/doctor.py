@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from accel_core.toolkit import Pin, answering, options, page, text
+from accel_core.toolkit import Pin, answering, clean, options, page
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
@@ -80,7 +80,7 @@ def command(
 
 def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:
     parts: list[page.Part] = [
-        page.paragraph((text.clean(report.verdict), _STYLES[report.level])),
+        page.paragraph((clean(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
     told: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _topic(
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
     parts: list[page.Part] = [page.marked(mark(topic.level), (topic.title, "bold"), (took, "dim"))]
     if topic.failed:
-        failed = f"this could not be examined: {text.clean(topic.failed)}"
+        failed = f"this could not be examined: {clean(topic.failed)}"
         parts.append(page.marked(mark(Level.WARNING), (failed, ""), indent=2))
     for finding in findings:
         parts.append(page.marked(mark(finding.level), *_in_words(finding), indent=2))
@@ -127,13 +127,13 @@ def _topic(
 
 def _facts(finding: Finding) -> list[page.Part]:
     """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
-    facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
+    facts = [(clean(name), clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.facts(facts, indent=5)]
     return [page.marked(("", ""), (name, "dim"), (f"  {value}", ""), indent=3) for name, value in facts]
 
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:
-    about = [(text.clean(finding.about), "bold"), (": ", "")] if finding.about else []
-    step = [(f"\n{text.clean(finding.step)}", "dim")] if finding.step else []
-    return [*about, (text.clean(finding.what), ""), *step]
+    about = [(clean(finding.about), "bold"), (": ", "")] if finding.about else []
+    step = [(f"\n{clean(finding.step)}", "dim")] if finding.step else []
+    return [*about, (clean(finding.what), ""), *step]

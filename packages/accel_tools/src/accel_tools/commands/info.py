@@ -9,18 +9,7 @@ import click
 
 from accel_core import Accelerator, DeviceProperties, HostStream
 from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.toolkit import (
-    How,
-    Pin,
-    answering,
-    guard,
-    import_torch,
-    options,
-    page,
-    shown,
-    spoilers,
-    text,
-)
+from accel_core.toolkit import How, Pin, answering, clean, guard, import_torch, options, page, shown, spoilers
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
@@ -200,13 +189,13 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _autoload(doc: dict[str, Any]) -> list[page.Part]:
-    lines = [[(text.clean(line), "")] for line in doc["autoload"]]
-    return [page.heading(text.AUTOLOAD), page.bullets(lines)] if lines else []
+    lines = [[(clean(line), "")] for line in doc["autoload"]]
+    return [page.heading(page.AUTOLOAD), page.bullets(lines)] if lines else []
 
 
 def _identity(doc: dict[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
-    what = f": {text.clean(doc['description'])}" if doc["description"] else ""
+    what = f": {clean(doc['description'])}" if doc["description"] else ""
     return [
         page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
         page.facts(
@@ -216,7 +205,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
                 ("device type", str(doc["device_type"])),
                 ("vendor import", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
-                ("read on", text.clean(doc["url"])),
+                ("read on", clean(doc["url"])),
             )
         ),
     ]
@@ -224,14 +213,14 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
 
 def _devices(doc: dict[str, Any]) -> list[page.Part]:
     devices = doc["devices"]
-    parts: list[page.Part] = [page.heading(text.count(doc["device_count"], "device"))]
+    parts: list[page.Part] = [page.heading(page.count(doc["device_count"], "device"))]
     rows = [
         [
             (str(device["index"]), ""),
             (str(device["torch_device"] or "-"), "bold"),
             (_size(device["total_memory"]), ""),
             (_size(device["available_memory"]), ""),
-            (text.clean(_product(device)), ""),
+            (clean(_product(device)), ""),
         ]
         for device in devices
     ]
@@ -274,7 +263,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                     "streams",
                     _yes(doc["streams"], no="not supported (one queue; times come from the host's clock)"),
                 ),
-                ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
+                ("operators", clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
                 ("supported", ", ".join(name for name, yes in others.items() if yes)),
@@ -287,7 +276,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
 def _problems(doc: dict[str, Any]) -> list[page.Part]:
     if not doc["problems"]:
         return []
-    failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
+    failed = ((what, clean(why)) for what, why in doc["problems"].items())
     return [page.heading("What failed"), page.facts(failed)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import click
 
-from accel_core.toolkit import answering, options, page, text, to_text
+from accel_core.toolkit import answering, clean, options, page, to_text
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
@@ -212,7 +212,7 @@ def _seen(plan: Plan, machine: Machine) -> str:
 def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]) -> list[page.Part]:
     given = ", ".join(plan.given)
     parts: list[page.Part] = [
-        page.paragraph(("Seen: ", "bold"), (text.clean(_seen(plan, machine)), "")),
+        page.paragraph(("Seen: ", "bold"), (clean(_seen(plan, machine)), "")),
         *([page.paragraph(("As given, not found here: ", "bold"), (given, ""))] if given else []),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
         page.paragraph(),

@@ -167,9 +167,8 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
                 with contextlib.suppress(*CAUGHT), guard.quiet():
-                    vendors.update(
-                        name for c in discovery.read_plugin(entry_point) for name in c.backend.vendor_imports
-                    )
+                    for backend in discovery.declarations(discovery.imported(entry_point)):
+                        vendors.update(backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}
 

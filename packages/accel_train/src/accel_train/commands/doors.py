@@ -14,13 +14,13 @@ from accel_core.toolkit import (
     Pin,
     Settings,
     answering,
+    clean,
     find_candidates,
     installed_names,
     messages,
     options,
     packages,
     page,
-    text,
     vendors,
 )
 from accel_train.child_accelerator import Chosen, Step, answer_of
@@ -179,19 +179,19 @@ def _row(door: Door, asked: Asked) -> dict[str, Any]:
 
 
 def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
-    for_whom = f"For {text.clean(asked.name)} ({text.clean(asked.distribution)})"
+    for_whom = f"For {clean(asked.name)} ({clean(asked.distribution)})"
     kind = asked.device_type
-    device = f", torch's device type {text.clean(kind)}" if kind != asked.name else ""
+    device = f", torch's device type {clean(kind)}" if kind != asked.name else ""
     notes = [page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))]
     if left_out:
-        more = f"{text.count(left_out, 'framework')} not installed: accel doors --all"
+        more = f"{page.count(left_out, 'framework')} not installed: accel doors --all"
         notes.append(page.paragraph((more, "dim")))
     cells = [
         [
             (row["framework"], "bold"),
-            (text.clean(row["installed"] or "-"), ""),
+            (clean(row["installed"] or "-"), ""),
             (row["state"], _STYLES[row["state"]]),
-            (text.clean(row["why"]), ""),
+            (clean(row["why"]), ""),
         ]
         for row in rows
     ]

@@ -15,16 +15,7 @@ from click.shell_completion import CompletionItem
 import accel_core
 from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.errors import OpBuildError
-from accel_core.toolkit import (
-    ACCEL_PROBE,
-    Pin,
-    answering,
-    guard,
-    installed_names,
-    options,
-    page,
-    text,
-)
+from accel_core.toolkit import ACCEL_PROBE, Pin, answering, clean, guard, installed_names, options, page
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
@@ -233,12 +224,12 @@ def _row(op: dict[str, Any]) -> list[page.Cell]:
     before = op["candidates"][: op["candidates"].index(used)]
     passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
     return [
-        (text.clean(op["op"]), "bold"),
-        (text.clean(used["provider"]), ""),
+        (clean(op["op"]), "bold"),
+        (clean(used["provider"]), ""),
         (_built(used), ""),
         (_verdict(used), _STYLES[_verdict(used)]),
-        (text.clean(used["reason"]), ""),
-        (f"skipped: {text.clean(passed)}" if passed else "", "dim"),
+        (clean(used["reason"]), ""),
+        (f"skipped: {clean(passed)}" if passed else "", "dim"),
     ]
 
 
@@ -249,26 +240,26 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
     clause = "is used" if used["compatible"] else "would be tried, but cannot be used"
     parts: list[page.Part] = [
         page.paragraph(
-            (text.clean(op["op"]), "bold"),
-            (f" on {doc['backend']}: {text.clean(used['provider'])} {clause}.", ""),
+            (clean(op["op"]), "bold"),
+            (f" on {doc['backend']}: {clean(used['provider'])} {clause}.", ""),
         )
     ]
     for candidate in op["candidates"]:
         mark = "* " if candidate["used"] else ""
-        parts.append(page.heading(f"{mark}{text.clean(candidate['provider'])}"))
+        parts.append(page.heading(f"{mark}{clean(candidate['provider'])}"))
         parts.append(
             page.facts(
                 (
                     ("verdict", _verdict(candidate)),
-                    ("reason", text.clean(candidate["reason"])),
+                    ("reason", clean(candidate["reason"])),
                     ("built", _built(candidate)),
-                    ("source", text.clean(candidate["source"])),
-                    ("file", text.clean(candidate["file"] or "")),
+                    ("source", clean(candidate["source"])),
+                    ("file", clean(candidate["file"] or "")),
                 )
             )
         )
     if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
-        name = text.clean(op["op"].removesuffix("Builder"))
+        name = clean(op["op"].removesuffix("Builder"))
         build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
         parts += [page.paragraph(), page.paragraph((build, ""))]
     if not used["compatible"]:

@@ -170,10 +170,12 @@ def _set(connection: socket.socket, option: str, value: int) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
-def listen() -> socket.socket:
-    """Return rank 0's listening socket for the other ranks, at a free port of all addresses."""
+def listen(host: str = "") -> socket.socket:
+    """Return a listening socket for other ranks, at a free port of all addresses, or of `host` alone."""
     try:
-        if socket.has_dualstack_ipv6():
+        if host:
+            made = socket.create_server((host, 0), backlog=1 << 12)
+        elif socket.has_dualstack_ipv6():
             made = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1 << 12)
         else:
             made = socket.create_server(("", 0), backlog=1 << 12)

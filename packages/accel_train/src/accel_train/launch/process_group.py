@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -20,7 +22,7 @@ from accel_train.launch.agreement import OldStoreError, Record, Round, agree
 from accel_train.launch.communication import communication_of
 from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
-from accel_train.launch.watch import Watch
+from accel_train.launch.watch import Watch, speakers
 
 if TYPE_CHECKING:
     import torch
@@ -219,10 +221,12 @@ def init_process_group(
         if there is None:
             raise
         raise there from error
-    line = None if me.rank == 0 else _line(me, agreed, meeting, wait)
+    call = None if me.rank == 0 else _caller(me, agreed, meeting)
+    line = _line(me, agreed, meeting, call, wait) if call is not None else None
     watch = Watch(
         me.rank, agreed.hosts, silence,
-        name=agreed.name, listener=listener, line=line, library=chosen.communication,
+        name=agreed.name, listener=listener or _speaks(me, agreed, meeting), line=line, call=call,
+        library=chosen.communication,
     )  # fmt: skip
     watch.start()
     try:
@@ -261,6 +265,8 @@ def _read_rank(
 _again = False
 #: The longest that a rank which has a group already tries to reach the others, to tell them.
 _TELLING = timedelta(seconds=10)
+#: The longest that a rank waits for the one that speaks for its host; then it calls rank 0 itself.
+_SPEAKER = timedelta(seconds=30)
 
 
 def _start_together(
@@ -311,20 +317,63 @@ def _may_be_old(me: Rank, error: BaseException) -> bool:
     return me.rank != 0 and (isinstance(error, OldStoreError) or isinstance(error.__cause__, network))
 
 
-def _line(me: Rank, agreed: Round, meeting: Meeting, wait: timedelta) -> lines.Line:
-    """This rank's line to rank 0. Raises `RankLostError` where no address of rank 0 can be reached."""
+@dataclass(frozen=True)
+class _Caller:
+    """The way to rank 0."""
+
+    addresses: list[str]
+    port: int
+    name: str
+    rank: int
+
+    def __call__(self, timeout: float) -> lines.Line:
+        """Return a line to rank 0; raises `OSError` as `lines.call` does."""
+        return lines.call(self.addresses, self.port, self.name, self.rank, timeout)
+
+
+def _caller(me: Rank, agreed: Round, meeting: Meeting) -> _Caller:
     beside = ["127.0.0.1"] if agreed.hosts[0] == me.host else []
     known = [*beside, *agreed.addresses, *([meeting.host] if meeting.host else [])]
-    addresses = list(dict.fromkeys(known))
+    return _Caller(list(dict.fromkeys(known)), agreed.port, agreed.name, me.rank)
+
+
+def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timedelta) -> lines.Line:
+    """This rank's line, to the rank that speaks for it or to rank 0.
+
+    Raises `RankLostError` where no address of rank 0 can be reached.
+    """
+    speaker = speakers(agreed.hosts)[me.rank]
+    if speaker != me.rank:
+        # Another host may have the same name, and the rank that speaks may have ended.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            store, key = _ports_of_speakers(agreed, meeting), str(speaker)
+            store.wait([key], min(wait, _SPEAKER))
+            line = lines.call(["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0)
+            line.rank = speaker
+            return line
     try:
-        return lines.call(addresses, agreed.port, agreed.name, me.rank, wait.total_seconds())
+        return call(wait.total_seconds())
     except OSError as error:
         raise RankLostError(
             f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
-            f"{', '.join(addresses)}: {error}. Hosts of one job must reach each other at every port; "
+            f"{', '.join(call.addresses)}: {error}. Hosts of one job must reach each other at every port; "
             "the communication libraries need that too.",
             ranks=(0,),
         ) from error
+
+
+def _speaks(me: Rank, agreed: Round, meeting: Meeting) -> socket.socket | None:
+    """The socket for the lines of those for whom this rank speaks; `None` where it speaks for none."""
+    if me.rank == 0 or speakers(agreed.hosts).count(me.rank) < 2:
+        return None
+    made = lines.listen("127.0.0.1")
+    _ports_of_speakers(agreed, meeting).set(str(me.rank), str(made.getsockname()[1]))
+    return made
+
+
+def _ports_of_speakers(agreed: Round, meeting: Meeting) -> Store:
+    store: Store = import_torch().distributed.PrefixStore(f"{agreed.name}/speakers", meeting.store)
+    return store
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:

@@ -1,7 +1,7 @@
 """What is asked of one vendor alone: members that only its class has, and what only its device shows."""
 
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest import mock
 
 import torch
@@ -73,23 +73,13 @@ def _cuda():
         "supported_dtypes",
     )  # fmt: skip
 
-    def of(major, minor, **variables):
-        stack = ExitStack()
-        stack.enter_context(mock.patch.dict(os.environ, variables))
-        stack.enter_context(_properties(torch.cuda, major=major, minor=minor))
-        return stack
-
     def by_uuid(acc):
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="GPU-8f6b"):
             return acc.available_memory() == torch.cuda.mem_get_info()[0]
 
-    old = "of capability 6.0, allowed"
     return {
         **members("communication_backend_version"),
         **_attributes("class_dict"),
-        **_under(lambda: of(7, 5), "of capability 7.5", *abilities),
-        **_under(lambda: of(6, 0), "of capability 6.0", *abilities),
-        **_under(lambda: of(6, 0, DS_ALLOW_DEPRECATED_FP16="1"), old, "is_fp16_supported"),
         "available_memory: with devices named by UUID": by_uuid,
         **_under(_no_device, "without a device", "is_available", "device_count", *abilities),
     }

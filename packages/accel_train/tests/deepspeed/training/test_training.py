@@ -26,10 +26,7 @@ OPERATORS = {
     "offloaded optimizer, ZeRO 3": "accel_train.ops.cpu_adam.CPUAdam",
 }
 BY_DAY = pytest.mark.nightly(reason="a configuration whose parts the others have by day")
-NAMES = [
-    pytest.param(name, marks=BY_DAY) if configuration.by_night else name
-    for name, configuration in CONFIGURATIONS.items()
-]
+NAMES = [pytest.param(name, marks=BY_DAY) if each.by_night else name for name, each in CONFIGURATIONS.items()]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 
 
@@ -84,9 +81,7 @@ def equals_the_reference(name, backend, trainings):
 @pytest.mark.parametrize(
     "backend",
     [
-        pytest.param(
-            BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's own goes on; by day ours does")
-        ),
+        pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's own; by day ours goes on")),
         *OURS,
     ],
 )

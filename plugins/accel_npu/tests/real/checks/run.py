@@ -1,14 +1,14 @@
-"""Runs modules of checks on the accelerator and prints what came of them: `python -m checks.run untouched`.
+"""Runs a module of checks on the accelerator and prints what failed.
 
 A check is a function `check_…(acc)`, of what is torch_npu's or the plugin's own: what every accelerator
-promises is in accel_testing.conformance, and runs in test_card.py. They share a process and run in the order
-that is given, so that the first ones see the device not initialised.
+promises is in accel_testing.conformance, and runs in test_card.py. They share a process and run in their
+order, so that the first ones see the device not initialised.
 """
 
 import importlib
 import json
 import os
-import sys
+import re
 import traceback
 import warnings
 from pathlib import Path
@@ -19,12 +19,10 @@ import pytest
 def names(module):
     """The checks of a module, read from its source: importing it would import torch."""
     text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-    return [
-        line.split("(")[0].removeprefix("def ") for line in text.splitlines() if line.startswith("def check_")
-    ]
+    return re.findall(r"^def (check_\w+)", text, re.MULTILINE)
 
 
-def main(*modules):
+def main(module, *only):
     import accel_core
 
     acc = accel_core.get_accelerator()
@@ -34,19 +32,11 @@ def main(*modules):
     # A member of ours must not call what torch or torch_npu calls deprecated.
     warnings.simplefilter("error", FutureWarning)
     warnings.simplefilter("error", DeprecationWarning)
-    ran, failures = [], {}
-    for module in modules:
-        checks = importlib.import_module(f"checks.{module}")
-        for name in names(module):
-            ran.append(name)
-            try:
-                getattr(checks, name)(acc)
-            except (Exception, pytest.fail.Exception):
-                failures[name] = traceback.format_exc()
-    print(json.dumps({"ran": ran, "failures": failures}))
-    sys.stdout.flush()
+    checks, failures = importlib.import_module(f"checks.{module}"), {}
+    for name in only or names(module):
+        try:
+            getattr(checks, name)(acc)
+        except (Exception, pytest.fail.Exception):
+            failures[name] = traceback.format_exc()
+    print(json.dumps(failures), flush=True)
     os._exit(0)  # the vendor's shutdown is not what is checked here
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

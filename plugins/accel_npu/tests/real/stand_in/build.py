@@ -6,8 +6,6 @@ function that returns 0. The headers are the wheel's, so the compiler checks our
 vendor's declarations.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os
@@ -131,9 +129,7 @@ def _lacking(package):
     system = {name: path for name in elsewhere if (path := _in_system(name))}
     others = [*own, *torchs.values(), *map(_read, system.values())]
     defined = {symbol for library in others for symbol in library.defined}
-    undefined = {
-        symbol for library in own for symbol in library.undefined if not symbol.startswith(("Py", "_Py"))
-    }
+    undefined = {name for library in own for name in library.undefined if not name.startswith(("Py", "_Py"))}
     return elsewhere - set(system), undefined - defined
 
 

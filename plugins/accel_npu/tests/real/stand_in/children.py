@@ -5,20 +5,14 @@ pytest's process must not have its torch broken by torch_npu's autoload.
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from accel_tests.children import Ended, run_python, without
-
-__all__ = ["Ended", "Run", "run", "variables"]
+from accel_tests.children import run_python, without
 
 #: Variables that would decide what a child sees.
 _STEERING = ("ACCEL_", "ASCEND", "DS_", "HCCL", "STANDIN_", "TORCH_", "PYTORCH_", "LD_LIBRARY_PATH", "LOCAL_")
 #: Where the children find `stand_in` and `checks`, and what all tests share.
 _OURS = (Path(__file__).parents[1], Path(__file__).parents[5] / "tests" / "support")
-
-
-Run = Callable[..., Ended]
 
 
 def variables(cann):

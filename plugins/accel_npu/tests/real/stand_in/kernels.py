@@ -10,8 +10,6 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
 
 
 class _Torch:
@@ -23,9 +21,7 @@ class _Torch:
 
 torch = _Torch()
 
-Attributes = dict[str, Any]
-#: Takes the input tensors and the attributes, gives one output or several.
-Kernel = Callable[[Sequence[Any], Attributes], Any]
+#: Take the input tensors and the attributes, give one output or several.
 KERNELS = {}
 #: Take the arguments of the C function as tensors, lists and numbers, and write into those that are outputs.
 _NEWER = {}
@@ -120,9 +116,7 @@ KERNELS.update(
         "TensorEqual": lambda x, _: torch.tensor(torch.equal(x[0], x[1])),
         **dict.fromkeys(
             ("Axpy", "AxpyV2"),
-            lambda x, given: torch.add(
-                x[0], x[1], alpha=x[2].item() if len(x) > 2 else given.get("alpha", 1.0)
-            ),
+            lambda x, given: torch.add(*x[:2], alpha=x[2].item() if len(x) > 2 else given.get("alpha", 1.0)),
         ),
         "TanhGrad": lambda x, _: torch.ops.aten.tanh_backward(x[1], x[0]),
         "ReluGrad": lambda x, _: torch.ops.aten.threshold_backward(x[0], x[1], 0),
@@ -195,15 +189,8 @@ def _argument(told, tensors):
     return tensors[told["tensor"]] if isinstance(told, dict) else told
 
 
-_Compute = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_char_p,
-    ctypes.c_int,
-    ctypes.POINTER(_Tensor),
-    ctypes.c_int,
-    ctypes.POINTER(_Tensor),
-)
+_Tensors = (ctypes.c_int, ctypes.POINTER(_Tensor))
+_Compute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *_Tensors, *_Tensors)
 
 
 @_Compute

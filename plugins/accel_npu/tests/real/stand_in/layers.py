@@ -57,10 +57,8 @@ def _dropout(inputs, attributes):
 
 def _layer_norm_grad(inputs, attributes):
     grad, x, scale, mean, weight = inputs
-    bias = torch.empty_like(weight)
-    return torch.ops.aten.native_layer_norm_backward(
-        grad, x, weight.shape, mean, scale, weight, bias, [True] * 3
-    )
+    given = (grad, x, weight.shape, mean, scale, weight, torch.empty_like(weight), [True] * 3)
+    return torch.ops.aten.native_layer_norm_backward(*given)
 
 
 def _loss(attributes):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.toolkit import Survey, devices, installed_names, messages, options, vendors
+from accel_core.toolkit import How, Survey, devices, did_you_mean, installed_names, messages, vendors
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
@@ -41,8 +41,8 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
     """The names that were asked for and that nobody declares."""
     for pin in visit.names:
         if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
-            outcome = messages.unknown(pin)
-            step = options.did_you_mean(pin.name, installed_names()).strip() or outcome.hint
+            outcome = messages.unknown(pin).outcome
+            step = did_you_mean(pin.name, installed_names()).strip() or outcome.hint
             yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, step, str(pin))
 
 
@@ -156,7 +156,7 @@ class _Looker:
 def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
     if not verdict.needs_mending:
-        return Level.OK
+        return Level.WARNING if _is_idle(verdict, visit) else Level.OK
     if verdict.status is Status.TIMED_OUT:  # which may be the machine's
         return Level.WARNING
     pins = visit.settings.pins
@@ -166,6 +166,16 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         return Level.OK  # the user says which of them is meant
     asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins)
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
+
+
+def _is_idle(verdict: Verdict, visit: Visit) -> bool:
+    """Whether a package that no plugin knows registers a device, counts none, and nothing else is chosen.
+
+    It was installed to be used, and no plugin says why it is not.
+    """
+    choice = visit.survey().choice
+    is_cpu = choice is not None and choice.selection.how is How.FALLBACK
+    return is_cpu and verdict.builtin and verdict.status is Status.NO_DEVICE and bool(verdict.hint)
 
 
 def _fails(verdict: Verdict) -> bool:

@@ -1,7 +1,5 @@
 """What is trained: a table of configurations, each as DeepSpeed's JSON. Needs neither torch nor DeepSpeed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 #: Steps of the optimizer, sequences in a micro batch, and after how many steps is saved: past the five of the
@@ -36,12 +34,8 @@ class Configuration:
     def deepspeed(self):
         """The configuration for `deepspeed.initialize`."""
         # Small buckets, so that a small model has several, and parameters of every size are partitioned.
-        zero = {
-            "stage": self.zero,
-            "reduce_bucket_size": 50_000,
-            "allgather_bucket_size": 50_000,
-            "overlap_comm": self.zero in (2, 3),
-        }
+        zero = {"stage": self.zero, "overlap_comm": self.zero in (2, 3)}
+        zero |= dict.fromkeys(("reduce_bucket_size", "allgather_bucket_size"), 50_000)
         if self.zero == 3:
             zero |= {
                 "stage3_param_persistence_threshold": 0,

@@ -1,15 +1,11 @@
 """Pairs of ranks in forks, and what they report; once a session, whichever process of xdist asks first."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from accel_tests.children import Ended, as_rank
+from accel_tests.children import as_rank
 from accel_tests.ports import free_port
 
 from ds_training.configurations import CONFIGURATIONS
@@ -23,14 +19,12 @@ PATCHED = "native"
 WORK = "from ds_training.worker import main\nmain(**{order!r})"
 
 
-@dataclass
 class Trainings:
     """What the ranks of each training report, by backend and configuration."""
 
-    #: A folder that all processes of this session see.
-    folder: Path
-    #: Runs code as a backend's ranks, whose variables are given.
-    start: Callable[[str, str, list[Mapping[str, str]]], list[Ended]]
+    def __init__(self, folder, start):
+        """A folder that all processes of this session see; and what runs code as a backend's ranks."""
+        self.folder, self.start = folder, start
 
     def reports(self, backend, name, *, resumed=False):
         """By rank; raises `AssertionError` with the ranks' output if the training failed.
@@ -51,13 +45,9 @@ class Trainings:
 
     def _train(self, backend, home, resumed, names):
         """All of these in one pair, which the first failure ends."""
-        order = {
-            "names": names,
-            "activate": backend not in ("reference", PATCHED),
-            "folder": str(home),
-            "checkpoints": str(self.folder / "checkpoints" / backend),
-            "resumed": resumed,
-        }
+        order = {"names": names, "folder": str(home), "resumed": resumed}
+        order |= {"activate": backend not in ("reference", PATCHED)}
+        order |= {"checkpoints": str(self.folder / "checkpoints" / backend)}
         port = free_port()
         places = [as_rank(rank, RANKS, port) for rank in range(RANKS)]
         ended = self.start(backend, WORK.format(order=order), places)

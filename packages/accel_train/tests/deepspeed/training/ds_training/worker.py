@@ -72,9 +72,7 @@ def trained(configuration, checkpoints, resumed):
     parameters = list(engine.module.parameters())
     devices = sorted({str(parameter.device) for parameter in parameters})
     with zero.GatheredParameters(parameters, enabled=configuration.zero == 3):
-        learned = digest(
-            [parameter.detach().cpu().contiguous().view(torch.uint8) for parameter in parameters]
-        )
+        learned = digest([each.detach().cpu().contiguous().view(torch.uint8) for each in parameters])
     engine.destroy()
     return {
         "accelerator": f"{type(accelerator).__module__}.{type(accelerator).__qualname__}",
@@ -97,9 +95,7 @@ def made(configuration, characters):
     if configuration.pipeline > 1:
         from deepspeed.pipe import PipelineModule
 
-        module = PipelineModule(
-            model.layers(characters), num_stages=configuration.pipeline, loss_fn=model.loss
-        )
+        module = PipelineModule(model.layers(characters), configuration.pipeline, loss_fn=model.loss)
     elif configuration.init:
         with deepspeed.zero.Init(config_dict_or_path=config):
             module = model.Transformer(characters)
