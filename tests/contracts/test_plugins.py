@@ -164,6 +164,21 @@ def test_triton_where_it_is_installed(name, installed, monkeypatch):
         assert asked is (installed and available)
 
 
+LIBRARIES = [
+    ("MLUAccelerator", "cncl", [1, 20, 1]),
+    ("MUSAAccelerator", "mccl", (2, 11, 4, "rc1")),
+    ("SUPAAccelerator", "bccl", (1, 3, 0, "rc2")),
+]
+
+
+@pytest.mark.parametrize(("name", "library", "version"), LIBRARIES)
+def test_the_version_of_the_collective_library_where_the_build_has_it(name, library, version):
+    module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
+    for asked, told in (({"version": lambda: version}, tuple(version[:3])), ({}, None)):
+        built = SimpleNamespace(device_module=SimpleNamespace(**{library: SimpleNamespace(**asked)}))
+        assert getattr(module, name).communication_backend_version(built) == told
+
+
 def _without_data(path, folder):
     """The lines of code of a module without its declarations and hints; an import is one line."""
     source = path.read_text().splitlines()

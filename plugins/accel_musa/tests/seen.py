@@ -2,12 +2,9 @@
 
 SEEN = [
     ("libmccl.so.2: cannot open shared object file: No such file or directory", "$MUSA_HOME/lib"),
-    ("libmupti.so.0.2: cannot open shared object file", "MUSA SDK"),
-    ("libmusa.so.4: cannot open shared object file", "LD_LIBRARY_PATH"),
     ("libsrv_um_MUSA.so: cannot open shared object file", "mthreads-gmi"),
     ("/usr/local/musa/lib/libmusa.so.1.0: undefined symbol: PVRSRVGetDevInfo", "driver"),
     ("torch_musa/lib/libmusa_kernels.so: undefined symbol: _ZN2at18_GeneratorRegister", "accel setup musa"),
-    ("cannot import name '_MUSAC' from 'torch_musa'", "accel setup musa"),
     ("torch.register_privateuse1_backend() has already been set! Current: npu", "DS_ACCELERATOR=musa"),
     ("Cannot re-initialize MUSA in forked subprocess. To use MUSA with multiprocessing", "spawn"),
     ("MUSA out of memory. Tried to allocate 20.00 GiB", "mthreads-gmi"),

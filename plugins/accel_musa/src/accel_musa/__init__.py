@@ -14,9 +14,8 @@ _DRIVER = "install Moore Threads' driver; `mthreads-gmi` shows when it works"
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
     # The driver's own part: MooreThreads/torch_musa#118 and, of a driver older than the SDK, #24.
-    (r"libsrv_um_musa|pvrsrv|number of musa devices is 0", f"{_DRIVER}; a container needs the host's as well"),
-    (r"undefined symbol|_musac\b",
-     "torch_musa does not fit this torch or this MUSA SDK: accel setup musa"),
+    (r"libsrv_um_musa|pvrsrv|number of musa devices is 0", _DRIVER),
+    (r"undefined symbol", "torch_musa does not fit this torch or this MUSA SDK: accel setup musa"),
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
     (r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",
      "install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to LD_LIBRARY_PATH"),

@@ -41,10 +41,8 @@ class SUPAAccelerator(TorchAccelerator):
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without it."""
-        ask = getattr(self.device_module.bccl, "version", None)
-        if ask is None:
-            return None
         try:
-            return tuple(int(part) for part in ask()[:3])  # a suffix may follow
+            version = self.device_module.bccl.version()
         except (AttributeError, RuntimeError):
             return None
+        return tuple(int(part) for part in version[:3])  # a suffix may follow
