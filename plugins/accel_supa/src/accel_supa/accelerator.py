@@ -41,8 +41,10 @@ class SUPAAccelerator(TorchAccelerator):
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without it."""
+        ask = getattr(self.device_module.bccl, "version", None)
+        if ask is None:
+            return None
         try:
-            version = self.device_module.bccl.version()
+            return tuple(int(part) for part in ask()[:3])  # a suffix may follow
         except (AttributeError, RuntimeError):
             return None
-        return tuple(int(part) for part in version[:3])  # a suffix may follow
