@@ -16,8 +16,7 @@ def line_of(text, name):
 
 def test_lists_a_third_party_backend_with_all_that_is_known(accel):
     accel.install("npu", priority=995, distribution="someone-npu", version="3.1")
-    done = accel("list", "--all")
-    assert done.returncode == 0, done.stderr
+    done = accel("list", "--all").succeeded()
     row = line_of(done.stdout, "npu")
     assert row.split() == ["*", "npu", "3.1", "someone-npu", "995", "json", "usable", "2", "devices"]
     assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
@@ -169,8 +168,7 @@ def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend)
     document = accel.json("list", torch=False)
     assert document["torch"] is None
     assert backend(document, "cpu")["status"] == "not_installed"
-    done = accel("list", torch=False)
-    assert done.returncode == 0
+    done = accel("list", torch=False).succeeded()
     assert "torch is not installed, so no backend can be used: " in done.stdout
     assert "Need torch: one, two, generic, cpu." in " ".join(done.stdout.split())
 

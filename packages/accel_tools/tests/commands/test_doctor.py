@@ -16,7 +16,6 @@ from accel_core.backend import Hardware, Visibility
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
-OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
 HARDWARE = {"vendor_import": "vendor_npu", "hardware": Hardware("Ascend NPU", pci_ids=("ffff",))}
@@ -167,7 +166,7 @@ def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
 
 def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
     accel.install("npu")
-    accel.install("off", OFF, priority=995)
+    accel.install("off", "ProbeResult(False, 'off', 'switch it on', devices=0)", priority=995)
     document = accel.json(*ONE, "off")
     assert findings(document).keys() == {"off", ""}
     assert document["verdict"].startswith("off (accel-off 1.5) is not usable (no device), npu is chosen, and")

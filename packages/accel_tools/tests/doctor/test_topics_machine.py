@@ -36,8 +36,7 @@ def said(computer, world, monkeypatch):
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
     lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
     lock.parent.mkdir(parents=True)
-    lock.touch()
-    with lock.open():
+    with lock.open("w"):
         assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
     assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
 
@@ -68,14 +67,14 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, cod
     assert "machine.torch" in said(CUDA_12)
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/sys/module/nvidia/version", "535.183.01"),
-        (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
-        (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
-    ],
-)
+DRIVER_FILES = [
+    ("/sys/module/nvidia/version", "535.183.01"),
+    (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
+    (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
+]
+
+
+@pytest.mark.parametrize(("path", "text"), DRIVER_FILES)
 def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     computer.pci(*GPU)
     computer.write(path, text)

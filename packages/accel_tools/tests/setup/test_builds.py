@@ -38,16 +38,15 @@ def without_uv(monkeypatch):
     return lambda: monkeypatch.setattr(builds.shutil, "which", lambda _: None)
 
 
+ASKED = [
+    (builds.for_nvidia, DRIVERS),
+    (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
+    (builds.for_amd, ARCHITECTURES),
+]
+
+
 @needs_uv
-@pytest.mark.parametrize(
-    ("ask", "values"),
-    [
-        (builds.for_nvidia, DRIVERS),
-        (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
-        (builds.for_amd, ARCHITECTURES),
-    ],
-    ids=["linux", "windows", "amd"],
-)
+@pytest.mark.parametrize(("ask", "values"), ASKED, ids=["linux", "windows", "amd"])
 def test_the_table_says_what_uv_says(ask, values, without_uv):
     of_uv = [ask(value) for value in values]
     assert {build.source.partition(" ")[0] for build in of_uv if build.name} == {"uv"}

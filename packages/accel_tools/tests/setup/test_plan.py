@@ -316,14 +316,14 @@ def test_on_a_jetson_a_driver_is_another_machines(planned_for):
     assert "for Linux and Windows, and this is macOS" in planned_for(APPLE, "cuda", driver="580.65").unknown
 
 
+FORMATTED = [
+    ("cuda", {"driver": "570.86"}), ("cuda", {"toolkit": "12.8"}), ("npu", {"toolkit": "8.5.0"}),
+    ("rocm", {"toolkit": "6.4"}), ("xpu", {}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("form", formats.FORMATS)
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("cuda", {"driver": "570.86"}), ("cuda", {"toolkit": "12.8"}), ("npu", {"toolkit": "8.5.0"}),
-        ("rocm", {"toolkit": "6.4"}), ("xpu", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "given"), FORMATTED)
 def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
     found = planned_for({}, name, **given)
     text = formats.command(plan.for_installation(found, is_new=True), form)

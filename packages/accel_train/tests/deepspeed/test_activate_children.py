@@ -136,13 +136,13 @@ def hide(folder, version):
         layouts.dist_info(folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"})
 
 
-@pytest.mark.parametrize(
-    ("version", "start", "said"),
-    [
-        (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
-        ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
-    ],
-)
+UNFIT = [
+    (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
+    ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
+]
+
+
+@pytest.mark.parametrize(("version", "start", "said"), UNFIT)
 def test_a_missing_or_old_deepspeed_is_named_before_any_import(child, on_cpu, tmp_path, version, start, said):
     hide(tmp_path, version)
     ended = child(start, with_path(on_cpu, tmp_path))

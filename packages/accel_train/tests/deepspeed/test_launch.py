@@ -52,14 +52,14 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
 
 
+VISIBLE = [
+    pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
+    ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
+]
+
+
 @pytest.mark.parametrize("device", ["acme"])
-@pytest.mark.parametrize(
-    ("given", "options", "seen"),
-    [
-        pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
-        ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
-    ],
-)
+@pytest.mark.parametrize(("given", "options", "seen"), VISIBLE)
 def test_what_the_user_made_visible_stays_so(launch, variables, device, given, options, seen):
     """DeepSpeed reads the value as integers; where it holds UUIDs, its slots are places in the list."""
     answers = launch(options, {**variables, "ACME_VISIBLE_DEVICES": given})

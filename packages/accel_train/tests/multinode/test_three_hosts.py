@@ -63,9 +63,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("comes_back", ["by its cable", "by a reboot"])
-def test_a_host_that_is_cut_off_is_named_and_the_result_is_that_of_an_undisturbed_run(
-    comes_back, undisturbed, hosts, tmp_path
-):
+def test_a_host_that_is_cut_off_is_named_and_the_result_stays(comes_back, undisturbed, hosts, tmp_path):
     shared = tmp_path / "last.pt"
     agents = {name: launch(hosts, name, shared) for name in hosts.names}
     lines = hosts.transcript

@@ -291,15 +291,15 @@ def test_each_host_operator_has_optimizers_by_number(caplog):
         lion.lion_update(9, 1, 0.1, 0.9, 0.9, 0, one, one, one.clone())
 
 
+HOSTS = [
+    ("adam", (0.1, 0.9, 0.9, 0, 0, True, False), (0.1, 0.9, 0.99, 1e-8, 0.1, True), 2),
+    ("adagrad", (), (0.1, 1e-8, 0.1), 1),
+    ("lion", (0.1, 0.9, 0.9, 0, False), (0.1, 0.9, 0.99, 0.1), 1),
+]
+
+
 @pytest.mark.parametrize("state", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(
-    ("name", "settings", "numbers", "states"),
-    [
-        ("adam", (0.1, 0.9, 0.9, 0, 0, True, False), (0.1, 0.9, 0.99, 1e-8, 0.1, True), 2),
-        ("adagrad", (), (0.1, 1e-8, 0.1), 1),
-        ("lion", (0.1, 0.9, 0.9, 0, False), (0.1, 0.9, 0.99, 0.1), 1),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings", "numbers", "states"), HOSTS)
 def test_large_tensors_on_the_cpu_pass_in_pieces(name, settings, numbers, states, state, monkeypatch):
     host = op({"adam": "CPUAdamBuilder", "adagrad": "CPUAdagradBuilder", "lion": "CPULionBuilder"}[name])
 

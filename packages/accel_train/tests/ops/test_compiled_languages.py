@@ -1,6 +1,5 @@
 """C++, CUDA and SYCL: what is missing for each, which headers count, and what a compiler's output says."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from accel_core.errors import OpBuildError
 from accel_train.ops import compiler, failures
 from accel_train.ops.builder import OpBuilder
 from accel_train.ops.compiler import Job, Language
-
-POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
 
 
 def test_the_language_is_told_by_the_suffixes():

@@ -25,26 +25,25 @@ WHOLE = torch.zeros(8, 4)
 INNER = WHOLE[2:4]  # bytes 32 to 64
 
 
-@pytest.mark.parametrize(
-    ("mine", "waits"),
-    [
-        (WHOLE, True),
-        (INNER, True),
-        (WHOLE[3:5], True),
-        (WHOLE[1:3], True),
-        (WHOLE[:2], False),
-        (WHOLE[4:], False),
-        (WHOLE[4:4], False),
-        (WHOLE.view(torch.float64)[4:], False),  # offsets are counted in elements of other sizes
-        (WHOLE.view(torch.float64)[3:4], True),
-        (WHOLE.t()[:, 3:5], True),
-        (WHOLE[:1].t().expand(4, 5), False),
-        (WHOLE.view(-1)[15:], True),  # one element of both
-        (WHOLE.view(-1)[:9], True),
-        (torch.zeros(8, 4), False),
-    ],
-    ids=range(14),
-)
+MEMORY = [
+    (WHOLE, True),
+    (INNER, True),
+    (WHOLE[3:5], True),
+    (WHOLE[1:3], True),
+    (WHOLE[:2], False),
+    (WHOLE[4:], False),
+    (WHOLE[4:4], False),
+    (WHOLE.view(torch.float64)[4:], False),  # offsets are counted in elements of other sizes
+    (WHOLE.view(torch.float64)[3:4], True),
+    (WHOLE.t()[:, 3:5], True),
+    (WHOLE[:1].t().expand(4, 5), False),
+    (WHOLE.view(-1)[15:], True),  # one element of both
+    (WHOLE.view(-1)[:9], True),
+    (torch.zeros(8, 4), False),
+]
+
+
+@pytest.mark.parametrize(("mine", "waits"), MEMORY, ids=range(14))
 def test_a_collective_waits_for_what_is_written_in_its_memory(mine, waits):
     for how in ("reads", "writes", "both"):
         later = Operation("later", nothing, **{how: [torch.zeros(2), mine]})
