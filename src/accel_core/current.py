@@ -20,7 +20,7 @@ from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator, adapted
 from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
+from accel_core.detection import Candidate, Choice, How, Selection, device, discovery
 from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
 from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
@@ -248,7 +248,7 @@ def _object_of(choice: Choice) -> Accelerator:
     except errors.AccelError as error:
         if not torch_import.failed_before():
             raise
-        why = "".join(f". {spoiler}" for spoiler in autoload.spoilers(None, read().probe_timeout))
+        why = "".join(f". {spoiler}" for spoiler in discovery.spoilers(None, read().probe_timeout))
         raise errors.BackendUnavailableError(f"{error}{why}") from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)

@@ -10,7 +10,7 @@ from accel_tests.asking import chosen
 import accel_train_startup as startup
 from accel_core._support import packages
 from accel_core._support.torch_import import TORCH_GROUP
-from accel_core.detection import autoload
+from accel_core.detection import discovery
 
 
 def test_without_the_variable_nothing_is_imported(world):
@@ -132,7 +132,7 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    assert autoload.unclaimed(()) == []
+    assert discovery.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
     assert "torch" not in sys.modules

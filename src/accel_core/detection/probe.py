@@ -16,7 +16,7 @@ from accel_core._support import LOGGER
 from accel_core._support.packages import requirement, version
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, autoload, device, no_device
+from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices
 from accel_core.settings import Settings
@@ -74,11 +74,11 @@ class Prober:
         case = _case(candidate, self._settings)
         return Verdict.of(candidate, examine(case)[0] or otherwise, case.evidence)
 
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[autoload.Spoiler, ...]:
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[discovery.Spoiler, ...]:
         """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
         if not self._autoload or not (self.isolated or fallback):
             return ()
-        return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
+        return discovery.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
     def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
         """Ask the plugin and its device, in the way that the case needs."""
@@ -101,7 +101,7 @@ class Prober:
         """Whether a child is asked before this process: by demand, without a device, or to spare it."""
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
-        return bool(in_child or doubtful or autoload.loads_unclaimed(case.backend, others))
+        return bool(in_child or doubtful or discovery.loads_unclaimed(case.backend, others))
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
@@ -113,7 +113,7 @@ class Prober:
         if not backend.in_torch.private_use1 or not is_free:
             return False
         rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
-        return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
+        return bool(rivals or len(self._settings.pins) > 1 or discovery.unclaimed((*others, backend)))
 
 
 def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:
@@ -244,7 +244,7 @@ def _minor(text: str) -> str:
 
 
 def _own_namespace(case: Case) -> Outcome | None:
-    other = autoload.impersonator(case.backend)
+    other = discovery.impersonator(case.backend)
     return device.impersonated(case.backend, other) if other else None
 
 
