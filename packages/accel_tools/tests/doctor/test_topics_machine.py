@@ -36,8 +36,7 @@ def said(computer, world, monkeypatch):
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
     lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
     lock.parent.mkdir(parents=True)
-    lock.touch()
-    with lock.open():
+    with lock.open("w"):
         assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
     assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
 

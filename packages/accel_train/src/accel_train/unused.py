@@ -1,7 +1,7 @@
 """Say that the chosen accelerator was not used: who forgets a line trains on the CPU without a word.
 
-`accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, after a minute
-of the processor's time. Only rank 0 speaks, so a job says it once.
+`accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, when it has
+trained for a minute. Only rank 0 speaks, so a job says it once.
 """
 
 from __future__ import annotations
@@ -47,13 +47,11 @@ _told = False
 def tell(*, in_training: bool = False) -> None:
     """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it.
 
-    `in_training`: only if this process has used a minute of the processor. (No search for an optimizer: in a
-    thread `gc.get_objects()` breaks a tuple that another thread is building.)
+    `in_training`: other threads run meanwhile. (No search for an optimizer: in a thread `gc.get_objects()`
+    breaks a tuple that another thread is building.)
     """
     global _told
     if _told or not _speaks() or hasattr(sys, "last_type"):  # what failed has other worries
-        return
-    if in_training and time.process_time() <= _LONG:
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()

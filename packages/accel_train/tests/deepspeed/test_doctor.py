@@ -9,7 +9,6 @@ DOCTOR = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeou
 
 CHOICES = [
     ({}, "others.same", {"what": " would choose cpu too"}),
-    ({"DS_ACCELERATOR": "cpu"}, "others.same", {"what": " would choose cpu too"}),
     # A pin that only we understand: accel-train serves it, if torch loads it.
     (
         {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
