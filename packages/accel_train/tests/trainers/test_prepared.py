@@ -33,9 +33,6 @@ os._exit(0)
 """
 
 
-IGNITE = "import sys, torch; sys.modules['ignite.engine'] = torch; print('Linear cpu')"
-
-
 PROGRAMS = [
     (ACCELERATE, [], 1, "Linear acme:0", ""),
     (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
@@ -47,13 +44,7 @@ PROGRAMS = [
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
     ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
     ("import torch; print('Linear cpu')", [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
-    (
-        IGNITE,
-        [],
-        1,
-        "Linear cpu",
-        "Ignite took the CPU. Add: create_supervised_trainer(..., device=accel_core.",
-    ),
+    ("import sys, torch; sys.modules['ignite.engine'] = 1", [], 1, "", "Ignite took the CPU. Add: create_"),
 ]
 
 
