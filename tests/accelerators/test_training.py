@@ -57,8 +57,9 @@ def test_a_stream_stays_set_until_another_is(simulated, vendor, backend):
     bound = TorchAccelerator(backend())
     assert bound.set_stream is vendor.set_stream
     vendor.set_stream = lambda chosen: setattr(vendor, "running", chosen)
-    TorchAccelerator(backend()).set_stream(stream=None)
-    assert vendor.running is None
+    other = simulated.Stream()
+    TorchAccelerator(backend()).set_stream(stream=other)
+    assert vendor.running is other
     Accelerator(backend()).set_stream(stream)  # one queue: there is nothing to set
 
 

@@ -37,12 +37,12 @@ ROWS = {
     "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
     "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
     "memory_allocated": "memory_allocated", "memory_reserved": "memory_reserved",
-    "set_device": "set_device_index", "synchronize": "synchronize",
+    "set_device": "set_device_index", "set_stream": "set_stream", "stream": "", "synchronize": "synchronize",
     "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
     "reset_peak_memory_stats": "reset_peak_memory_stats",
 }  # fmt: skip
 #: Each has need of a stream class: without one, the one queue of the default serves.
-OF_STREAMS = ("current_stream", "default_stream")
+OF_STREAMS = ("current_stream", "default_stream", "set_stream", "stream")
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
 _VENDOR_FIRST = ("current_stream", "device_count", "is_current_stream_capturing")
 
@@ -165,11 +165,6 @@ class TorchAccelerator(Accelerator):
         self._vendor: dict[str, Function] = {}
         for name in ROWS:
             self._bind(name)
-        # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
-        usable = {"stream": self._lookup("StreamContext"), "set_stream": self._stream_class}
-        for name in ("stream",) if self._is_private else usable:
-            if usable[name] and accepts(self._lookup(name), getattr(super(), name)):
-                self._put(name, self._lookup(name))
         self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
@@ -229,8 +224,13 @@ class TorchAccelerator(Accelerator):
         if name == "is_current_stream_capturing":
             torchs = self._is_capturing
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
-        in_order = (torchs, vendors) if is_torchs and name not in _VENDOR_FIRST else (vendors, torchs)
-        return [function for function in in_order if function is not None]
+        torchs_first = self._is_private if name == "set_stream" else is_torchs and name not in _VENDOR_FIRST
+        in_order = (torchs, vendors) if torchs_first else (vendors, torchs)
+        last = self._enter if name == "set_stream" else None
+        return [function for function in (*in_order, last) if function is not None]
+
+    def _enter(self, stream: torch.Stream) -> None:
+        self.stream(stream).__enter__()  # sets it, and is not left
 
     def _bind(self, name: str) -> None:
         """Find what serves a row: a function, one that the first call finds, or the default."""
@@ -253,6 +253,9 @@ class TorchAccelerator(Accelerator):
     def _shaped(self, function: Function, default: Function) -> Function:
         """`function`, called as `default` is: by itself where the calls are the same."""
         ours = [parameter.name for parameter in parameters(default) or ()]
+        # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
+        if ours == ["stream"] and not (self._lookup("StreamContext") and accepts(function, default)):
+            return lambda stream: nullcontext() if stream is None else function(stream)
         if not ours or accepts(function, default):
             return function
         if ours == ["device_index"]:
@@ -440,22 +443,6 @@ class TorchAccelerator(Accelerator):
             except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
                 _record_nothing(self._torch, self._device_type)
         return made
-
-    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
-        enter = self._lookup("stream")
-        if stream is None or enter is None or not self._has_streams:
-            return super().stream(stream)
-        return enter(stream)
-
-    def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` this thread's current stream of its device, until another one is set."""
-        vendors, torchs = self._lookup("set_stream"), getattr(self._torch_accelerator, "set_stream", None)
-        select = torchs or vendors if self._is_private else vendors or torchs
-        if self._has_streams and select is not None:
-            select(stream)
-        elif self._has_streams:
-            self.stream(stream).__enter__()  # sets it, and is not left
 
     # Memory
 
