@@ -11,36 +11,31 @@ HINTS = (
 )
 
 
-def test_the_first_pattern_that_fits_counts():
-    assert hint_for(OSError("libhccl.so: out of memory"), HINTS) == "source set_env.sh"
-    assert hint_for(RuntimeError("Out of MEMORY"), HINTS) == "less"
-    assert hint_for(SystemExit(127), HINTS) == "wrong torch"
+class Mute(Exception):
+    def __str__(self):
+        raise TypeError("no")
 
 
-@pytest.mark.parametrize("link", ["__cause__", "__context__"])
-def test_what_lies_below_counts_too(link):
-    outer = RuntimeError("Failed to load the backend extension")
-    setattr(outer, link, OSError("libascendcl.so: cannot open shared object file"))
-    assert hint_for(outer, HINTS) == "source set_env.sh"
+def above(outer, inner, link="__cause__"):
+    setattr(outer, link, inner)
+    return outer
 
 
-def test_without_a_hint_there_is_none():
-    assert hint_for(RuntimeError(), HINTS) is None
-    assert hint_for(RuntimeError("memory"), ()) is None
+RING = RuntimeError("a")
+ERRORS = [
+    (OSError("libhccl.so: out of memory"), "source set_env.sh"),  # the first pattern that fits
+    (RuntimeError("Out of MEMORY"), "less"),
+    (SystemExit(127), "wrong torch"),
+    (RuntimeError(), None),
+    *((above(RuntimeError("Failed"), OSError("libascendcl.so: cannot open"), link), "source set_env.sh")
+      for link in ("__cause__", "__context__")),
+    (Mute(), None),
+    (above(Mute(), OSError("libhccl.so")), "source set_env.sh"),
+    (above(RING, above(RuntimeError("b"), RING)), None),
+]  # fmt: skip
 
 
-def test_an_error_whose_text_fails_does_not_hide_what_lies_below():
-    class Mute(Exception):
-        def __str__(self):
-            raise TypeError("no")
-
-    outer = Mute()
-    outer.__cause__ = OSError("libhccl.so")
-    assert hint_for(outer, HINTS) == "source set_env.sh"
-    assert hint_for(Mute(), HINTS) is None
-
-
-def test_a_ring_of_causes_ends():
-    first, second = RuntimeError("a"), RuntimeError("b")
-    first.__cause__, second.__cause__ = second, first
-    assert hint_for(first, HINTS) is None
+@pytest.mark.parametrize(("error", "hint"), ERRORS)
+def test_what_lies_below_counts_too(error, hint):
+    assert hint_for(error, HINTS) == hint
+    assert hint_for(error, ()) is None

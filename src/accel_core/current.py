@@ -20,7 +20,7 @@ from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator, adapted
 from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, autoload, device
+from accel_core.detection import Candidate, Choice, How, Selection, device, discovery
 from accel_core.detection.guard import choosing, restoring
 from accel_core.detection.select import discover, select
 from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
@@ -51,13 +51,12 @@ class _Override:
     def __init__(self, accelerator: Accelerator, around: _Override | None) -> None:
         self.accelerator = accelerator
         self.around = around
-        self.ended = False
 
 
 def overriding() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
     override = _override.get()
-    while override is not None and override.ended:
+    while override is not None and override not in _overrides:  # its block has ended
         override = override.around
     return override.accelerator if override is not None else None
 
@@ -137,7 +136,6 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        override.ended = True
         _count_override(_overrides.discard, override)
         if _override.get() is override:
             _override.set(override.around)
@@ -250,7 +248,7 @@ def _object_of(choice: Choice) -> Accelerator:
     except errors.AccelError as error:
         if not torch_import.failed_before():
             raise
-        why = "".join(f". {spoiler}" for spoiler in autoload.spoilers(None, read().probe_timeout))
+        why = "".join(f". {spoiler}" for spoiler in discovery.spoilers(None, read().probe_timeout))
         raise errors.BackendUnavailableError(f"{error}{why}") from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)

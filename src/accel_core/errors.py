@@ -31,6 +31,11 @@ def clean(text: str) -> str:
     return printable(" ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else ""))
 
 
+def clause(text: str) -> str:
+    """Return `text` without the full stop at its end, for use within a sentence; three dots stay three."""
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+
+
 def printable(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
     if text.isprintable():

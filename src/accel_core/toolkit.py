@@ -14,10 +14,9 @@ from accel_core import _by_name, _resolving
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
 _HOMES = {
     # The question: candidates, what each comes to, what would be chosen.
-    "detection": ("How", "autoload", "discovery", "guard", "messages"),
-    "detection.autoload": ("Spoiler", "spoilers"),
+    "detection": ("How", "discovery", "guard", "messages"),
     "detection.device": ("installed_imports",),
-    "detection.discovery": ("declarers", "find_candidates", "installed_names"),
+    "detection.discovery": ("Spoiler", "declarers", "find_candidates", "installed_names", "spoilers"),
     "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
     "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),

@@ -31,16 +31,15 @@ from accel_core.current import late_changes as late_changes
 from accel_core.current import named as named
 from accel_core.current import overriding as overriding
 from accel_core.detection import How as How
-from accel_core.detection import autoload as autoload
 from accel_core.detection import discovery as discovery
 from accel_core.detection import guard as guard
 from accel_core.detection import messages as messages
-from accel_core.detection.autoload import Spoiler as Spoiler
-from accel_core.detection.autoload import spoilers as spoilers
 from accel_core.detection.device import installed_imports as installed_imports
+from accel_core.detection.discovery import Spoiler as Spoiler
 from accel_core.detection.discovery import declarers as declarers
 from accel_core.detection.discovery import find_candidates as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
+from accel_core.detection.discovery import spoilers as spoilers
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
 from accel_core.detection.isolated import decode_candidate as decode_candidate
 from accel_core.detection.isolated import encode_candidate as encode_candidate
@@ -94,7 +93,6 @@ __all__ = [
     "Survey",
     "Variable",
     "answering",
-    "autoload",
     "autoload_is_on",
     "child",
     "clean",

@@ -4,7 +4,6 @@ The simulated module takes `torch.maia`, a device type that torch parses and shi
 computes on it; what is real in these tests is everything between a call and the vendor's function.
 """
 
-import os
 import types
 
 import pytest
@@ -180,23 +179,3 @@ def without(vendor):
         return kind(declare())
 
     return build
-
-
-@pytest.fixture
-def nothing_changes():
-    """Fail the test that changed what the process has one of."""
-
-    def look():
-        environment = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-        return [
-            environment,
-            torch.are_deterministic_algorithms_enabled(),
-            torch.utils.deterministic.fill_uninitialized_memory,
-            torch.get_rng_state().tolist(),
-            torch.cuda.is_initialized(),
-            torch.xpu.is_initialized(),
-        ]
-
-    before = look()
-    yield
-    assert look() == before

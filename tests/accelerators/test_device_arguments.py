@@ -1,8 +1,6 @@
 """A device is named by an index, a string, a `torch.device` or `None`, everywhere; one check, one message."""
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from accel_core import Accelerator, InvalidArgumentError, InvalidDeviceError
 
 STATE = torch.Generator().get_state()
 
-Member = Callable[[Any, Any], Any]
 
 #: Members that look whether the device is there.
 CHECKED = {

@@ -203,20 +203,6 @@ def test_one_generator_a_device_gives_all_the_random_calls(small):
     assert torch.equal(torch.rand(4, generator=small.generators[1]), first)
 
 
-def test_a_fork_restores_the_host_and_the_devices_named(small):
-    host, devices = torch.get_rng_state(), [small.get_rng_state(i) for i in range(3)]
-    with small.fork_rng([0, 2]):
-        torch.rand(1)
-        for generator in small.generators:
-            torch.rand(1, generator=generator)
-    assert torch.equal(torch.get_rng_state(), host)
-    assert [torch.equal(small.get_rng_state(i), devices[i]) for i in range(3)] == [True, False, True]
-    small.set_rng_state(devices[1], 1)
-    with small.fork_rng():
-        torch.rand(1, generator=small.generators[1])
-    assert torch.equal(small.get_rng_state(1), devices[1])
-
-
 # Streams
 
 

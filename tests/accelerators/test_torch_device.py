@@ -5,7 +5,6 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 
 import functools
 import types
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,8 +12,6 @@ from accel_tests.tools import words
 
 from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.streams import HostEvent, HostStream
-
-Build = Callable[..., TorchAccelerator]
 
 SAME = words(
     "current_device empty_cache initial_seed is_current_stream_capturing is_initialized "
@@ -207,16 +204,6 @@ def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(vendor
         return x + accelerator.device_count() + accelerator.current_device()
 
     assert asked(torch.zeros(1)).item() == 13
-
-
-def test_constructing_has_no_effects(vendor, backend, nothing_changes):
-    before = dict(vars(vendor))
-    TorchAccelerator(backend())
-    for kind in ("cuda", "xpu", "mps"):
-        TorchAccelerator(backend(name=kind, device_type=kind))
-    assert vars(vendor) == before
-    assert vendor.asked == []
-    assert vendor.started is False
 
 
 def test_a_vendor_that_is_not_imported_is_named(backend):

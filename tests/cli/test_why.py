@@ -18,8 +18,7 @@ def only(document):
 def test_says_what_would_be_chosen_and_why_not_the_others(accel):
     accel.install("off", OFF, priority=995)
     accel.install("npu")
-    done = accel("why", ACCEL_BLOCK="nothing")
-    assert done.returncode == 0, done.stderr
+    done = accel("why", ACCEL_BLOCK="nothing").succeeded()
     assert done.stdout.startswith("npu (accel-npu 1.5) would be chosen: the highest-ranking usable one.\n")
     assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
     assert "hint: switch it on" in done.stdout

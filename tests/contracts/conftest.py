@@ -1,13 +1,6 @@
-"""Finding the plugins, and the package of this folder that holds them against their vendors' surfaces."""
+"""A test of `plugin` is of each plugin."""
 
-import sys
-from pathlib import Path
-
-HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from accel_contracts.plugins import PLUGINS  # noqa: E402
+from accel_contracts.plugins import PLUGINS
 
 
 def pytest_generate_tests(metafunc):

@@ -141,34 +141,6 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
     assert {*children} == {"mlu"}
 
 
-SIM = """
-import os, torch, types
-module = torch.sim = types.ModuleType("torch.sim")
-owner = []
-def use():
-    owner.append(os.getpid())
-    if owner[0] != os.getpid():
-        raise RuntimeError("Cannot re-initialize in forked subprocess")
-module.device_count = lambda: 2  # counting is allowed before
-module.is_available = lambda: True
-module.is_initialized = lambda: bool(owner)
-module.current_device = lambda: use() or 0
-module.set_device = lambda index: use()
-module.synchronize = lambda device=None: use()
-"""
-
-
-def test_choosing_initialises_no_device(torch_world):
-    """USERS 23, 25, 26: a fork uses the device afterwards, which forbids that once it is initialised."""
-    torch_world.module("torch_sim", SIM)
-    accelerator = "accel_core.accelerators.torch_device:TorchAccelerator"
-    torch_world.backend("sim", vendor_import="torch_sim", accelerator=accelerator)
-    acc = accel_core.get_accelerator()
-    assert (acc.name, acc.is_initialized()) == ("sim", False)
-    assert in_fork(acc.current_device) == acc.current_device() == 0
-    assert acc.is_initialized()
-
-
 def test_where_there_is_no_fork_nothing_is_registered(world):
     code = (
         "import os, json, accel_core.detection.select\ndel os.register_at_fork\n"

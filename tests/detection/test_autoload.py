@@ -11,7 +11,7 @@ import accel_core
 from accel_core._support import child, torch_import
 from accel_core.backend import InTorch
 from accel_core.detection import Candidate, Status
-from accel_core.detection.autoload import spoilers
+from accel_core.detection.discovery import spoilers
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.settings import read

@@ -7,7 +7,7 @@ from accel_tests.asking import chosen, counting, error, statuses
 from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
-from accel_core.backend import Hardware, InTorch, Visibility
+from accel_core.backend import Hardware, Visibility
 from accel_core.detection import How, messages
 from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
@@ -190,19 +190,6 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, mo
             assert [str(warning.message) for warning in told] == [said]
 
 
-@pytest.mark.parametrize("name", ["npu", "npu@accel-npu", "NPU", "cpu"])
-def test_a_pinned_choice_imports_one_plugin_module_at_most(several, name):
-    """USERS 22, 28: asserted in a process of its own; JAX_PLATFORMS=cpu still ran cuInit."""
-    code = (
-        "import json, sys\nimport accel_core\nname = accel_core.get_accelerator().name\n"
-        "ours = ('accel_core', 'accel_train')  # accel-train's adapters are asked for a plugin's class\n"
-        "mine = sorted(m for m in sys.modules if m.startswith('accel_') and not m.startswith(ours))\n"
-        "print(json.dumps([name, mine]))"
-    )
-    mine = [] if name == "cpu" else ["accel_npu", "accel_sim_device"]
-    assert several.child(code, variables=pin(name)).answer == [name.lower()[:3], mine]
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -323,24 +310,6 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     )
     assert record.to_dict()["notes"] == list(record.notes)
     assert chosen(ACCEL_BLOCK="mlu").notes == ()
-
-
-@posix
-@pytest.mark.parametrize(
-    ("source", "environ", "fields", "status"),
-    [
-        ("import os; os._exit(127)", {"ACCEL_PROBE": "isolated", "ACCEL_PROBE_TIMEOUT": "20"}, {}, "crashed"),
-        (
-            "import time; time.sleep(60)", {"ACCEL_PROBE_TIMEOUT": "1.5"},
-            {"in_torch": InTorch(in_child="import")}, "timed_out",
-        ),
-    ],
-)  # fmt: skip
-def test_how_it_is_probed_is_the_users(several, source, environ, fields, status):
-    backend("npu", 700, source=source, **fields)(several)
-    found = chosen(**environ)
-    assert (statuses(found)["npu"], found.chosen) == (status, "mlu")
-    assert found.verdicts[0].reason.startswith("no answer within 1.5 s") is (status == "timed_out")
 
 
 @posix

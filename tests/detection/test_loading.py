@@ -8,7 +8,6 @@ from accel_tests.asking import chosen, judge, look, names, statuses
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core._support import child
 from accel_core.backend import Granted, InTorch
 from accel_core.detection import Candidate, Status, Unloaded, isolated
 from accel_core.settings import Pin, Settings, read
@@ -202,21 +201,6 @@ class TestPolicy:
         generic = next(v for v in found.verdicts if v.name == "generic")
         assert (found.chosen, generic.status) == ("cpu", Status.NO_DEVICE)
         assert "a plugin claims what announces one to torch (torch-spy: spy)" in generic.reason
-
-
-@posix
-def test_no_child_is_started_for_no_plugin_and_one_for_many(torch_world, monkeypatch):
-    ran = []
-    real = child.run
-    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
-    look(None, ISOLATED)
-    assert ran == []
-    for name in ("aa", "bb", "cc"):
-        torch_world.backend(name)
-    load = isolated.IsolatedLoader(20)
-    look(None, ISOLATED, load)
-    assert [c.name for c in look(Pin("bb"), ISOLATED, load)] == ["bb"]
-    assert ran == [isolated._declare_in_child]
 
 
 @posix

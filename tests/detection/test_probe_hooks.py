@@ -92,16 +92,13 @@ def explaining(world, name, body, parameters="backend, error", **fields):
     world.backend(name, extra=hook("accel_explain", parameters, body), **fields)
 
 
+BAD = ("raise ValueError", "import sys; sys.exit(3)", "return 5", "return ''")
+
+
 @pytest.mark.parametrize(
     ("body", "parameters"),
-    [
-        ("raise ValueError", "backend, error"),
-        ("import sys; sys.exit(3)", "backend, error"),
-        ("return 5", "backend, error"),
-        ("return ''", "backend, error"),
-        ("return 'never'", "backend, flavour"),
-    ],
-)  # fmt: skip
+    [*((body, "backend, error") for body in BAD), ("return 'never'", "backend, flavour")],
+)
 def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(torch_world, body, parameters):
     vendor(torch_world, FAILS)
     explaining(torch_world, "sdaa", body, parameters, priority=900)
@@ -117,6 +114,9 @@ def test_the_owner_first_then_its_declaration_then_others(torch_world):
     for error, hint in (("libbar.so", "more data"), ("another one", "from mlu")):
         torch_world.module("torch_npu", f"raise ImportError({error!r})")
         assert judge().hint == hint
+    for number in range(19):  # each that failed would import all, were their number not bounded
+        torch_world.backend(f"more{number}", 950)
+    assert judge().hint != "from mlu"
 
 
 # ---------------------------------------------------------------------------- counting starts the runtime

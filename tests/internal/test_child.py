@@ -64,24 +64,6 @@ return {'ok': True}"""
         assert part in report.stderr
 
 
-_NOISE = """
-print('hello\\n{not json')
-print('{"noise": 1}')
-print('{"answer": 1}')
-print('{"stage": ' + '[' * 100000)
-print('no end of line', end='')
-"""
-
-
-def test_start_up_files_that_print_spoil_no_answer(job, monkeypatch, tmp_path):
-    """A sitecustomize, or a .pth file, runs before the channel is ours; what it prints is no record."""
-    customize = tmp_path / "customize"
-    customize.mkdir()
-    (customize / "sitecustomize.py").write_text(_NOISE)
-    monkeypatch.setenv("PYTHONPATH", str(customize))
-    assert job("return {'ok': True}").answer == {"ok": True}
-
-
 @pytest.mark.parametrize(
     ("body", "code", "ending"),
     [

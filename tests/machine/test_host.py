@@ -112,10 +112,7 @@ def test_this_machine_can_be_asked():
 @pytest.mark.parametrize(
     ("nodes", "count"),
     [
-        (
-            {"node0": "0-31", "node1": "32-63", "node2": ""},
-            2,
-        ),  # the third has memory only (CXL, HBM)
+        ({"node0": "0-31", "node1": "32-63", "node2": ""}, 2),  # the third has memory only (CXL, HBM)
         ({}, 1),
         ({"node0": "0-1", "node1": "2-3", **dict.fromkeys(("nodes", "node", "7", "has_cpu"), "0-1")}, 2),
     ],

@@ -1,7 +1,6 @@
 """Asking for a simulated device, and not asking: what a process has of it before torch is imported."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from accel_simulated.vendors import DEVICES
 
 #: A torch that says that it was loaded: none of these tests gets so far.
 TORCH = "raise AssertionError('torch was loaded')\n"
-Child = Callable[..., str]
 
 
 @pytest.fixture

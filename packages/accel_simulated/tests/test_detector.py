@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +19,6 @@ from accel_simulated.detector import advice, blame, formats, names
 from accel_simulated.detector.gather import Place, Report, gather
 from accel_simulated.detector.log import PLACES, Log
 
-Child = Callable[..., str]
 ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.__file__).parent
 SITE = "/venv/lib/python3.12/site-packages"

@@ -1,12 +1,8 @@
 """How the tool of `./dev opinfo` counts a call on a device that is not to give CPU's bits."""
 
-import sys
 from itertools import cycle
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "opinfo"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from accel_tests.asking import chosen
 import accel_train_startup as startup
 from accel_core._support import packages
 from accel_core._support.torch_import import TORCH_GROUP
-from accel_core.detection import autoload
+from accel_core.detection import discovery
 
 
 def test_without_the_variable_nothing_is_imported(world):
@@ -97,14 +97,14 @@ def test_without_metadata_the_next_step_is_named(world, monkeypatch):
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ("raise ImportError('libacme.so')", "acme: ImportError: libacme.so"),
-        ("def prepare(): raise SystemExit(3)", "acme: SystemExit: 3"),
-        ("prepare = None", "acme: TypeError"),
-    ],
-)
+FAILING = [
+    ("raise ImportError('libacme.so')", "acme: ImportError: libacme.so"),
+    ("def prepare(): raise SystemExit(3)", "acme: SystemExit: 3"),
+    ("prepare = None", "acme: TypeError"),
+]
+
+
+@pytest.mark.parametrize(("source", "why"), FAILING)
 def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch, source, why):
     world.module("acme_trainer", source)
     world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
@@ -132,7 +132,7 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    assert autoload.unclaimed(()) == []
+    assert discovery.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
     assert "torch" not in sys.modules

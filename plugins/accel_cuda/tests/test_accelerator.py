@@ -61,17 +61,17 @@ def at(monkeypatch, tmp_path, backend):
     return make
 
 
-@pytest.mark.parametrize(
-    ("capability", "fp16", "fp8", "triton", "grouped"),
-    [
-        ((6, 1), False, False, False, False),
-        ((7, 0), True, False, False, True),
-        ((8, 0), True, False, True, True),
-        ((8, 9), True, True, True, True),
-        ((9, 0), True, True, True, False),
-        ((12, 0), True, True, True, False),
-    ],
-)
+RULES = [
+    ((6, 1), False, False, False, False),
+    ((7, 0), True, False, False, True),
+    ((8, 0), True, False, True, True),
+    ((8, 9), True, True, True, True),
+    ((9, 0), True, True, True, False),
+    ((12, 0), True, True, True, False),
+]
+
+
+@pytest.mark.parametrize(("capability", "fp16", "fp8", "triton", "grouped"), RULES)
 def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, grouped):
     monkeypatch.setattr(torch, "_grouped_mm", object(), raising=False)
     acc = at(*capability)
@@ -148,14 +148,14 @@ def described(monkeypatch, backend):
     return make
 
 
-@pytest.mark.parametrize(
-    ("name", "uuid", "written"),
-    [
-        ("NVIDIA H200", "8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
-        ("NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
-        ("NVIDIA H200", None, None),
-    ],
-)
+UUIDS = [
+    ("NVIDIA H200", "8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+    ("NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
+    ("NVIDIA H200", None, None),
+]
+
+
+@pytest.mark.parametrize(("name", "uuid", "written"), UUIDS)
 def test_the_uuid_is_written_as_the_vendor_writes_it(described, name, uuid, written):
     acc = described(name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
     properties = acc.device_properties(0)

@@ -1,5 +1,8 @@
 """What `accel doctor` looks into, on trees of files."""
 
+import runpy
+import sys
+
 import pytest
 
 import accel_cuda
@@ -40,3 +43,10 @@ def test_a_driver_that_was_updated_under_a_running_kernel(computer, text):
 def test_they_are_nvidias_and_not_amds():
     assert accel_cuda.accel_checks(accel_cuda.CUDA) == CHECKS
     assert accel_cuda.accel_checks(accel_cuda.ROCM) == []
+
+
+@pytest.mark.parametrize(("platform", "library"), [("linux", "nccl"), ("win32", "gloo")])
+def test_the_communication_backend_is_the_platforms(monkeypatch, platform, library):
+    monkeypatch.setattr(sys, "platform", platform)
+    declared = runpy.run_path(accel_cuda.__file__)
+    assert {declared[name].communication_backend for name in ("CUDA", "ROCM")} == {library}

@@ -45,14 +45,14 @@ def test_who_impersonates_torch_cuda(child):
     assert told == [[by] * 2 for *_, by in WAYS]
 
 
-@pytest.mark.parametrize(
-    ("environ", "culprit"),
-    [
-        ({"HIP_VISIBLE_DEVICES": ""}, "HIP_VISIBLE_DEVICES"),
-        ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES"),
-        ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, "ROCR_VISIBLE_DEVICES"),
-        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
-    ],
-)
+HIDDEN = [
+    ({"HIP_VISIBLE_DEVICES": ""}, "HIP_VISIBLE_DEVICES"),
+    ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES"),
+    ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, "ROCR_VISIBLE_DEVICES"),
+    ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
+]
+
+
+@pytest.mark.parametrize(("environ", "culprit"), HIDDEN)
 def test_rocm_has_variables_of_its_own(environ, culprit):
     assert (hidden_by(ROCM, environ) or "").partition("=")[0] == culprit

@@ -77,16 +77,16 @@ def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
     assert tried == [torch.float16]
 
 
-@pytest.mark.parametrize(
-    ("printed", "ids"),
-    [
-        ("index, module_id\n0, 3\n1, 2\n", (3, 2)),
-        ("index,module_id\n1,0\n0,5\n", (5, 0)),
-        ("index, module_id\n1, 2\n", None),
-        ("no devices\n", None),
-        (None, None),
-    ],
-)
+PRINTED = [
+    ("index, module_id\n0, 3\n1, 2\n", (3, 2)),
+    ("index,module_id\n1,0\n0,5\n", (5, 0)),
+    ("index, module_id\n1, 2\n", None),
+    ("no devices\n", None),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("printed", "ids"), PRINTED)
 def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, printed, ids):
     from accel_train.deepspeed._view import PLACEHOLDER, launcher_view
     from accel_train.launch.launch import _one_by_one

@@ -43,18 +43,18 @@ def test_variables_are_looked_at_one_by_one(cann):
     assert variables().level == "error"
 
 
-@pytest.mark.parametrize(
-    ("npu", "cann_version", "level"),
-    [
-        ("2.8.0", "8.3.RC1", "ok"),
-        ("2.8.0", "8.2.RC1", "warning"),
-        ("2.6.0", "8.2.RC1", "ok"),
-        ("2.13.0", "8.1.RC1", "warning"),
-        ("2.13.0", "9.0.0", "ok"),
-        ("2.1.0.post3", "7.0.0", "ok"),  # older than this plugin is for: nothing is known
-        ("odd", "8.3.RC1", "ok"),
-    ],
-)
+RELEASES = [
+    ("2.8.0", "8.3.RC1", "ok"),
+    ("2.8.0", "8.2.RC1", "warning"),
+    ("2.6.0", "8.2.RC1", "ok"),
+    ("2.13.0", "8.1.RC1", "warning"),
+    ("2.13.0", "9.0.0", "ok"),
+    ("2.1.0.post3", "7.0.0", "ok"),  # older than this plugin is for: nothing is known
+    ("odd", "8.3.RC1", "ok"),
+]
+
+
+@pytest.mark.parametrize(("npu", "cann_version", "level"), RELEASES)
 def test_a_cann_older_than_torch_npu_was_built_for(cann, npu, cann_version, level):
     cann(cann_version, npu)
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))

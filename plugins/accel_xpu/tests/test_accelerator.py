@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from accel_core import hint_for  # noqa: E402
 from accel_xpu import IPEX, NATIVE  # noqa: E402
 from accel_xpu.accelerator import IPEXAccelerator, XPUAccelerator  # noqa: E402
 from accel_xpu.external import EXTERNAL, accel_op_builders  # noqa: E402
@@ -74,3 +75,7 @@ def test_xpu_external_has_the_extensions_operators():
     assert len(names) == 7
     assert {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"} <= names
     assert accel_op_builders(IPEX) is None, "of this backend alone"
+
+
+def test_ipex_2_1_ends_the_process_with_an_exception():
+    assert "accel setup xpu" in hint_for(SystemExit(127), IPEX.hints)

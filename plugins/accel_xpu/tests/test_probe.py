@@ -34,16 +34,16 @@ def machine_with(root, version, source=DEADLY, kind="gpu", name="xpu"):
 IMPORTED = "raise RuntimeError('IPEX was imported')"
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "source", "kind", "status", "words"),
-    [
-        ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
-        ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
-        ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU"),
-        # The extension's own import would import DeepSpeed, which asks for the accelerator.
-        ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported"),
-    ],
-)
+WAYS = [
+    ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
+    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
+    ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU"),
+    # The extension's own import would import DeepSpeed, which asks for the accelerator.
+    ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported"),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "source", "kind", "status", "words"), WAYS)
 def test_the_way_through_ipex(tmp_path, name, version, source, kind, status, words):
     """What decides for any vendor's package is told in `tests/detection`."""
     found = machine_with(tmp_path, version, source, kind, name).probe(NODE)
@@ -68,20 +68,20 @@ OF_CUDA, OF_ROCM = (replace(CUDA, in_torch=CUDA.in_torch._replace(builds=(k,))) 
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 
-@pytest.mark.parametrize(
-    ("build", "nodes", "others", "hidden", "aside"),
-    [
-        (BOTH, ("/dev/nvidia0",), (CUDA,), None, True),
-        (TorchBuild("2.13.0", hip="7.0", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, True),
-        (BOTH, ("/dev/nvidia0",), (OF_ROCM, OF_CUDA), None, True),
-        (BOTH, ("/dev/nvidia0",), (OF_ROCM,), None, False),
-        (BOTH, (), (CUDA,), None, False),
-        (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
-        (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
-        (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
-        (BOTH, ("/dev/nvidia0",), (replace(CUDA, name="npu", device_type="npu"),), None, False),
-    ],
-)
+ASIDE = [
+    (BOTH, ("/dev/nvidia0",), (CUDA,), None, True),
+    (TorchBuild("2.13.0", hip="7.0", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, True),
+    (BOTH, ("/dev/nvidia0",), (OF_ROCM, OF_CUDA), None, True),
+    (BOTH, ("/dev/nvidia0",), (OF_ROCM,), None, False),
+    (BOTH, (), (CUDA,), None, False),
+    (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
+    (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
+    (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
+    (BOTH, ("/dev/nvidia0",), (replace(CUDA, name="npu", device_type="npu"),), None, False),
+]
+
+
+@pytest.mark.parametrize(("build", "nodes", "others", "hidden", "aside"), ASIDE)
 def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, nodes, others, hidden, aside):
     """Of the same torch, where somebody is there to drive it."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -113,6 +113,21 @@ def version(distribution: str) -> str | None:
     return _asked(None, lambda name: identity(metadata.distribution(name))[1], distribution)
 
 
+def requirement(text: str) -> tuple[str, str | None, bool]:
+    """Return the name that a PEP 508 requirement names, its installed version, and whether it is met.
+
+    One with a marker that does not apply is met. Raises `ValueError`, as packaging does for all that is
+    malformed, also for a marker that cannot be evaluated.
+    """
+    from packaging.requirements import Requirement  # here, as few plugins require a version
+
+    wanted = Requirement(text)
+    applies = wanted.marker is None or wanted.marker.evaluate()
+    installed = version(wanted.name)
+    fits = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+    return wanted.name, installed, fits or not applies
+
+
 def read(distribution: str, name: str) -> str:
     """Return the text of one of the distribution's metadata files; empty if it has no such file."""
     return _asked("", lambda each: metadata.distribution(each).read_text(name) or "", distribution)

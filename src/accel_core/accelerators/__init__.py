@@ -59,11 +59,14 @@ class Accelerator(
     """
 
     def capabilities(self) -> Capabilities:
-        """Return every yes-or-no property of this accelerator; may initialise the device."""
+        """Return every yes-or-no property of this accelerator; may initialise the device.
+
+        A question that the vendor refuses to answer counts as no.
+        """
         from accel_core.accelerators.records import Capabilities
 
-        answers = {field.name: getattr(self, field.name) for field in fields(Capabilities)}
-        return Capabilities(**{name: a() if callable(a) else a for name, a in answers.items()})
+        given = [(field.name, getattr(self, field.name)) for field in fields(Capabilities)]
+        return Capabilities(**{n: bool(self._if_supported(a)) if callable(a) else a for n, a in given})
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:

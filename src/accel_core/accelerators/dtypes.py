@@ -101,8 +101,8 @@ class Dtypes(Base):
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Return the floating point types in which a model can be trained, `torch.float32` first."""
-        half = [self._torch.float16] if self.is_fp16_supported() else []
-        brain = [self._torch.bfloat16] if self.is_bf16_supported() else []
+        half = [self._torch.float16] if self._if_supported(self.is_fp16_supported) else []
+        brain = [self._torch.bfloat16] if self._if_supported(self.is_bf16_supported) else []
         return [self._torch.float32, *half, *brain]
 
     def training_dtype(self) -> torch.dtype:
@@ -112,9 +112,9 @@ class Dtypes(Base):
         model can be trained in it and torch can scale losses on the device, which is tried once; else
         `torch.float32`. An emulated bfloat16 is not chosen: it saves memory but is slower.
         """
-        if self.is_bf16_native():
+        if self._if_supported(self.is_bf16_native):
             return self._torch.bfloat16
-        halves = self.is_fp16_supported() and self._scales_losses
+        halves = self._if_supported(self.is_fp16_supported) and self._scales_losses
         return self._torch.float16 if halves else self._torch.float32
 
     @cached_property

@@ -1,8 +1,7 @@
 """Entry points in, a `Selection` out: a pipeline of small functions over the records of this module.
 
     guard      others' code runs announced and quiet, and what it changes is put back
-    discovery  entry points to candidates, in rank order; a plugin's hooks
-    autoload   what announces itself to torch: what `generic` makes of it, and what it spoils
+    discovery  entry points to candidates, in rank order; a plugin's hooks; what announces itself to torch
     device     a plugin and its device, asked in this process
     isolated   the same in a child process
     probe      a candidate to its verdict: a table of steps that import nothing, then the device
@@ -20,11 +19,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
 from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
 from accel_core.machine.vendors import sourced
-from accel_core.settings import Pin
 
 
 class Status(str, enum.Enum):
@@ -98,10 +96,6 @@ class _Known:
         #: Name of the distribution; `accel-core` for what is built in.
         self.distribution = provenance.distribution
 
-    def matches(self, pins: Iterable[Pin]) -> bool:
-        """Whether one of `pins` means this backend."""
-        return any(pin.matches(self.name, self.distribution) for pin in pins)
-
     def __repr__(self) -> str:
         return f"{self.name} ({self.provenance})"
 
@@ -127,10 +121,10 @@ class Unloaded(_Known):
 #: What there is a verdict on.
 Judged: TypeAlias = Candidate | Unloaded
 #: Some of them, in rank order.
-Candidates: TypeAlias = tuple[Judged, ...]
+Ranked: TypeAlias = tuple[Judged, ...]
 
 
-class Found(Candidates):
+class Found(Ranked):
     """The result of `discover`; a notebook shows it as a table."""
 
     __slots__ = ()
@@ -192,8 +186,8 @@ class Verdict(NamedTuple):
         return cls(
             **known,
             status=outcome.status,
-            reason=_clause(clean(outcome.reason)),
-            hint=_clause(sourced(clean(outcome.hint))),
+            reason=clause(clean(outcome.reason)),
+            hint=clause(sourced(clean(outcome.hint))),
             cause=clean(told.cause),
             devices=outcome.devices,
             evidence=clean(str(seen or "")),
@@ -257,15 +251,8 @@ class Verdict(NamedTuple):
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.name} ({self.provenance}): {self.status.words}"]
-        if self.reason:
-            parts.append(f": {self.reason}")
-        return "".join(parts) + (f". {self.hint}" if self.hint else "")
-
-
-def _clause(text: str) -> str:
-    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
-    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
+        reason, hint = self.reason and f": {self.reason}", self.hint and f". {self.hint}"
+        return f"{self.name} ({self.provenance}): {self.status.words}{reason}{hint}"
 
 
 class How(str, enum.Enum):
@@ -361,7 +348,7 @@ class Choice(NamedTuple):
 
     selection: Selection
     candidate: Candidate | None
-    considered: Candidates
+    considered: Ranked
     error: AccelError | None = None
 
 

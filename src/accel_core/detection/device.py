@@ -17,7 +17,7 @@ from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import is_installed
 from accel_core.backend import Backend, ProbeResult, Provenance
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery, no_device
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery, no_device
 from accel_core.detection.guard import announce, last_step, quiet, restoring
 from accel_core.machine import devices
 
@@ -44,7 +44,7 @@ class Group(NamedTuple):
         others = tuple(c.backend for c in self.candidates if isinstance(c, Candidate) and c is not candidate)
         unread = [c for c in self.candidates if isinstance(c, Unloaded) and candidate.builtin]
         for name in (c.name for c in unread if c.outcome.status is Status.BLOCKED):
-            packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
+            packages = tuple(e.module for e in discovery.unclaimed(others)) or ("torch",)
             with contextlib.suppress(errors.InvalidBackendError):  # entry points may be called anything
                 kind = name.partition(".")[0]
                 others += (Backend(name=name, priority=0, device_type=kind, vendor_import=packages),)
@@ -70,7 +70,8 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     with quiet():
         announce("importing torch")
         torch = torch_import.import_torch()
-        _require_private_use1(backend, others)
+        if backend.in_torch.private_use1:
+            _require_private_use1(backend, others)
         with torch_import.autoload_restored():
             failures: list[BaseException] = []
             for name in installed_imports(backend) or backend.vendor_imports[:1]:
@@ -84,11 +85,12 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
             else:
                 raise failures[0]
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
-        if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
+        if other := discovery.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
             raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+        built: object = None
         if candidate.builtin:
-            built = autoload.create(backend, others)
+            discovery.require_unclaimed(backend, others)
         else:
             announce(f"accel_create() of {source}")
             built = discovery.ask(source, "accel_create", backend=backend, others=others)
@@ -120,9 +122,8 @@ def _instance(backend: Backend) -> object:
     with prepared():
         kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
-        raise errors.InvalidAcceleratorError(
-            f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
-        )
+        what = f"accelerator={backend.accelerator!r} of {backend.provenance}"
+        raise errors.InvalidAcceleratorError(f"{what} is {kind!r}, expected a class")
     if issubclass(kind, Accelerator):
         return kind._of(backend)
     foreign: Any = kind
@@ -142,21 +143,17 @@ def impersonated(backend: Backend, by: str) -> Outcome:
 
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
-    if not backend.in_torch.private_use1:
-        return
     holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
     if holder in (torch_import.FREE_SLOT, backend.device_type):
         return
     tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
-    loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
+    loaded = [e.distribution for e in discovery.announced() if not tops or e.module.partition(".")[0] in tops]
     before = f"before Python starts, and import nothing of {holder}'s"
     if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
         off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
         before = f"{off}: `import torch` loads {' and '.join(loaded)}"
-    raise errors.BackendUnavailableError(
-        f"torch's one PrivateUse1 slot is held by {holder} in this process",
-        hint=f"set DS_ACCELERATOR={backend.name} {before}",
-    )
+    reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
+    raise errors.BackendUnavailableError(reason, hint=f"set DS_ACCELERATOR={backend.name} {before}")
 
 
 # --- The device ----------------------------------------------------------------------------------------
@@ -192,24 +189,22 @@ def ask_device(
     if not _is_count(count):
         return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, "a number of devices")
     if candidate.builtin and not count:
-        return autoload.uncounted(accelerator.device_type, others)
+        return discovery.uncounted_builtin(accelerator.device_type, others)
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
     source, others = candidate.provenance, group.beside(candidate)
-    answer: object
     if candidate.builtin:
-        answer = autoload.probe(candidate.backend, others)
-    else:
-        try:
-            with quiet(), restoring(source):
-                discovery.imported(source)
-                announce(f"accel_probe() of {source}")
-                answer = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
-        except errors.CAUGHT as error:
-            return _failed(candidate, error, group)
+        return discovery.probe_builtin(candidate.backend, others)
+    try:
+        with quiet(), restoring(source):
+            discovery.imported(source)
+            announce(f"accel_probe() of {source}")
+            answer: object = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
+    except errors.CAUGHT as error:
+        return _failed(candidate, error, group)
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
@@ -285,11 +280,12 @@ def report_to(distribution: str, at: str) -> str:
 def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeResult:
     """The next step after this error, and what has failed in a plugin's words; both may be empty.
 
-    The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
+    The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins, at
+    most 19 of them: among hundreds, each backend that fails would import all.
     """
     own, backend = candidate.provenance, candidate.backend
     plugins = [c.provenance for c in (candidate, *group.candidates) if isinstance(c, Candidate)]
-    for plugin in dict.fromkeys(plugins):
+    for plugin in [*dict.fromkeys(plugins)][:20]:
         at_hand = plugin.module and (group.importing or plugin.module in sys.modules)
         if at_hand and (answer := _explained(plugin, backend, error)):
             return answer

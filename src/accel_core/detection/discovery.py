@@ -1,27 +1,31 @@
-"""Entry points to candidates: plugins are loaded, checked and ordered here, and their hooks called.
+"""Entry points to candidates, and what announces itself to torch.
 
-A plugin that fails to import, declares nothing or declares nonsense is `Unloaded` with its outcome, never an
-exception, so that one broken distribution cannot hide the others.
+Plugins are loaded, checked and ordered here, and their hooks called. One that fails to import, declares
+nothing or declares nonsense is `Unloaded` with its outcome, never an exception, so that one broken
+distribution cannot hide the others.
+
+torch imports every package that announces itself in its own group, wherever it is installed and whatever is
+chosen. If accel_core is the first to import torch, it leaves that out; a program that imports torch first,
+and every rank that a launcher starts, does not. So a child process does what torch does, a package at a time.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from accel_core import __version__
-from accel_core._support.packages import entry_points
-from accel_core._support.torch_import import TORCH_GROUP
+from accel_core import __version__, errors
+from accel_core._support import packages, torch_import
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
-from accel_core.detection import Candidate, Candidates, Found, Judged, Outcome, Status, Unloaded
+from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
 from accel_core.detection.guard import announce, quiet, restoring
-from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
-from accel_core.settings import OURS, Pin, Settings, normalize_distribution
+from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
-Load = Callable[[Sequence[Provenance]], "list[Candidates]"]
+Load = Callable[[Sequence[Provenance]], "list[Ranked]"]
 
 CPU = Backend(
     name="cpu",
@@ -46,7 +50,7 @@ GENERIC = Backend(
 # --- Candidates ----------------------------------------------------------------------------------------
 
 
-def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidates:
+def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
@@ -55,18 +59,19 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Candidat
     unless the pin says otherwise. `musa`, where torch loads `torch_musa` and no plugin declares it, is
     `generic`.
     """
-    every = entry_points(ENTRY_POINT_GROUP)
+    every = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
         return rank([*builtin_candidates(), *_loaded(every, settings, load)])
-    if own := tuple(c for c in builtin_candidates() if c.matches([pin])):
+    if own := tuple(c for c in builtin_candidates() if pin.matches(c.name, c.distribution)):
         return own
     named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(unloaded(e, Outcome(Status.NOT_PROBED, "its plugin was not loaded")) for e in named)
     for plugins in (named, [e for e in every if e not in named]):
-        if candidates := [c for c in _loaded(plugins, settings, load) if c.matches([pin])]:
+        loaded = _loaded(plugins, settings, load)
+        if candidates := [c for c in loaded if pin.matches(c.name, c.distribution)]:
             return rank(candidates)
-    named = [e for e in entry_points(TORCH_GROUP) if e.module.partition(".")[0] == f"torch_{pin.name}"]
+    named = [e for e in announced() if e.module.partition(".")[0] == f"torch_{pin.name}"]
     is_torchs = named and not pin.distribution and f"accel-{pin.name}" not in OURS
     return tuple(c for c in builtin_candidates() if is_torchs and c.name == GENERIC.name)
 
@@ -93,13 +98,13 @@ def _may_be_loaded(entry_point: Provenance, settings: Settings) -> bool:
 
 def installed_names() -> list[str]:
     """Return the names of all installed backends, from metadata only."""
-    names = [clean(e.name.lower()) for e in entry_points(ENTRY_POINT_GROUP) if e.name]
+    names = [errors.clean(e.name.lower()) for e in packages.entry_points(ENTRY_POINT_GROUP) if e.name]
     return [*dict.fromkeys(sorted(names)), GENERIC.name, CPU.name]
 
 
 def declarers(name: str) -> set[str]:
     """The distributions whose entry point has that name, read from metadata alone."""
-    return {e.distribution for e in entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
+    return {e.distribution for e in packages.entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:
@@ -108,7 +113,7 @@ def builtin_candidates() -> tuple[Candidate, ...]:
     return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
 
 
-def rank(candidates: Iterable[Judged]) -> Candidates:
+def rank(candidates: Iterable[Judged]) -> Ranked:
     """Return the sort key of a backend: priority, highest first, then name, then distribution.
 
     A backend that takes over another device's torch namespace comes before all backends of that device type,
@@ -127,41 +132,42 @@ def rank(candidates: Iterable[Judged]) -> Candidates:
             candidate.builtin and candidate.name == CPU.name,
             candidate.name,
             normalize_distribution(candidate.distribution),
-            candidate.provenance.version,
-            candidate.provenance.value,
+            candidate.provenance,
         )
 
-    return Found(sorted(items, key=key))
+    return tuple(sorted(items, key=key))
 
 
 # --- Declarations --------------------------------------------------------------------------------------
 
 
-def load_plugin(entry_point: Provenance) -> Candidates:
+def load_plugin(entry_point: Provenance) -> Ranked:
     """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
     try:
         with quiet(), restoring(entry_point):
             if not entry_point.module:
-                raise InvalidBackendError("the entry point's value names no module, expected 'accel_npu'")
+                raise errors.InvalidBackendError(
+                    "the entry point's value names no module, expected 'accel_npu'"
+                )
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
             unique = {(b.name, b.priority): b._declared_by(entry_point) for b in declarations(plugin)}
             return tuple(map(Candidate, unique.values()))
-    except CAUGHT as error:
+    except errors.CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
 
 
 def imported(entry_point: Provenance) -> Any:
     """The plugin's module, imported now unless it was; raises whatever its import raises."""
     if entry_point.module not in sys.modules:
-        announce(f"importing {clean(entry_point.value)}, the plugin of {entry_point}")
+        announce(f"importing {errors.clean(entry_point.value)}, the plugin of {entry_point}")
     with quiet():
         return entry_point.load()
 
 
 def name_of(entry_point: Provenance) -> str:
     """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
-    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+    return errors.clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
 
 
 def declarations(plugin: object) -> list[Backend]:
@@ -174,7 +180,7 @@ def declarations(plugin: object) -> list[Backend]:
     hook = getattr(reader.hook, "accel_backends", None)
     declared = [each for found in hook.get_hookimpls() for each in _checked(found.function())] if hook else []
     if not declared:
-        raise InvalidBackendError(
+        raise errors.InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
             "that returns one, or several"
         )
@@ -185,8 +191,8 @@ def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
     items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
     if others := [item for item in items if not isinstance(item, Backend)]:
-        raise InvalidBackendError(
-            f"accel_backends() returned {shown(others[0])} ({type(others[0]).__name__}), "
+        raise errors.InvalidBackendError(
+            f"accel_backends() returned {errors.shown(others[0])} ({type(others[0]).__name__}), "
             "expected accel_core.Backend or a sequence of them"
         )
     return items
@@ -205,14 +211,14 @@ def failure(entry_point: Provenance, error: BaseException) -> Outcome:
 
     An exception of the program's own signal handler is raised again.
     """
-    raise_if_users(error)
+    errors.raise_if_users(error)
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
     name, hint = entry_point.distribution, getattr(error, "hint", "")
-    if isinstance(error, InvalidBackendError):
+    if isinstance(error, errors.InvalidBackendError):
         hint = hint or f"report this to the maintainers of {name}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
     hint = hint or f"pip install --force-reinstall {name}, or pip uninstall it"
-    reason = f"the plugin failed to load: {root_cause(error)} ({at})"
+    reason = f"the plugin failed to load: {errors.root_cause(error)} ({at})"
     return unfit(name, error, at) or Outcome(Status.BROKEN, reason, hint, error=error)
 
 
@@ -221,18 +227,18 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
     Such a plugin uses a name, a hook or a hook's argument that this accel_core does not have.
     """
-    first: Any = root(error)
+    first: Any = errors.root(error)
     module = str(first.name).partition(".")[0] if isinstance(first, ImportError) else ""
     attribute = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
     if module == "accel_core" or attribute or is_unknown_field(first):
-        reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
+        reason = f"it needs another accel-core than {__version__}: {errors.root_cause(error)} ({at})"
         return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
     from pluggy import PluginValidationError
 
     if not isinstance(error, PluginValidationError):
         return None
     hint = f"pip install --upgrade {distribution} accel-core"
-    return Outcome(Status.INVALID, f"a hook does not fit: {root_cause(error)}", hint, error=error)
+    return Outcome(Status.INVALID, f"a hook does not fit: {errors.root_cause(error)}", hint, error=error)
 
 
 # --- Hooks ---------------------------------------------------------------------------------------------
@@ -266,3 +272,249 @@ def ask(plugin: Provenance, hook: str, **arguments: object) -> Any:
     Raises what the plugin's import and its hook raise.
     """
     return caller(plugin, hook)(**arguments)
+
+
+# --- What announces itself to torch -------------------------------------------------------------------
+
+
+def announced() -> list[Provenance]:
+    """Return the packages that torch's autoload imports, in torch's order.
+
+    Without accel-train's own, which brings no device, and without distributions that `ACCEL_BLOCK` blocks as
+    a whole: torch imports those too, and accel-core leaves them out.
+    """
+    every = entry_points(torch_import.TORCH_GROUP)
+    return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
+
+
+def unclaimed(others: tuple[Backend, ...]) -> list[Provenance]:
+    """Return the packages that torch's autoload imports and that no plugin among `others` declares."""
+    return [e for e in announced() if not _claimants(e, others)]
+
+
+def _claimants(entry_point: Provenance, others: tuple[Backend, ...]) -> list[str]:
+    """The backends through the package that the entry point names."""
+    top = entry_point.module.partition(".")[0]
+    return [b.name for b in others if top in [m.partition(".")[0] for m in b.vendor_imports]]
+
+
+def impersonator(backend: Backend) -> str:
+    """Return the package that has taken over the backend's torch namespace; empty if none has.
+
+    torch_supa, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` take over torch.cuda,
+    which then reports a device that is not CUDA's. A package that takes it over below Python is recognised by
+    its name only.
+    """
+    other = taken_over_by(backend)
+    if other or backend.vendor_imports != ("torch",):
+        return other
+    return torch_import.namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
+
+
+def taken_over_by(backend: Backend) -> str:
+    """Return the first imported package that `Backend.in_torch.taken_over_by` names; empty if there
+    is none.
+    """
+    return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
+
+
+# --- What is built in, in the place of a plugin's hooks ------------------------------------------------
+
+_NONE = "torch reports no accelerator"
+_UNANNOUNCED = " and no package announces one to torch"
+
+
+def probe_builtin(backend: Backend, others: tuple[Backend, ...]) -> Outcome | None:
+    """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
+    if backend.name == CPU.name:
+        return Outcome(Status.USABLE)  # wherever torch is installed, and that was checked before
+    if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
+        return None
+    if sys.modules.get("torch") is not None:
+        return Outcome(Status.NO_DEVICE, _NONE) if _torchs_device() is None else None
+    build = torch_import.torch_build()
+    kinds = {"cuda": build and (build.cuda or build.hip), "xpu": build and build.xpu}
+    there = [*filter(kinds.get, kinds), *(["mps"] if sys.platform == "darwin" else [])]
+    if not {other.device_type for other in others}.issuperset(there):
+        return None
+    if there:
+        return Outcome(Status.STANDS_ASIDE, f"an installed plugin claims {', '.join(there)}")
+    claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
+    why = f", and a plugin claims what announces one to torch ({claims})" if claims else _UNANNOUNCED
+    return Outcome(Status.NO_DEVICE, f"{build or 'torch'} has no accelerator{why}")
+
+
+def require_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """Load what nobody claims and ask torch what it has; nothing for the CPU. Raises `DeclinedError`."""
+    if backend.name == CPU.name:
+        return
+    if _torchs_device() is None:
+        _load_unclaimed(others)
+    if (device := _torchs_device()) is None:
+        raise errors.DeclinedError(_NONE)
+    if owner := next((other for other in others if other.device_type == device.type), None):
+        reason = f"torch's accelerator is {device.type}, which {owner.name} claims"
+        raise errors.DeclinedError(reason, stands_aside=True)
+
+
+def uncounted_builtin(device_type: str, others: tuple[Backend, ...]) -> Outcome:
+    """`no_device` for what a package that no plugin claims registers with torch."""
+    who = " or ".join(map(str, unclaimed(others))) or "a package"
+    hint = "run the vendor's own tool: it tells whether the driver sees the device"
+    return no_device(errors.clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
+
+
+def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
+    """Whether building the accelerator runs code of packages that no plugin claims.
+
+    torch's autoload would run it wherever it is installed; here a child process tries it first.
+    """
+    is_asked = backend.name == GENERIC.name and bool(unclaimed(others))
+    return is_asked and ("torch" not in sys.modules or _torchs_device() is None)
+
+
+def _torchs_device() -> Any:
+    """The device of `torch.accelerator`, if it is here."""
+    from accel_core.accelerators.devices import torchs_device  # here, as most children need no accelerator
+
+    return torchs_device(torch_import.import_torch())
+
+
+def _load_unclaimed(others: tuple[Backend, ...]) -> None:
+    """Run torch's autoload for unclaimed packages, one at a time.
+
+    torch itself would fail at the first broken one; the last failure is raised when none worked. It names
+    the distribution, which breaks every `import torch` of this environment.
+    """
+    failure: errors.BackendUnavailableError | None = None
+    for package in unclaimed(others):
+        announce(f"importing {package.value} ({package})")
+        try:
+            package.load()()
+            return
+        except errors.CAUGHT as error:  # one vendor's failure leaves the next one its turn
+            errors.raise_if_users(error)
+            spoiler = _failing(package, error)
+            failure = errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
+            failure.__cause__ = error
+    if failure is not None:
+        raise failure
+
+
+# --- What torch's autoload spoils ----------------------------------------------------------------------
+
+
+class Spoiler(NamedTuple):
+    """Effect of an installed package on `import torch`, as a clause that names it, and the next step."""
+
+    reason: str
+    hint: str
+    #: Type and message of the error, which end the reason; empty where there was none.
+    cause: str = ""
+    #: Whether it was seen; else nothing came in time.
+    known: bool = True
+
+    def beside(self, verdicts: Sequence[Verdict]) -> str:
+        """The same in words, beside verdicts: a cause that one of them has too is read there."""
+        same = next((v for v in verdicts if v.cause and v.cause == self.cause), None)
+        if same is None:
+            return str(self)
+        # A verdict that has a remedy says it, unless that is a report to somebody else.
+        hint = self.hint if same.hint[:6] in ("", "report") else self.hint.partition(": ")[0]
+        return f"{self.reason.removesuffix(f': {self.cause}')}, for the same reason as {same.name}. {hint}"
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.hint}"
+
+
+def _failing(package: Provenance, error: BaseException | None, ending: str = "") -> Spoiler:
+    """The package fails with `error`, or its process had that `ending`."""
+    how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
+    at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
+    reason = errors.clean(f"{package} fails when torch loads it ({at}): {how}")
+    cause = errors.clean(errors.root_cause(error)) if error else ""
+    return Spoiler(reason, _remedy(package, "fails with"), cause)
+
+
+def _taking(package: Provenance, what: str) -> Spoiler:
+    loaded = f"{package}, which torch loads ({package.value}),"
+    return Spoiler(errors.clean(f"{loaded} {what}"), _remedy(package, "loads"))
+
+
+def _remedy(package: Provenance, does: str) -> str:
+    step = f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
+    return f"`import torch` {does} it: {step}"
+
+
+def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
+    """Return the packages that break `import torch`, or take torch's slot or namespace from `chosen`.
+
+    The result is empty if torch's autoload is off, if this process has imported torch with autoload on, or if
+    torch would load only the chosen backend's own package. A child process imports torch and the packages,
+    within `timeout` seconds; if a package crashes it, another child continues without that package.
+    """
+    packages = announced()
+    own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
+    foreign = [package for package in packages if package.module.partition(".")[0] not in own]
+    if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us()):
+        return ()
+    # What has failed here may have switched it off since, as torch_npu does.
+    if not torch_import.autoload_is_on() and not torch_import.failed_before():
+        return ()
+    # These here, as in most environments there is nothing to try.
+    from accel_core._support import child
+    from accel_core.backend import encode_backend
+
+    found: dict[Provenance, Spoiler] = {}
+    while left := [package for package in packages if package not in found]:
+        job: dict[str, object] = {"packages": left, "chosen": encode_backend(chosen) if chosen else None}
+        try:
+            report = child.run(try_in_child, job, timeout)
+        except OSError:  # no process is to be had, and nothing is known
+            return ()
+        if report.answer is not None:
+            told: Any = report.answer["spoilers"]
+            found |= {left[index]: Spoiler(*spoiler) for index, spoiler in told}
+            break
+        package = next((package for package in left if report.stage == _step(package)), None)
+        if package is None:  # it did not come to the packages, so that they are not to blame
+            break
+        found[package] = _failing(package, None, report.ending)
+        if report.timed_out:  # which says nothing of the package
+            what = f"whether torch can load {package} is not known: it {report.ending}"
+            found[package] = Spoiler(
+                what, f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0", known=False
+            )
+    # What fails because another package came first is not to be uninstalled for it.
+    blamed = [package for package in foreign if package in found] or found
+    return tuple(found[package] for package in packages if package in blamed)
+
+
+def _step(package: Provenance) -> str:
+    return f"importing {package.module}"
+
+
+def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: load each package as torch does; what is wrong, by the number of the package."""
+    from accel_core.backend import decode_backend
+
+    stage("import of torch")
+    torch = torch_import.import_torch()
+    chosen = decode_backend(job["chosen"]) if job["chosen"] else None
+    wrong: dict[int, Spoiler] = {}
+    slot = torch._C._get_privateuse1_backend_name()
+    for index, package in enumerate(Provenance(*fields) for fields in job["packages"]):
+        stage(_step(package))
+        try:
+            package.load()()  # as torch calls it, whatever it is
+        except errors.CAUGHT as error:
+            wrong[index] = _failing(package, error)
+        before, slot = slot, torch._C._get_privateuse1_backend_name()
+        if chosen is None:
+            continue
+        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
+            wrong[index] = _taking(package, f"takes torch's one PrivateUse1 slot, which {chosen.name} needs")
+        elif other := impersonator(chosen):
+            wrong[index] = _taking(package, f"puts {other} in the place of torch.{chosen.device_type}")
+            break  # all others would be blamed for it
+    return {"spoilers": list(wrong.items())}

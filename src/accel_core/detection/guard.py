@@ -22,7 +22,7 @@ from accel_core.errors import RecursiveChoiceError, raise_if_users
 
 # --- Announced -----------------------------------------------------------------------------------------
 
-_listener: ContextVar[Callable[[str], None] | None] = ContextVar("accel_core_steps", default=None)
+_listener: ContextVar[Callable[[str], object]] = ContextVar("accel_core_steps", default=lambda _: None)
 
 
 #: The step that began last in this thread or task.
@@ -33,9 +33,7 @@ def announce(step: str) -> None:
     """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
     LOGGER.debug("%s", step)
     last_step.set(step)
-    listener = _listener.get()
-    if listener is not None:
-        listener(step)
+    _listener.get()(step)
 
 
 @contextlib.contextmanager

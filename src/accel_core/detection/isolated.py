@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import machine
 from accel_core._support import LOGGER
 from accel_core.backend import Provenance, decode_backend, encode_backend
-from accel_core.detection import Candidate, Candidates, Judged, Outcome, Status, Unloaded, discovery
+from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
 #: What plugins declare, or why they cannot be loaded.
-Plugins = dict[Provenance, Candidates]
+Plugins = dict[Provenance, Ranked]
 
 
 # --- Declarations --------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ class IsolatedLoader:
         self._timeout = timeout
         self._known: Plugins = {}
 
-    def __call__(self, entry_points: Sequence[Provenance]) -> list[Candidates]:
+    def __call__(self, entry_points: Sequence[Provenance]) -> list[Ranked]:
         """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
@@ -68,7 +68,7 @@ class IsolatedLoader:
         return {e: _decoded(e, rows) for e, rows in zip(entry_points, declared["plugins"], strict=True)}
 
 
-def _fails(rows: Candidates) -> bool:
+def _fails(rows: Ranked) -> bool:
     return not rows or any(isinstance(c, Unloaded) and c.outcome.status is Status.BROKEN for c in rows)
 
 
@@ -87,7 +87,7 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
-def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> Candidates:
+def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> Ranked:
     """Decode what a child read from one plugin; its declarations are checked like all others."""
     try:
         return tuple(map(_decode, rows))

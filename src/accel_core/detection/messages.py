@@ -13,6 +13,7 @@ from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.errors import clean, did_you_mean
 from accel_core.machine import vendors
+from accel_core.machine.devices import none_found
 from accel_core.settings import Pin, Settings, normalize_distribution
 
 # --- Verdicts ------------------------------------------------------------------------------------------
@@ -38,20 +39,6 @@ def _is_absent(verdict: Verdict) -> bool:
 def merely_absent(verdict: Verdict) -> bool:
     """Whether there is nothing to mend, for its device is not here or its package is not installed."""
     return (_is_absent(verdict) or _is_uninstalled(verdict)) and not verdict.needs_mending
-
-
-def none_found(hardware: Iterable[str]) -> str:
-    """`"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
-    makers: dict[str, list[str]] = {}
-    for name in dict.fromkeys(filter(None, hardware)):
-        maker, _, kind = name.rpartition(" ")
-        makers.setdefault(kind, []).append(maker)
-    kinds = [f"no {_enumerated(names)} {kind}".replace("  ", " ") for kind, names in makers.items()]
-    return f"{', '.join(kinds) or 'no device'} found"
-
-
-def _enumerated(names: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def reason(verdict: Verdict) -> str:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from accel_core import machine
 from accel_core._support import LOGGER
-from accel_core._support.packages import version
+from accel_core._support.packages import requirement, version
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, autoload, device, no_device
+from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices
-from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 
@@ -38,12 +37,7 @@ class Prober:
         self._known: dict[tuple[object, ...], Verdict] = {}
 
     def probe(
-        self,
-        candidate: Judged,
-        among: tuple[Judged, ...],
-        *,
-        pinned: bool = False,
-        isolated: bool = False,
+        self, candidate: Judged, among: tuple[Judged, ...], *, pinned: bool = False, isolated: bool = False
     ) -> Verdict:
         """The verdict on `candidate`, beside the others `among` which it is judged.
 
@@ -80,11 +74,11 @@ class Prober:
         case = _case(candidate, self._settings)
         return Verdict.of(candidate, examine(case)[0] or otherwise, case.evidence)
 
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[autoload.Spoiler, ...]:
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[discovery.Spoiler, ...]:
         """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
         if not self._autoload or not (self.isolated or fallback):
             return ()
-        return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
+        return discovery.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
     def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
         """Ask the plugin and its device, in the way that the case needs."""
@@ -107,7 +101,7 @@ class Prober:
         """Whether a child is asked before this process: by demand, without a device, or to spare it."""
         in_child = self._settings.isolated or case.backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
-        return bool(in_child or doubtful or autoload.loads_unclaimed(case.backend, others))
+        return bool(in_child or doubtful or discovery.loads_unclaimed(case.backend, others))
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
@@ -119,7 +113,7 @@ class Prober:
         if not backend.in_torch.private_use1 or not is_free:
             return False
         rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
-        return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
+        return bool(rivals or len(self._settings.pins) > 1 or discovery.unclaimed((*others, backend)))
 
 
 def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:
@@ -138,7 +132,7 @@ class Case(NamedTuple):
     candidate: Judged
     settings: Settings
     #: Of its hardware, as `machine.devices` gives it.
-    evidence: Evidence | None
+    evidence: devices.Evidence | None
     #: The user asked for this backend by name, so it may be usable without a device.
     pinned: bool = False
     #: The folder under which `/proc` and the container's marks are looked for.
@@ -235,9 +229,8 @@ def _fits_torch(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            reason = (
-                f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
-            )
+            there = f"torch {build.version} is installed"
+            reason = f"{name} {installed} works with torch {release} only, and {there}"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
@@ -251,7 +244,7 @@ def _minor(text: str) -> str:
 
 
 def _own_namespace(case: Case) -> Outcome | None:
-    other = autoload.impersonator(case.backend)
+    other = discovery.impersonator(case.backend)
     return device.impersonated(case.backend, other) if other else None
 
 
@@ -264,7 +257,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         placement,  # here, as a machine with the device needs no placement
     )
 
-    named = _with_article(backend.hardware.name)
+    named = devices.with_article(backend.hardware.name)
     sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
     if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
         place = placement(root)
@@ -287,10 +280,6 @@ def _on_the_machine(case: Case) -> Outcome | None:
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 
-#: What brings a device type into torch, where that is one of several builds.
-_BUILDS_OF = {"cuda": ("cuda", "hip")}
-
-
 def _torch_built_for_it(case: Case) -> Outcome | None:
     """Whether torch was built with what the backend needs of it.
 
@@ -300,7 +289,7 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
     build = torch_build() if backend.in_torch.builds else None
     if build is None or build.has_any(backend.in_torch.builds):
         return None
-    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
+    needed = ("cuda", "hip") if backend.device_type == "cuda" else backend.in_torch.builds
     lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
     reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
@@ -326,7 +315,7 @@ def _driver_loaded(case: Case) -> Outcome | None:
         return None
     if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    named = _with_article(backend.hardware.name)
+    named = devices.with_article(backend.hardware.name)
     if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
@@ -339,33 +328,21 @@ def _driver_loaded(case: Case) -> Outcome | None:
     return None  # some drivers make their nodes at the first use
 
 
-def _with_article(name: str) -> str:
-    """`"an NVIDIA GPU"`, `"a Biren GPU"`: a word in capitals is spelled."""
-    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
-    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
-
-
 def _requirements(case: Case) -> Outcome | None:
     """Required distributions and their versions, from metadata; markers that do not apply are passed over.
 
     Last, for reading version ranges costs more than all the rest together.
     """
     for text in case.backend.requires:
-        from packaging.requirements import Requirement
-
         try:
-            requirement = Requirement(text)
-            applies = requirement.marker is None or requirement.marker.evaluate()
-            name, installed = requirement.name, version(requirement.name)
-            fits = installed is not None and requirement.specifier.contains(installed, prereleases=True)
-        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
+            name, installed, is_met = requirement(text)
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        if applies and installed is None:
+        if not is_met and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
-        if applies and not fits:
+        if not is_met:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None

@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 from accel_core import errors, machine
 from accel_core._support import LOGGER
-from accel_core.detection import Candidate, Candidates, Choice, How, Outcome, Selection, Status, Verdict
+from accel_core.detection import Candidate, Choice, Found, How, Outcome, Ranked, Selection, Status, Verdict
 from accel_core.detection.discovery import Load, find_candidates, load_plugin
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
 
 #: The candidates that a pin means; `None` for all of them.
-Find = Callable[[Pin | None], Candidates]
+Find = Callable[[Pin | None], Ranked]
 
 
-def discover(*, isolated: bool = False) -> Candidates:
+def discover(*, isolated: bool = False) -> Ranked:
     """Return every built-in or installed backend, in rank order; imports each plugin's module.
 
     A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes is not imported: it is returned unloaded, under its
@@ -34,7 +34,7 @@ def discover(*, isolated: bool = False) -> Candidates:
     setting.
     """
     settings = read()
-    return find_candidates(None, settings, loader(settings, isolated=isolated))
+    return Found(find_candidates(None, settings, loader(settings, isolated=isolated)))
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
@@ -77,8 +77,7 @@ def select(
         problem=str(error) if error else "",
         notes=_notes(settings, choice),
     )
-    what = f"choose {selection.chosen}" if candidate else "nothing can be chosen"
-    LOGGER.info("%s, after %.1f ms", what, selection.ms)
+    LOGGER.info("choose %s, after %.1f ms", selection.chosen or "nothing", selection.ms)
     return choice._replace(selection=selection)
 
 
@@ -126,7 +125,7 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     from accel_core.detection import messages  # here, as most choices are ranked
 
     single = len(settings.pins) == 1
-    considered: Candidates = ()
+    considered: Ranked = ()
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
     error: errors.AccelError | None = None
@@ -159,7 +158,7 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     return Choice(Selection(None, how, tuple(verdicts), autoload=spoiled), chosen, considered, error)
 
 
-def _unblocked(meant: Candidates, settings: Settings, find: Find) -> Candidates:
+def _unblocked(meant: Ranked, settings: Settings, find: Find) -> Ranked:
     """Drop claims that are blocked by policy, if another is left; the claim that stays is judged."""
     kept = tuple(c for c in meant if settings.permits(c.name, c.distribution))
     if kept == meant or not kept:
@@ -173,17 +172,15 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     candidates = find(None)
     clashes = _conflicts(candidates, settings)
     names: list[str] = []
-    for candidate in candidates:
-        if candidate.name in (*asked_for, *names) or candidate in clashes:
-            continue
-        if judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is not Status.NOT_PROBED:
-            continue
-        if candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable:
+    for candidate in (c for c in candidates if c.name not in asked_for and c not in clashes):
+        verdict = judge.inspect(candidate, Outcome(Status.NOT_PROBED))
+        may_work = verdict.status is Status.NOT_PROBED and candidate.name not in names
+        if may_work and (candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable):
             names.append(candidate.name)
     return sorted(names, key=lambda name: (name == "cpu", name))
 
 
-def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[object, Outcome]:
+def _conflicts(candidates: Ranked, settings: Settings) -> Mapping[object, Outcome]:
     """The outcomes of names that several distributions declare: they serve none of them.
 
     A built-in name stays built in.
@@ -201,7 +198,7 @@ def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[object, Ou
     return clashes
 
 
-def _environ(considered: Candidates) -> dict[str, str]:
+def _environ(considered: Ranked) -> dict[str, str]:
     """The variables that mattered, as they are."""
     names = [v.name for v in VARIABLES]
     names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
@@ -258,9 +255,9 @@ class Survey(NamedTuple):
     #: Hardware that is present while no plugin for it is installed, each with the command to run.
     missing_plugins: tuple[str, ...]
     #: What the verdicts are on, one by one, in the same order.
-    candidates: Candidates
+    candidates: Ranked
     #: What the one pin of the settings means; empty where there is none, or several.
-    pinned: Candidates
+    pinned: Ranked
 
 
 def survey(
@@ -284,7 +281,7 @@ def survey(
     }
     missing = missing_plugins(c.name for c in candidates)
 
-    def find(pin: Pin | None) -> Candidates:
+    def find(pin: Pin | None) -> Ranked:
         return candidates if pin is None else find_candidates(pin, settings, load)
 
     pinned = _unblocked(find(settings.pins[0]), settings, find) if len(settings.pins) == 1 else ()

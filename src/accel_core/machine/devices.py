@@ -56,6 +56,23 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     return ", ".join(items[:most]) + rest
 
 
+def with_article(name: str) -> str:
+    """Return a device's name with its article, `"an NVIDIA GPU"`: a word in capitals is spelled."""
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
+
+
+def none_found(hardware: Iterable[str]) -> str:
+    """Return `"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
+    makers: dict[str, list[str]] = {}
+    for name in dict.fromkeys(filter(None, hardware)):
+        maker, _, kind = name.rpartition(" ")
+        makers.setdefault(kind, []).append(maker)
+    alike = ((kind, ", ".join(names[:-1]), names[-1]) for kind, names in makers.items())
+    kinds = [f"no {' or '.join(filter(None, said))} {kind}".replace("  ", " ") for kind, *said in alike]
+    return f"{', '.join(kinds) or 'no device'} found"
+
+
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """Look for `backend`'s hardware on this machine.
 

@@ -76,6 +76,11 @@ def as_rank(rank, count, port):
     }
 
 
+def accel(*arguments):
+    """Source text that is `accel` with these arguments."""
+    return f"import sys; sys.argv = ['accel', *{arguments!r}]\nfrom accel_core.cli import main; main()\n"
+
+
 def program(code, path, *, bare=True, strict=True):
     """Arguments by which Python runs `code` on that `sys.path`, as `run` does."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"

@@ -8,19 +8,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from select import select
 from subprocess import PIPE
-from typing import Any, TypeVar
 
 import pytest
 
 from accel_tests.children import Ended, clean_environment, finish, start
 
-Test = TypeVar("Test", bound=Callable[..., Any])
 _SUPPORT = str(Path(__file__).parents[1])
 
 #: Forks the processes that a line of its stdin asks for, and writes their numbers, and how they ended. Each

@@ -13,8 +13,7 @@ def child():
 
     def run(code, env=None, timeout=120):
         environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
-        ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout).succeeded()
         return ended.stdout.strip()
 
     return run

@@ -1,7 +1,6 @@
 """The simulated devices' own tests: a process for each vendor, whose answers several tests read."""
 
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from accel_tests.tools import TREE
 
 from accel_simulated import DEVICES, CannotBuildError, build
 
-sys.path.append(str(Path(__file__).parent))  # simulated_checks
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 
 

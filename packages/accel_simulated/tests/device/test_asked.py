@@ -21,8 +21,7 @@ def test_the_command_gives_the_device_to_all_that_it_starts(device, name, produc
     """Chosen without a pin, though this machine has no sign of such hardware."""
     built(device)
     words = ["-m", "accel_core", "simulate", f"{device}:3", "--", "python", "-c", TOLD]
-    ended = run_python(words, clean_environment())
-    assert ended.returncode == 0, ended.stderr
+    ended = run_python(words, clean_environment()).succeeded()
     chosen, last, shown, called, text, described, *told = json.loads(ended.stdout)
     assert (chosen, last, shown) == (name, f"{device}:2", f"{device}:0")
     assert called == product

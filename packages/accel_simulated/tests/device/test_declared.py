@@ -33,8 +33,7 @@ def test_it_has_the_names_of_the_declaration(tmp_path, built):
     )  # fmt: skip
     environ = clean_environment(PYTHONPATH=str(plugin), ZING_DEVICES="0,2")
     words = ["-m", "accel_core", "simulate", "zing:3", "--", "python", "-c", TOLD]
-    ended = run_python(words, environ)
-    assert ended.returncode == 0, ended.stderr
+    ended = run_python(words, environ).succeeded()
     name, kind, count, total, text, imported, version, collective, asked = json.loads(ended.stdout)
     assert (name, kind, count, total) == ("zing", "zpu", 2, 2.0)
     assert text.endswith(", simulated: zpu:3 by accel-simulated 0.1.0>")

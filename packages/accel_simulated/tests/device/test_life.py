@@ -120,3 +120,18 @@ print(json.dumps(seen))
         True, None, [8, 0], 0, 0, warned, 8.0, 4.0, True, 1, "Invalid device id", "Invalid device id",
         "torch.bfloat16", False, "Simulated NPU",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("vendor", [name for name in OWN_DEVICES if name != "acme"])
+def test_offers_what_the_vendor_does(vendor, life):
+    problems = life(vendor)["offered"]
+    assert not problems, "\n".join(problems)
+
+
+def test_a_wrong_name_and_a_wrong_parameter_are_found():
+    from simulated_checks.offered import beyond
+
+    told = {"torch.mlu": {"no_such_name": 0, "set_device": lambda index: None}}
+    missing, wrong = beyond("mlu", told)
+    assert missing == "torch.mlu.no_such_name: not in the surface file"
+    assert wrong.startswith("torch.mlu.set_device: has [('index', ")

@@ -4,12 +4,11 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
 import pytest
-from accel_tests.children import clean_environment
+from accel_tests.children import clean_environment, run_python
 from accel_tests.layouts import GROUP, dist_info
 from accel_tests.plugins import arguments, declaring
 
@@ -62,11 +61,8 @@ class Starting(CPUAccelerator):
 
 
 def verify(*words, folder, **variables):
-    command = [sys.executable, "-m", "accel_core", "verify", *words]
     environ = clean_environment(PYTHONPATH=str(folder), **variables)
-    return subprocess.run(
-        command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_python(["-m", "accel_core", "verify", *words], environ, cwd=folder, timeout=300)
 
 
 def told(folder, *names, words=(), backend="wild", status=1):
@@ -191,18 +187,14 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
     options = [
         "-p", "accel_testing.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit",
     ]  # fmt: skip
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options]
-    environ = clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    done = subprocess.run(
-        [*command, "test_ours.py"], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = ["-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options, "test_ours.py"]
+    done = run_python(command, clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"), cwd=tmp_path)
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "not now" in done.stdout
 
 
 def test_the_certificate(tmp_path):
-    done = verify("cpu", "--level", "0", "--certify", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = verify("cpu", "--level", "0", "--certify", folder=tmp_path).succeeded()
     [place] = (tmp_path / "results").glob("*/cpu-*")
     assert sorted(path.name for path in place.iterdir()) == [
         "badge.svg", "junit.xml", "product.toml", "report.json",

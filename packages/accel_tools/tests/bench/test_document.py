@@ -38,19 +38,19 @@ def damaged(**changes):
     return {"measurements": [{**first, **changes}, *others]}
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
-        ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
-        (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
-        (damaged(value=None), "copy.on_device is measured, but its value is None"),
-        (b"", "it is not the output of `accel bench --json`: Expecting value"),
-        (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
-        (b"[" * 100_000, "it is nested too deeply"),
-        (b" " * (5 * 2**20), "more than 4 MiB"),
-    ],
-)
+FOREIGN = [
+    ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
+    ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
+    (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
+    (damaged(value=None), "copy.on_device is measured, but its value is None"),
+    (b"", "it is not the output of `accel bench --json`: Expecting value"),
+    (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
+    (b"[" * 100_000, "it is nested too deeply"),
+    (b" " * (5 * 2**20), "more than 4 MiB"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), FOREIGN)
 def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
     path = tmp_path / "old.json"
     if isinstance(changed, bytes):
@@ -66,16 +66,16 @@ def test_what_cannot_be_read_is_told(tmp_path):
         document.read(tmp_path / "none.json")
 
 
-@pytest.mark.parametrize(
-    ("row", "now", "ratio", "verdict"),
-    [
-        (COPY, 1e10, 0.5, "slower"),
-        (COPY, 3e10, 1.5, "faster"),
-        (COPY, 2.06e10, 1.03, ""),  # within the spread
-        (LAUNCH, 4e-6, 2.0, "slower"),
-        (LAUNCH, 1e-6, 0.5, "faster"),
-    ],
-)
+CHANGES = [
+    (COPY, 1e10, 0.5, "slower"),
+    (COPY, 3e10, 1.5, "faster"),
+    (COPY, 2.06e10, 1.03, ""),  # within the spread
+    (LAUNCH, 4e-6, 2.0, "slower"),
+    (LAUNCH, 1e-6, 0.5, "faster"),
+]
+
+
+@pytest.mark.parametrize(("row", "now", "ratio", "verdict"), CHANGES)
 def test_a_change_is_a_ratio_and_a_word(row, now, ratio, verdict):
     (change,) = document.compare([row, ABSENT], [ABSENT, row._replace(value=now)])
     assert change.ratio == pytest.approx(ratio)
@@ -97,13 +97,13 @@ def test_what_makes_two_runs_incomparable_is_told():
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (2.134e10, "21.3 GB/s"), (9.996e11, "1.00 TB/s"), (999.4e9, "999 GB/s"), (1.0, "1.00 B/s"),
-        (9.999e-7, "1.00 uB/s"), (1e-13, "0.00 nB/s"), (1.5e16, "15000 TB/s"),
-    ],
-)  # fmt: skip
+FIGURES = [
+    (2.134e10, "21.3 GB/s"), (9.996e11, "1.00 TB/s"), (999.4e9, "999 GB/s"), (1.0, "1.00 B/s"),
+    (9.999e-7, "1.00 uB/s"), (1e-13, "0.00 nB/s"), (1.5e16, "15000 TB/s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "words"), FIGURES)
 def test_figures_have_three_digits(value, words):
     assert scaled(value, "B/s") == words
 

@@ -77,15 +77,15 @@ def nothing(_function, args, kwargs):
     return kwargs.get("out", args[0])
 
 
-@pytest.mark.parametrize(
-    ("operator", "name", "reason"),
-    [
-        ("copy_.default", "copy.on_device", "the copy differs from its source"),
-        ("mm.out", "matrix.float64", "the product is wrong"),
-        ("add_.Tensor", "launch.queued", "additions of 1 gave 0"),
-        ("add_.Tensor", "launch.waited", "additions of 1 gave 0"),
-    ],
-)
+DONE_NOTHING = [
+    ("copy_.default", "copy.on_device", "the copy differs from its source"),
+    ("mm.out", "matrix.float64", "the product is wrong"),
+    ("add_.Tensor", "launch.queued", "additions of 1 gave 0"),
+    ("add_.Tensor", "launch.waited", "additions of 1 gave 0"),
+]
+
+
+@pytest.mark.parametrize(("operator", "name", "reason"), DONE_NOTHING)
 def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
     base, overload = operator.split(".")
     title = {"copy": "copy on", "matrix": "matrix float64", "launch": "launch"}[name.partition(".")[0]]
@@ -229,16 +229,16 @@ class Clock:
         return call
 
 
-@pytest.mark.parametrize(
-    ("seconds", "repeats", "calls"),
-    [
-        (0.001, 40, 20),  # 20 ms a repeat, 0.8 s in all
-        (0.3, 5, 1),  # slow: no fewer than five
-        (2.0, 2, 1),  # too slow for five: what four times the time holds
-        (60.0, 1, 1),
-        (1e-6, 50, 500),  # no more calls than a queue takes, and no more repeats than say more
-    ],
-)
+BOUNDED = [
+    (0.001, 40, 20),  # 20 ms a repeat, 0.8 s in all
+    (0.3, 5, 1),  # slow: no fewer than five
+    (2.0, 2, 1),  # too slow for five: what four times the time holds
+    (60.0, 1, 1),
+    (1e-6, 50, 500),  # no more calls than a queue takes, and no more repeats than say more
+]
+
+
+@pytest.mark.parametrize(("seconds", "repeats", "calls"), BOUNDED)
 def test_time_is_bounded(monkeypatch, seconds, repeats, calls):
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)

@@ -19,7 +19,6 @@ from accel_tools.cli.progress import Progress
 from accel_tools.commands import bench
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="nothing is drawn on Windows")
 
 
 def invoke(*arguments, **env):
@@ -65,19 +64,19 @@ def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(acce
     assert accel.json("bench", "npuu", status=2)["error"]["type"] == "BackendNotFoundError"
 
 
-@pytest.mark.parametrize(
-    ("member", "message"),
-    [
-        (
-            "device_count(self): return 0",
-            "card has no device here, so there is nothing to measure. To see why: accel why card",
-        ),
-        (
-            "current_device(self): raise OSError('wedged')",
-            "card cannot list its devices: OSError: wedged. See: accel info card",
-        ),
-    ],
-)
+SILENT = [
+    (
+        "device_count(self): return 0",
+        "card has no device here, so there is nothing to measure. To see why: accel why card",
+    ),
+    (
+        "current_device(self): raise OSError('wedged')",
+        "card cannot list its devices: OSError: wedged. See: accel info card",
+    ),
+]
+
+
+@pytest.mark.parametrize(("member", "message"), SILENT)
 def test_a_backend_without_a_device_that_answers_is_told(accel, member, message):
     accel.install_card(more=f"def {member}")
     done = accel("bench", "card")
@@ -174,7 +173,7 @@ class Terminal(io.StringIO):
     isatty = fileno = lambda self: True
 
 
-@POSIX
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is drawn on Windows")
 def test_progress_is_one_line_that_goes_away(monkeypatch):
     def drawn(columns, term="xterm"):
         monkeypatch.setenv("TERM", term)

@@ -16,7 +16,6 @@ from accel_core.backend import Hardware, Visibility
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
-OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
 HARDWARE = {"vendor_import": "vendor_npu", "hardware": Hardware("Ascend NPU", pci_ids=("ffff",))}
@@ -167,7 +166,7 @@ def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
 
 def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
     accel.install("npu")
-    accel.install("off", OFF, priority=995)
+    accel.install("off", "ProbeResult(False, 'off', 'switch it on', devices=0)", priority=995)
     document = accel.json(*ONE, "off")
     assert findings(document).keys() == {"off", ""}
     assert document["verdict"].startswith("off (accel-off 1.5) is not usable (no device), npu is chosen, and")
@@ -259,9 +258,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         accel.world.backend(name, 990, extra=probe)
     # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
-    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
-    started = children.start(["-c", *command], children.clean_environment())
+    path = [*accel.world.path, children.SIMULATED]
+    command = children.program(f"{heard}{children.accel('doctor')}", path, strict=False)
+    started = children.start(command, children.clean_environment())
     limit = time.monotonic() + 60
     while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
         assert time.monotonic() < limit

@@ -26,9 +26,6 @@ master, terminal = os.openpty()
 os.write(master, {typed!r})
 os.dup2(terminal, 0)
 sys.stdin = os.fdopen(0)
-from accel_core.cli import main
-sys.argv = ["accel", "doctor", "--topic", "checks", "--fix"]
-main()
 """
 
 
@@ -70,7 +67,8 @@ def test_options_that_mean_nothing_are_refused():
 @pytest.mark.parametrize(("typed", "status"), [(b"n\n", 1), (b"y\n", 0)])
 def test_at_a_terminal_each_is_asked_for(accel, wanted, typed, status):
     path = [*accel.world.path, children.SIMULATED]
-    done = children.run(AT_A_TERMINAL.format(typed=typed), path)
+    asked = children.accel("doctor", "--topic", "checks", "--fix")
+    done = children.run(AT_A_TERMINAL.format(typed=typed) + asked, path)
     assert done.returncode == status, done.stderr
     assert "It would write the file. Do it? [y/N]" in done.stderr
     assert wanted.exists() is (status == 0)

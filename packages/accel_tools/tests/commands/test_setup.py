@@ -65,32 +65,32 @@ def test_json_has_everything(machine):
     assert document["given"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "why"),
-    [
-        (["--yes"], 2, "--yes needs --run."),
-        (["--run", "--json"], 2, "leave out --json"),
-        (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
-        (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
-        (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
-        (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
-        (["cuda", "--driver", "12.8"], 2, "is not a version of NVIDIA's driver, expected one such as"),
-        (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
-        (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
-        (["cuda", "--toolkit", "8.3.RC1"], 2, "'8.3.RC1' is not a version of CUDA, expected one such as"),
-        (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
-        (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
-        (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
-        (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
-        (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
-        (["cdua"], 2, "Did you mean 'cuda'?"),
-        (["nvidia"], 2, "Did you mean 'cuda'?"),
-        (["AMD"], 2, "Did you mean 'rocm'?"),
-        (["Ascend"], 2, "Did you mean 'npu'?"),
-        (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
-        (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
-    ],
-)
+BAD = [
+    (["--yes"], 2, "--yes needs --run."),
+    (["--run", "--json"], 2, "leave out --json"),
+    (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
+    (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
+    (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
+    (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
+    (["cuda", "--driver", "12.8"], 2, "is not a version of NVIDIA's driver, expected one such as"),
+    (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
+    (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
+    (["cuda", "--toolkit", "8.3.RC1"], 2, "'8.3.RC1' is not a version of CUDA, expected one such as"),
+    (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
+    (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
+    (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
+    (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
+    (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
+    (["cdua"], 2, "Did you mean 'cuda'?"),
+    (["nvidia"], 2, "Did you mean 'cuda'?"),
+    (["AMD"], 2, "Did you mean 'rocm'?"),
+    (["Ascend"], 2, "Did you mean 'npu'?"),
+    (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
+    (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "why"), BAD)
 def test_bad_input(words, status, why):
     done = CliRunner().invoke(command, words, env={"COLUMNS": "300"})
     assert (done.exit_code, done.stdout) == (status, "")

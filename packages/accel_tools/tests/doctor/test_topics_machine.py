@@ -36,8 +36,7 @@ def said(computer, world, monkeypatch):
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
     lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
     lock.parent.mkdir(parents=True)
-    lock.touch()
-    with lock.open():
+    with lock.open("w"):
         assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
     assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
 
@@ -68,14 +67,14 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, cod
     assert "machine.torch" in said(CUDA_12)
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/sys/module/nvidia/version", "535.183.01"),
-        (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
-        (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
-    ],
-)
+DRIVER_FILES = [
+    ("/sys/module/nvidia/version", "535.183.01"),
+    (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
+    (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
+]
+
+
+@pytest.mark.parametrize(("path", "text"), DRIVER_FILES)
 def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     computer.pci(*GPU)
     computer.write(path, text)
@@ -93,22 +92,22 @@ def test_the_driver_of_what_is_not_there_is_nobodys_concern(said, computer):
     assert "machine.driver-too-old" not in said(CUDA_13)
 
 
-@pytest.mark.parametrize(
-    ("capability", "has", "missing"),
-    [
-        ((9, 0), ["sm_80", "sm_90"], False),
-        ((8, 9), ["sm_80", "sm_90"], False),  # code for 8.0 runs on 8.9
-        ((8, 0), ["sm_86", "sm_90"], True),
-        ((6, 1), ["sm_75", "sm_80", "compute_90"], True),
-        ((12, 0), ["sm_75", "sm_90", "compute_90"], False),  # compiled by the driver
-        ((12, 0), ["sm_75", "sm_90"], True),
-        ((12, 0), ["sm_90", "sm_120"], False),
-        ((10, 3), ["sm_90a", "sm_100a"], True),
-        ((10, 3), ["sm_100f"], False),
-        ((10, 3), [], False),  # not known
-        ((10, 3), ["gfx942"], False),
-    ],
-)
+CODE = [
+    ((9, 0), ["sm_80", "sm_90"], False),
+    ((8, 9), ["sm_80", "sm_90"], False),  # code for 8.0 runs on 8.9
+    ((8, 0), ["sm_86", "sm_90"], True),
+    ((6, 1), ["sm_75", "sm_80", "compute_90"], True),
+    ((12, 0), ["sm_75", "sm_90", "compute_90"], False),  # compiled by the driver
+    ((12, 0), ["sm_75", "sm_90"], True),
+    ((12, 0), ["sm_90", "sm_120"], False),
+    ((10, 3), ["sm_90a", "sm_100a"], True),
+    ((10, 3), ["sm_100f"], False),
+    ((10, 3), [], False),  # not known
+    ((10, 3), ["gfx942"], False),
+]
+
+
+@pytest.mark.parametrize(("capability", "has", "missing"), CODE)
 def test_code_for_a_gpu(capability, has, missing):
     assert topic.uncovered(capability, has) is missing
 

@@ -11,7 +11,6 @@ from accel_tools.doctor.topics.others import TOPIC
 
 ACCELERATE = """
 import os, types
-
 class PartialState:
     device = types.SimpleNamespace(type=os.environ.get("ACCELERATE_TORCH_DEVICE", "npu"))
     assert "LOCAL_RANK" not in os.environ
@@ -55,25 +54,25 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     assert (finding.level, finding.code) == (Level.OK, "others.integrated")
 
 
-UNKNOWN = "the choice of Accelerate 1.15.0 is not known"
-MORE = " (--timeout allows more)"
-
-
 @pytest.mark.parametrize(
     ("source", "level", "code", "what"),
     [
         ("raise RuntimeError('CANN is not sourced')", Level.WARNING, "others.fails",
          "Accelerate 1.15.0 chooses nothing: RuntimeError: CANN is not sourced"),
+        ("import no_such_module", Level.WARNING, "others.fails",
+         "Accelerate 1.15.0 chooses nothing: ModuleNotFoundError: No module named 'no_such_module'"),
         ("import os; os._exit(7)", Level.WARNING, "others.fails",
          "Accelerate 1.15.0 chooses nothing: its process exited with status 7"),
-        ("import time; time.sleep(60)", Level.OK, "others.unknown", f"{UNKNOWN}: no answer within 3 s{MORE}"),
+        ("import time; time.sleep(60)", Level.OK, "others.unknown",
+         "the choice of Accelerate 1.15.0 is not known: no answer within 3 s (--timeout allows more)"),
     ],
-    ids=["raises", "dies", "hangs"],
+    ids=["raises", "lacks", "dies", "hangs"],
 )  # fmt: skip
 def test_one_that_does_not_answer(accelerate, source, level, code, what):
     accelerate.module("accelerate", source)
     [finding] = said(3)
     assert (finding.level, finding.code, finding.what) == (level, code, what)
+    assert (finding.step == "install what pip check names") == ("no_such" in source)
 
 
 def test_the_trainer_is_not_asked_without_accelerate(torch_world):

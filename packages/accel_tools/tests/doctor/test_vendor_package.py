@@ -44,19 +44,19 @@ def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
     assert vendor_package("nowhere") is None
 
 
-@pytest.mark.parametrize(
-    ("version", "line", "torch", "expected"),
-    [
-        ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
-        ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, and torch 2.13.0"]),
-        ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
-        ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
-        ("2.1", "Requires-Dist: torch<2", "our-own", []),
-        ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a torch of"]),
-        ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+xpu", []),
-        ("2.13.10+git1234", "Requires-Dist: numpy", "2.13.0+cpu", []),
-    ],
-)  # fmt: skip
+FITS = [
+    ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
+    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, and torch 2.13.0"]),
+    ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
+    ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
+    ("2.1", "Requires-Dist: torch<2", "our-own", []),
+    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a torch of"]),
+    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+xpu", []),
+    ("2.13.10+git1234", "Requires-Dist: numpy", "2.13.0+cpu", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "line", "torch", "expected"), FITS)
 def test_whether_it_fits_torch(world, monkeypatch, version, line, torch, expected):
     install(world, "card", version, "card", line)
     monkeypatch.setattr(under_test, "torch_build", lambda: TorchBuild(torch))

@@ -38,16 +38,15 @@ def without_uv(monkeypatch):
     return lambda: monkeypatch.setattr(builds.shutil, "which", lambda _: None)
 
 
+ASKED = [
+    (builds.for_nvidia, DRIVERS),
+    (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
+    (builds.for_amd, ARCHITECTURES),
+]
+
+
 @needs_uv
-@pytest.mark.parametrize(
-    ("ask", "values"),
-    [
-        (builds.for_nvidia, DRIVERS),
-        (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
-        (builds.for_amd, ARCHITECTURES),
-    ],
-    ids=["linux", "windows", "amd"],
-)
+@pytest.mark.parametrize(("ask", "values"), ASKED, ids=["linux", "windows", "amd"])
 def test_the_table_says_what_uv_says(ask, values, without_uv):
     of_uv = [ask(value) for value in values]
     assert {build.source.partition(" ")[0] for build in of_uv if build.name} == {"uv"}
@@ -111,18 +110,18 @@ def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
     assert build.source.startswith("uv ")
 
 
-@pytest.mark.parametrize(
-    ("python", "torch", "why"),
-    [
-        ("3.12", "", ""),
-        ("3.9", "2.7.1", ""),
-        ("3.10", "", ""),
-        ("3.15", "", ""),
-        ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
-        ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
-        ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
-    ],
-)
+PYTHONS = [
+    ("3.12", "", ""),
+    ("3.9", "2.7.1", ""),
+    ("3.10", "", ""),
+    ("3.15", "", ""),
+    ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
+    ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
+    ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+]
+
+
+@pytest.mark.parametrize(("python", "torch", "why"), PYTHONS)
 def test_a_python_without_wheels_is_named(python, torch, why):
     assert builds.python_fits(python, torch) == (why and f"{why}, and this is Python {python}")
 

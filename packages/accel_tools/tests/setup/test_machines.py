@@ -177,16 +177,16 @@ def test_a_signal_leaves_no_folder(tmp_path):
     assert (done.returncode, os.listdir(tmp_path)) == (128 + 15, ["m.json"])
 
 
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [
-        ("nv_dispi.inf_amd64_0f6f1c6d7b1b", "NVIDIA GPU"),
-        ("u0402153.inf_amd64_1", "AMD GPU"),
-        ("iigd_dch.inf_amd64_1", "Intel integrated GPU"),
-        ("iigd_dch_d.inf_amd64_1", "Intel discrete GPU"),
-        ("usbaudio.inf_amd64_1", None),
-    ],
-)
+DRIVERS = [
+    ("nv_dispi.inf_amd64_0f6f1c6d7b1b", "NVIDIA GPU"),
+    ("u0402153.inf_amd64_1", "AMD GPU"),
+    ("iigd_dch.inf_amd64_1", "Intel integrated GPU"),
+    ("iigd_dch_d.inf_amd64_1", "Intel discrete GPU"),
+    ("usbaudio.inf_amd64_1", None),
+]
+
+
+@pytest.mark.parametrize(("name", "label"), DRIVERS)
 def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
     monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
     for system, folder in (("linux", machines.WSL_DRIVERS), ("win32", machines.WINDOWS_DRIVERS)):
@@ -257,14 +257,14 @@ def test_a_saved_windows_keeps_its_gpu_and_its_driver(tmp_path):
     assert "only for 452.39 and newer" in planned(here._replace(nvidia_smi="451.48")).unknown
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
-        "echo 560.94; exit 1", "echo '[N/A], 0x1B8010DE'", "printf '\\377\\376'", "sleep 60",
-        "exec sleep 60",
-    ],
-)  # fmt: skip
+FAILING = [
+    "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
+    "echo 560.94; exit 1", "echo '[N/A], 0x1B8010DE'", "printf '\\377\\376'", "sleep 60",
+    "exec sleep 60",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", FAILING)
 def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(wsl, nvidia_smi, monkeypatch, script):
     monkeypatch.setattr(machines, "_PATIENCE", 0.3)
     asked = nvidia_smi(script)

@@ -21,28 +21,28 @@ HOPPER, VOLTA = ({"pci": [card], "nvidia": "580.65.06"} for card in (H100, V100)
 APPLE = {"system": "darwin", "architecture": "arm64"}
 
 
-@pytest.mark.parametrize(
-    ("machine", "target", "index", "packages"),
-    [
-        ({**VOLTA, "pci": [V100, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
-        ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
-        ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
-        ({**HOPPER, "pci": [IRIS, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
-        (APPLE, "Apple GPU", "", "torch accel-mps"),
-        ({"system": "win32", "architecture": "AMD64"}, "CPU", "", "torch"),
-        ({"pci": ["1ae0:0063/088000"]}, "Google TPU", "cpu", "torch==2.13.0 torch-tpu==0.2.0 accel-tpu"),
-        ({"pci": [RBLN]}, "Rebellions NPU", "cpu", "torch==2.13.0 torch-rbln==0.12.0 accel-rbln"),
-        (
-            {"pci": [ASCEND], "files": {CANN: "version=8.5.0"}},
-            "Ascend NPU", "cpu", "torch==2.9.0 torch-npu==2.9.0 pyyaml setuptools accel-npu",
-        ),
-        (
-            {"pci": [ASCEND], "files": {CANN: "version=8.3.RC1"},
-             "architecture": "aarch64", "python": "3.11"},
-            "Ascend NPU", "cpu", "torch==2.8.0 torch-npu==2.8.0 pyyaml setuptools accel-npu",
-        ),
-    ],
-)  # fmt: skip
+CHOSEN = [
+    ({**VOLTA, "pci": [V100, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
+    ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
+    ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
+    ({**HOPPER, "pci": [IRIS, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
+    (APPLE, "Apple GPU", "", "torch accel-mps"),
+    ({"system": "win32", "architecture": "AMD64"}, "CPU", "", "torch"),
+    ({"pci": ["1ae0:0063/088000"]}, "Google TPU", "cpu", "torch==2.13.0 torch-tpu==0.2.0 accel-tpu"),
+    ({"pci": [RBLN]}, "Rebellions NPU", "cpu", "torch==2.13.0 torch-rbln==0.12.0 accel-rbln"),
+    (
+        {"pci": [ASCEND], "files": {CANN: "version=8.5.0"}},
+        "Ascend NPU", "cpu", "torch==2.9.0 torch-npu==2.9.0 pyyaml setuptools accel-npu",
+    ),
+    (
+        {"pci": [ASCEND], "files": {CANN: "version=8.3.RC1"},
+         "architecture": "aarch64", "python": "3.11"},
+        "Ascend NPU", "cpu", "torch==2.8.0 torch-npu==2.8.0 pyyaml setuptools accel-npu",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "target", "index", "packages"), CHOSEN)
 def test_what_is_chosen(planned_for, machine, target, index, packages):
     found = planned_for(machine)
     assert (found.target, found.torch_backend) == (target, index)
@@ -52,21 +52,21 @@ def test_what_is_chosen(planned_for, machine, target, index, packages):
 
 
 #: Most reasons are those of machines of threads, which have the addresses too.
-@pytest.mark.parametrize(
-    ("machine", "unknown", "address"),
-    [
-        ({**HOPPER, "nvidia": "340.108"}, "no build of torch runs on NVIDIA's driver 340.108", "nvidia.com"),
-        (
-            {**HOPPER, "nvidia": "520.61.05", "python": "3.14"},
-            "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",
-        ),
-        ({**HOPPER, "nvidia": "520.61.05", "architecture": "aarch64"}, "no wheels for aarch64", "nvidia"),
-        ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
-        ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
-        ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
-        ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28; this system has 2.17", "pytorch.org"),
-    ],
-)  # fmt: skip
+UNKNOWN = [
+    ({**HOPPER, "nvidia": "340.108"}, "no build of torch runs on NVIDIA's driver 340.108", "nvidia.com"),
+    (
+        {**HOPPER, "nvidia": "520.61.05", "python": "3.14"},
+        "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",
+    ),
+    ({**HOPPER, "nvidia": "520.61.05", "architecture": "aarch64"}, "no wheels for aarch64", "nvidia"),
+    ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
+    ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
+    ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
+    ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28; this system has 2.17", "pytorch.org"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "unknown", "address"), UNKNOWN)
 def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown, address):
     found = planned_for(machine)
     assert unknown in found.unknown
@@ -114,31 +114,31 @@ MACOS_13 = {**APPLE, "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7
 THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
 
 
-@pytest.mark.parametrize(
-    ("machine", "torch", "unknown"),
-    [
-        (MACOS_13, "2.7.1", ""),
-        ({"glibc": "2.17"}, "2.6.0", ""),
-        ({"pci": [ASCEND]}, "2.7.1", ""),
-        ({"pci": [ASCEND]}, "2.5.0", "has torch 2.5.0, Python 3.12"),
-        (VOLTA, "2.14.1", ""),
-        (VOLTA, "2.15.0", "no build with code for the GPUs"),
-        ({**HOPPER, "architecture": "aarch64"}, "", ""),
-        ({**HOPPER, "nvidia": "550.54.15", "python": "3.9"}, "2.8.0", ""),
-        ({**HOPPER, "nvidia": "550.54.15", "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
-        ({**VOLTA, "python": "3.15"}, "", "torch 2.14 has wheels"),
-        ({"pci": [MI300], "gfx": [90402], "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
-        ({"python": "3.15"}, "", ""),
-        ({"pci": [MI300], "gfx": [90402]}, "2.15.0", "no wheels of torch 2.15.0 for gfx942"),
-        (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
-        ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
-        (THOR, "2.13.0", ""),
-        (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
-        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
-        ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
-        ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
-    ],
-)
+INSTALLABLE = [
+    (MACOS_13, "2.7.1", ""),
+    ({"glibc": "2.17"}, "2.6.0", ""),
+    ({"pci": [ASCEND]}, "2.7.1", ""),
+    ({"pci": [ASCEND]}, "2.5.0", "has torch 2.5.0, Python 3.12"),
+    (VOLTA, "2.14.1", ""),
+    (VOLTA, "2.15.0", "no build with code for the GPUs"),
+    ({**HOPPER, "architecture": "aarch64"}, "", ""),
+    ({**HOPPER, "nvidia": "550.54.15", "python": "3.9"}, "2.8.0", ""),
+    ({**HOPPER, "nvidia": "550.54.15", "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
+    ({**VOLTA, "python": "3.15"}, "", "torch 2.14 has wheels"),
+    ({"pci": [MI300], "gfx": [90402], "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
+    ({"python": "3.15"}, "", ""),
+    ({"pci": [MI300], "gfx": [90402]}, "2.15.0", "no wheels of torch 2.15.0 for gfx942"),
+    (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
+    ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+    (THOR, "2.13.0", ""),
+    (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
+    ({**THOR, "python": "3.8"}, "", "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
+    ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
+    ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
+]
+
+
+@pytest.mark.parametrize(("machine", "torch", "unknown"), INSTALLABLE)
 def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     found = planned_for(machine, torch=torch)
     assert unknown in found.unknown
@@ -171,18 +171,18 @@ def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table
     assert planned_for({}, "acme").notes == ()
 
 
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (7, "expected a dict, got int"),
-        ({"url": "see the manual"}, "url: expected the address"),
-        ({**TABLE, "pip": "x"}, "unknown key 'pip'"),
-        ({**TABLE, "rows": [{**ROW, "python": "3.x"}]}, "row 0: Invalid specifier"),
-        ({**TABLE, "rows": [{**ROW, "date": "May"}]}, "row 0: Invalid isoformat"),
-        ({**TABLE, "rows": [{**ROW, "source": ""}]}, "row 0: source"),
-        ({**TABLE, "rows": [{"torch": "2.9.0"}]}, "row 0:"),
-    ],
-)
+MALFORMED = [
+    (7, "expected a dict, got int"),
+    ({"url": "see the manual"}, "url: expected the address"),
+    ({**TABLE, "pip": "x"}, "unknown key 'pip'"),
+    ({**TABLE, "rows": [{**ROW, "python": "3.x"}]}, "row 0: Invalid specifier"),
+    ({**TABLE, "rows": [{**ROW, "date": "May"}]}, "row 0: Invalid isoformat"),
+    ({**TABLE, "rows": [{**ROW, "source": ""}]}, "row 0: source"),
+    ({**TABLE, "rows": [{"torch": "2.9.0"}]}, "row 0:"),
+]
+
+
+@pytest.mark.parametrize(("table", "why"), MALFORMED)
 def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for, table, why):
     plugins_table(table)
     (note,) = planned_for({}).notes
@@ -266,26 +266,26 @@ def test_an_image_from_a_repository_has_git(monkeypatch):
     assert lines[-1] == f"RUN pip install --no-cache-dir 'accel-core @ {REPOSITORY}'"
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "index", "unknown"),
-    [
-        ("cuda", {"toolkit": "12.8"}, "cu128", ""),
-        ("cuda", {"toolkit": "12.7"}, "cu126", ""),
-        ("cuda", {"toolkit": "13.1"}, "cu130", ""),
-        ("cuda", {"toolkit": "12.8", "torch": "2.12"}, "cu126", ""),
-        ("cuda", {"toolkit": "12.8", "driver": "550.54.15"}, "cu128", ""),
-        ("cuda", {"toolkit": "12.3"}, "", "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4"),
-        ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14; PyTorch has"),
-        ("cuda", {"toolkit": "12.8", "driver": "520.61.05"}, "", "520.61.05 is too old for PyTorch's build"),
-        ("cuda", {"driver": "580.65", "torch": "2.9"}, "cu130", ""),
-        ("cuda", {"driver": "440.33"}, "", "only for 450.80.02 and newer"),
-        ("rocm", {"toolkit": "6.4.1"}, "rocm6.4", ""),
-        ("rocm", {"toolkit": "7.5"}, "rocm7.2", ""),
-        ("rocm", {"toolkit": "5.7"}, "", "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1"),
-        ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
-        ("npu", {"toolkit": "7.0"}, "", "CANN 7.0 is given, and for torch 2.6 and newer"),
-    ],
-)
+VERSIONS = [
+    ("cuda", {"toolkit": "12.8"}, "cu128", ""),
+    ("cuda", {"toolkit": "12.7"}, "cu126", ""),
+    ("cuda", {"toolkit": "13.1"}, "cu130", ""),
+    ("cuda", {"toolkit": "12.8", "torch": "2.12"}, "cu126", ""),
+    ("cuda", {"toolkit": "12.8", "driver": "550.54.15"}, "cu128", ""),
+    ("cuda", {"toolkit": "12.3"}, "", "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4"),
+    ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14; PyTorch has"),
+    ("cuda", {"toolkit": "12.8", "driver": "520.61.05"}, "", "520.61.05 is too old for PyTorch's build"),
+    ("cuda", {"driver": "580.65", "torch": "2.9"}, "cu130", ""),
+    ("cuda", {"driver": "440.33"}, "", "only for 450.80.02 and newer"),
+    ("rocm", {"toolkit": "6.4.1"}, "rocm6.4", ""),
+    ("rocm", {"toolkit": "7.5"}, "rocm7.2", ""),
+    ("rocm", {"toolkit": "5.7"}, "", "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1"),
+    ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
+    ("npu", {"toolkit": "7.0"}, "", "CANN 7.0 is given, and for torch 2.6 and newer"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "index", "unknown"), VERSIONS)
 def test_versions_that_are_given(planned_for, name, given, index, unknown):
     """On a machine whose CANN is another one, which does not count."""
     found = planned_for({"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given)
@@ -316,14 +316,14 @@ def test_on_a_jetson_a_driver_is_another_machines(planned_for):
     assert "for Linux and Windows, and this is macOS" in planned_for(APPLE, "cuda", driver="580.65").unknown
 
 
+FORMATTED = [
+    ("cuda", {"driver": "570.86"}), ("cuda", {"toolkit": "12.8"}), ("npu", {"toolkit": "8.5.0"}),
+    ("rocm", {"toolkit": "6.4"}), ("xpu", {}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("form", formats.FORMATS)
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("cuda", {"driver": "570.86"}), ("cuda", {"toolkit": "12.8"}), ("npu", {"toolkit": "8.5.0"}),
-        ("rocm", {"toolkit": "6.4"}), ("xpu", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "given"), FORMATTED)
 def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
     found = planned_for({}, name, **given)
     text = formats.command(plan.for_installation(found, is_new=True), form)

@@ -83,15 +83,15 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
     assert {path.split("/")[1] for path in index.asked} == {build}
 
 
-@pytest.mark.parametrize(
-    ("machine", "on_disk", "where"),
-    [
-        (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
-        ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
-        ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
-        ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
-    ],
-)
+PLACES = [
+    (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
+    ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
+    ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
+    ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
+]
+
+
+@pytest.mark.parametrize(("machine", "on_disk", "where"), PLACES)
 def test_an_index_is_asked_where_no_other_place_has_the_build(index, saved_machine, machine, on_disk, where):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, on_disk, saved)

@@ -1,7 +1,7 @@
 """Say that the chosen accelerator was not used: who forgets a line trains on the CPU without a word.
 
-`accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, after a minute
-of the processor's time. Only rank 0 speaks, so a job says it once.
+`accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, when it has
+trained for a minute. Only rank 0 speaks, so a job says it once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ def _ignore(text: str) -> bool:
 ACCEL_UNUSED = Variable("ACCEL_UNUSED", _ignore, False)
 #: Seconds of CPU time after which a process counts as a training.
 _LONG = 60.0
+#: Modules that only launchers import.
+_LAUNCHERS = (
+    "torch.distributed.launcher.api", "accelerate.commands.launch", "deepspeed.launcher.runner",
+    "deepspeed.launcher.launch",
+)  # fmt: skip
 _ANY_LINE = "device = accel_core.get_accelerator().device()"
 _told = False
 
@@ -42,13 +47,11 @@ _told = False
 def tell(*, in_training: bool = False) -> None:
     """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it.
 
-    `in_training`: only if this process has used a minute of the processor. (No search for an optimizer: in a
-    thread `gc.get_objects()` breaks a tuple that another thread is building.)
+    `in_training`: other threads run meanwhile. (No search for an optimizer: in a thread `gc.get_objects()`
+    breaks a tuple that another thread is building.)
     """
     global _told
     if _told or not _speaks() or hasattr(sys, "last_type"):  # what failed has other worries
-        return
-    if in_training and time.process_time() <= _LONG:
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()
@@ -68,9 +71,15 @@ def _ignoring() -> Iterator[None]:
 
 def _speaks() -> bool:
     with contextlib.suppress(AccelError):
-        is_ours = multiprocessing.parent_process() is None and "torch" in sys.modules
+        is_ours = multiprocessing.parent_process() is None and "torch" in sys.modules and not _is_launcher()
         return is_ours and not ACCEL_UNUSED.read(os.environ) and RANK.read(os.environ) == 0
     return False
+
+
+def _is_launcher() -> bool:
+    """Whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`) and computes nothing."""
+    main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    return any(name == main or name in sys.modules for name in _LAUNCHERS)
 
 
 def _chosen() -> Any:

@@ -38,7 +38,7 @@ GROUP = "accel.integrations"
 AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
 #: Seconds between two looks at a training, and how many there are.
-_MINUTE, _LOOKS = 60.0, 5
+_MINUTE, _LOOKS = 60.0, 60
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -64,6 +64,7 @@ def autoload() -> None:
     if wanted:
         _apply([name for name in wanted if name != AUTO])
         if os.environ.get("RANK", "0") == "0" and is_first:
+            _note_steps()
             threading.Thread(target=_watch, name="accel-unused", daemon=True).start()
     awaited = _AWAITED if AUTO in wanted else _PINNED if os.environ.get(_PIN) else {}
     if awaited and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
@@ -106,11 +107,30 @@ def _tell(**how: bool) -> None:
             entry_point.load()(**how)
 
 
+_has_stepped = False
+
+
+def _note_steps() -> None:
+    """Note steps of optimizers: a hook that the program's own thread adds, as torch may be using them."""
+    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    if register is not None:  # else torch's autoload is off, and torch is not imported yet
+        register(_note_step)
+
+
+def _note_step(*_: object) -> None:
+    global _has_stepped
+    _has_stepped = True
+
+
 def _watch() -> None:
-    """Look each minute whether this process trains, and has put nothing on the accelerator."""
+    """Look each minute whether this process trains: in two of them in turn optimizers have made steps."""
+    global _has_stepped
+    trained = False
     for _ in range(_LOOKS):
         time.sleep(_MINUTE)
-        _tell(in_training=True)
+        if trained and _has_stepped:
+            _tell(in_training=True)
+        trained, _has_stepped = _has_stepped, False
 
 
 def _apply(wanted: list[str]) -> None:

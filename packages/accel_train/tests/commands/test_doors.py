@@ -37,26 +37,26 @@ def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
     assert foreign == known
 
 
-@pytest.mark.parametrize(
-    ("door", "asked", "release", "state", "words"),
-    [
-        (CALLED, ACME, "2.1", "open", "call accel_train.loading"),
-        (CALLED, ACME, "", "open", "call accel_train.loading"),
-        (CALLED._replace(half="no fp16"), ACME, "2.1", "half", "call accel_train.loading; no fp16"),
-        (CALLED, ACME, "3.0", "half", "newer than 2.1, the last tested version"),
-        (CALLED, ACME, "3.0.dev1+gabc", "half", "this may no longer work"),
-        (CALLED, ACME, "1.9", "shut", "too old: needs called>=2,<3"),
-        (CALLED, ACME, "a checkout", "half", "cannot be compared with 2.1"),
-        (CALLED, Asked("npu", "accel-npu", "npu"), "1.9", "own", "it drives npu by itself"),
-        (CALLED, Asked("supa", "accel-supa", "supa", "npu"), "2.1", "own", "it drives npu by itself"),
-        (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
-        (CALLED._replace(adapter="accel_train.nothing"), ACME, "2.1", "shut", "has no accel_train.nothing"),
-        (CALLED._replace(prepared="deepspeed"), ACME, "2.1", "open", "by itself under accel run; else call"),
-        (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
-        (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
-        (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
-    ],
-)
+STANDINGS = [
+    (CALLED, ACME, "2.1", "open", "call accel_train.loading"),
+    (CALLED, ACME, "", "open", "call accel_train.loading"),
+    (CALLED._replace(half="no fp16"), ACME, "2.1", "half", "call accel_train.loading; no fp16"),
+    (CALLED, ACME, "3.0", "half", "newer than 2.1, the last tested version"),
+    (CALLED, ACME, "3.0.dev1+gabc", "half", "this may no longer work"),
+    (CALLED, ACME, "1.9", "shut", "too old: needs called>=2,<3"),
+    (CALLED, ACME, "a checkout", "half", "cannot be compared with 2.1"),
+    (CALLED, Asked("npu", "accel-npu", "npu"), "1.9", "own", "it drives npu by itself"),
+    (CALLED, Asked("supa", "accel-supa", "supa", "npu"), "2.1", "own", "it drives npu by itself"),
+    (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
+    (CALLED._replace(adapter="accel_train.nothing"), ACME, "2.1", "shut", "has no accel_train.nothing"),
+    (CALLED._replace(prepared="deepspeed"), ACME, "2.1", "open", "by itself under accel run; else call"),
+    (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
+    (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
+    (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
+]
+
+
+@pytest.mark.parametrize(("door", "asked", "release", "state", "words"), STANDINGS)
 def test_how_a_door_stands(door, asked, release, state, words):
     standing = standing_of(door, asked, release)
     assert standing.state == state

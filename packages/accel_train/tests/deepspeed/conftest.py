@@ -55,14 +55,10 @@ time.sleep(0.2)
 """
 
 
-def pytest_collection_modifyitems(items):
-    """Everything here needs DeepSpeed; the reason is printed with the skips."""
-    if find_spec("deepspeed") and find_spec("torch"):
-        return
-    skip = pytest.mark.skip(reason="deepspeed is not installed; `./dev deepspeed` has an environment with it")
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(skip)
+@pytest.fixture(scope="session", autouse=True)
+def _needs_deepspeed():
+    if not (find_spec("deepspeed") and find_spec("torch")):
+        pytest.skip("deepspeed is not installed; `./dev deepspeed` has an environment with it")
 
 
 @pytest.fixture(scope="session")

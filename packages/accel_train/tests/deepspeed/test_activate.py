@@ -18,14 +18,6 @@ BY_NIGHT = pytest.mark.nightly(reason="the same on the CPU; by day on a device")
 ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=BY_NIGHT), "acme"])
 
 
-def test_importing_the_integration_imports_neither_torch_nor_deepspeed(child, on_cpu):
-    code = (
-        "import sys, accel_train.deepspeed, accel_train.deepspeed._launcher\n"
-        "assert not {'torch', 'deepspeed', 'numpy'} & set(sys.modules)"
-    )
-    assert child(["-c", code], on_cpu).returncode == 0
-
-
 @ON
 @forked()
 def test_before_the_import(device):

@@ -55,18 +55,18 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("device", "start", "main", "more"),
-    [
-        ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
-        # Torch's autoload is off, and with it the entry point that would have told of the activation.
-        ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
-        # A pin alone, which DeepSpeed does not list: a library may import it in any program.
-        ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
-        pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
-        pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
-    ],
-)
+WORKERS = [
+    ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
+    # Torch's autoload is off, and with it the entry point that would have told of the activation.
+    ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
+    # A pin alone, which DeepSpeed does not list: a library may import it in any program.
+    ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
+    pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
+    pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
+]
+
+
+@pytest.mark.parametrize(("device", "start", "main", "more"), WORKERS)
 def test_workers_use_ours(child, variables, folder, device, start, main, more):
     (folder / "main.py").write_text(main)
     answers = child(start, {**variables, **more}, cwd=folder).answers
@@ -136,13 +136,13 @@ def hide(folder, version):
         layouts.dist_info(folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"})
 
 
-@pytest.mark.parametrize(
-    ("version", "start", "said"),
-    [
-        (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
-        ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
-    ],
-)
+UNFIT = [
+    (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
+    ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
+]
+
+
+@pytest.mark.parametrize(("version", "start", "said"), UNFIT)
 def test_a_missing_or_old_deepspeed_is_named_before_any_import(child, on_cpu, tmp_path, version, start, said):
     hide(tmp_path, version)
     ended = child(start, with_path(on_cpu, tmp_path))

@@ -7,20 +7,19 @@ import pytest
 DOCTOR = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "50"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "code", "words"),
-    [
-        ({}, "others.same", {"what": " would choose cpu too"}),
-        ({"DS_ACCELERATOR": "cpu"}, "others.same", {"what": " would choose cpu too"}),
-        # A pin that only we understand: accel-train serves it, if torch loads it.
-        (
-            {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-            "others.fails",
-            {"level": "warning", "what": "DS_ACCELERATOR", "step": "export DS_ACCELERATOR=cpu;"},
-        ),
-        ({"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"}, "others.integrated", {}),
-    ],
-)
+CHOICES = [
+    ({}, "others.same", {"what": " would choose cpu too"}),
+    # A pin that only we understand: accel-train serves it, if torch loads it.
+    (
+        {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        "others.fails",
+        {"level": "warning", "what": "DS_ACCELERATOR", "step": "export DS_ACCELERATOR=cpu;"},
+    ),
+    ({"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"}, "others.integrated", {}),
+]
+
+
+@pytest.mark.parametrize(("variables", "code", "words"), CHOICES)
 def test_what_deepspeed_would_choose(child, on_cpu, variables, code, words):
     environ = {name: value for name, value in on_cpu.items() if name != "DS_ACCELERATOR"}
     [topic] = json.loads(child(DOCTOR, {**environ, **variables}).stdout)["topics"]

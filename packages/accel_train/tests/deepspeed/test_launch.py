@@ -52,36 +52,30 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
 
 
+VISIBLE = [
+    pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
+    ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
+]
+
+
 @pytest.mark.parametrize("device", ["acme"])
-@pytest.mark.parametrize(
-    ("given", "options", "seen"),
-    [
-        pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
-        ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
-    ],
-)
+@pytest.mark.parametrize(("given", "options", "seen"), VISIBLE)
 def test_what_the_user_made_visible_stays_so(launch, variables, device, given, options, seen):
     """DeepSpeed reads the value as integers; where it holds UUIDs, its slots are places in the list."""
     answers = launch(options, {**variables, "ACME_VISIBLE_DEVICES": given})
     assert [answer["visible"] for answer in answers] == [seen] * len(seen.split(","))
 
 
-@pytest.mark.parametrize(
-    ("device", "more", "arguments", "status", "said"),
-    [
-        (
-            "acme",
-            {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"},
-            ["--num_gpus", "3", "rank.py"],
-            1,
-            "names 2 devices",
-        ),
-        ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
-        ("cpu", {}, ["--help"], 0, "--hostfile"),
-        # Ranks that would not hear of the activation are not started.
-        ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
-    ],
-)
+ENDS = [
+    ("acme", {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"}, ["--num_gpus", "3", "rank.py"], 1, "names 2 devices"),
+    ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
+    ("cpu", {}, ["--help"], 0, "--hostfile"),
+    # Ranks that would not hear of the activation are not started.
+    ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
+]
+
+
+@pytest.mark.parametrize(("device", "more", "arguments", "status", "said"), ENDS)
 def test_status_and_words(child, folder, variables, device, more, arguments, status, said):
     (folder / "fails.py").write_text("import sys; sys.exit(5)")
     ended = child([*ACCEL, *arguments], {**variables, **more}, cwd=folder)

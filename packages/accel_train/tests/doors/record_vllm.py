@@ -9,11 +9,19 @@ import json
 import sys
 from pathlib import Path
 
-RECORD = Path(__file__).with_suffix(".json").with_name("vllm_platform.json")
+RECORD = Path(__file__).with_name("vllm_platform.json")
+#: Members about devices: the others are none of ours.
+DEVICE = """
+    check_if_supports_dtype device_control_env_var device_name device_type dispatch_key
+    dist_backend get_all_gpu_pci_bus_ids get_compile_backend get_current_memory_usage get_device_capability
+    get_device_name get_device_total_memory get_device_uuid is_integrated_gpu is_pin_memory_available
+    manual_seed_all num_compute_units ray_device_key ray_noset_device_env_vars set_device
+    simple_compile_backend supported_dtypes supports_fp8
+""".split()  # noqa: SIM905
 
 
 def members(source):
-    """The members that have no underscore in front, each with its kind and its parameters."""
+    """The members about devices, each with its kind and its parameters."""
     (platform,) = (
         node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Platform"
     )
@@ -25,13 +33,12 @@ def members(source):
             kind = next((ast.unparse(one) for one in node.decorator_list), "method")
             parameters = [one.arg for one in node.args.args[1:]]
             found[node.name] = f"{kind}({', '.join(parameters)})"
-    return {name: kind for name, kind in found.items() if not name.startswith("_")}
+    return {name: found.get(name, "absent") for name in DEVICE}
 
 
 if __name__ == "__main__":
-    recorded = {}
-    for given in sys.argv[1:]:
-        release, _, file = given.partition("=")
-        for name, kind in members(Path(file).read_text()).items():
-            recorded.setdefault(name, {}).setdefault(kind, []).append(release)
-    RECORD.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+    files = dict(given.split("=", 1) for given in sys.argv[1:])
+    read = [members(Path(file).read_text()) for file in files.values()]
+    if any(found != read[0] for found in read):
+        sys.exit(f"the releases differ: {[found.items() - read[0].items() for found in read]}")
+    RECORD.write_text(json.dumps({"releases": [*files], "members": read[0]}, indent=1) + "\n")

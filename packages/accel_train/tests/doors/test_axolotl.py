@@ -9,7 +9,6 @@ pytest.importorskip("torch")
 
 
 SCRIPT = Path(__file__).parent / "axolotl_sft.py"
-PLUGIN = "accel_train.doors.axolotl.Plugin"
 MANAGER = """
 import json, warnings
 with warnings.catch_warnings(record=True) as seen:

@@ -105,13 +105,13 @@ def test_an_integration_leaves_a_default_that_somebody_set(acc):
         torch.compiler.set_default_backend(None)
 
 
-@pytest.mark.parametrize(
-    ("named", "why"),
-    [
-        ("unheard_of", r"which torch._dynamo.list_backends\(None\) lacks"),
-        ("accel", "a name that stands for that compiler"),
-    ],
-)
+UNLISTED = [
+    ("unheard_of", r"which torch._dynamo.list_backends\(None\) lacks"),
+    ("accel", "a name that stands for that compiler"),
+]
+
+
+@pytest.mark.parametrize(("named", "why"), UNLISTED)
 def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
     acc._compile_backend = named  # as from a declaration
     for attempt in (default_compiler().__enter__, through_the_door):

@@ -41,13 +41,13 @@ def trained(device, backend=None, **options):
     return [losses, *(each.tolist() for each in model.parameters())]
 
 
-@pytest.mark.parametrize(
-    ("device", "compiler", "interface"),
-    [
-        ("plain", "aot_eager", "accel_train.device_interface"),
-        pytest.param("acme", "inductor", "accel_simulated.inductor", marks=BY_NIGHT),
-    ],
-)
+WAYS = [
+    ("plain", "aot_eager", "accel_train.device_interface"),
+    pytest.param("acme", "inductor", "accel_simulated.inductor", marks=BY_NIGHT),
+]
+
+
+@pytest.mark.parametrize(("device", "compiler", "interface"), WAYS)
 @forked()
 def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(device, compiler, interface):
     from torch._dynamo.device_interface import get_interface_for_device

@@ -8,17 +8,16 @@ from accel_core import LaunchError
 from accel_train.launch import launch
 from accel_train.staged import obstacle
 
+TOLD = [
+    *((name, "cpu", "") for name in ("gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO")),
+    ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
+    ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
+    ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
+    ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
+]
 
-@pytest.mark.parametrize(
-    ("name", "device", "said"),
-    [
-        *((name, "cpu", "") for name in ("gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO")),
-        ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
-        ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
-        ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
-        ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "device", "said"), TOLD)
 def test_what_torch_has_not_is_said_with_what_it_has(name, device, said):
     told = obstacle(name, device)
     assert said in told if said else told == ""

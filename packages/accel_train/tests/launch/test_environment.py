@@ -97,13 +97,7 @@ def test_what_deepspeeds_file_cannot_hold_is_refused(value):
         as_deepspeed({"GOOD": "1", "BAD": value})
 
 
-def test_the_packages_names_are_resolved_when_used(torch_world):
+def test_the_packages_names_are_resolved_when_used():
     assert set(accel_train.__all__) <= set(dir(accel_train))
     with pytest.raises(AttributeError, match=r"module 'accel_train' has no attribute 'missing'"):
         accel_train.missing  # noqa: B018
-    code = (
-        "import sys, accel_train, accel_train.launch.worker\n"
-        "from accel_train import forwarded\n"
-        "print(str('torch' in sys.modules).lower())"
-    )
-    assert torch_world.child(code).answer is False

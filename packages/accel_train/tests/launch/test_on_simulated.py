@@ -6,44 +6,47 @@ import sys
 import pytest
 from accel_tests.children import run_python, untraced
 
-from accel_core.backend import Visibility
-
 pytest.importorskip("torch")
 
 from accel_tests.on_disk import install_strangers
-from accel_tests.on_simulated import environment
+from accel_tests.on_simulated import environment, run_on
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++")
 
 SCRIPT = """
-import json, os, sys, torch
+import json, sys, torch
 from pathlib import Path
 from accel_train import init_process_group
 with init_process_group() as rank:
     value = torch.full((2,), rank.rank + 1.0, device=rank.device)
     torch.distributed.all_reduce(value)
-    said = [rank.rank, str(rank.device), rank.backend, rank.accelerator.name, rank.accelerator.device_count(),
-            value.tolist(), os.environ.get("ACME_VISIBLE_DEVICES")]
+    said = [rank.rank, str(rank.device), rank.backend, rank.accelerator.name, value.tolist()]
     rank.barrier()
 Path(sys.argv[1], str(rank.rank)).write_text(json.dumps(said))
 """
 
 
-@pytest.mark.parametrize(
-    "alone",
-    [False, pytest.param(True, marks=pytest.mark.nightly(reason="`test_launch.py` plans the variables"))],
-)
-def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path, alone):
-    """Two ranks on the two devices, each of which may see its own alone."""
-    mask = Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda")
-    site = install_strangers(tmp_path, "acme", communication_backend="accl", visibility=mask)
+def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
+    site = install_strangers(tmp_path, "acme", communication_backend="accl")
     environ = untraced(environment("acme", {"OMP_NUM_THREADS": "1"}, path=[site]))
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    options = ["--backend", "acme", *["--one-device-per-rank"] * alone]
-    run_python(["-m", "accel_core", "run", *options, str(script), str(tmp_path)], environ).succeeded()
+    options = ["--backend", "acme", str(script), str(tmp_path)]
+    run_python(["-m", "accel_core", "run", *options], environ).succeeded()
     said = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    assert said == [
-        [n, f"acme:{0 if alone else n}", "accl", "acme", 2 - alone, [3.0, 3.0], str(n) if alone else None]
-        for n in range(2)
-    ]
+    assert said == [[n, f"acme:{n}", "accl", "acme", [3.0, 3.0]] for n in range(2)]
+
+
+def test_ranks_that_no_launcher_numbers_have_the_device_of_their_rank():
+    """As `torch.multiprocessing.spawn` starts them; what has no rank either is alone, if it may be."""
+    code = """
+import json, os, accel_train
+own = {name.lower(): int(os.environ.pop(name)) for name in ("RANK", "WORLD_SIZE")}
+os.environ.pop("LOCAL_RANK", None)
+with accel_train.init_process_group(**own) as me:
+    told = [me.local_rank, str(me.device)]
+with accel_train.init_process_group(single_process=True) as me:
+    print(json.dumps([*told, me.world_size, str(me.device)]))
+"""
+    answers = run_on("acme", code, processes=2).answers
+    assert answers == [[n, f"acme:{n}", 1, "acme:0"] for n in range(2)]

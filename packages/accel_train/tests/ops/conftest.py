@@ -55,8 +55,3 @@ def disk(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
-
-
-@pytest.fixture
-def no_deepspeed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "deepspeed", None)

@@ -53,21 +53,21 @@ def call(adam, name, tensors, optimizer_id=3, step=1, **changed):
         adam.destroy_adam(optimizer_id)
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"beta1": 1}, "beta1 is 1, expected 0 <= beta1 < 1"),
-        ({"beta2": 1.0}, "beta2 is 1.0, expected 0 <= beta2 < 1"),
-        ({"beta2": float("nan")}, "beta2 is nan"),
-        ({"beta1": "0.9x"}, "beta1 is '0.9x'"),
-        ({"weight_decay": -0.1}, "weight_decay is -0.1, expected 0 or more"),
-        ({"step": 0}, "step is 0, expected 1 or more"),
-        ({"step": 2.5}, r"step is 2.5, expected 1 or more"),
-        ({"step": 2**64 + 1}, "step is 18446744073709551617, expected 1 or more, in 64 bits"),
-        ({"optimizer_id": 2**63}, r"optimizer_id is 9223372036854775808, expected a whole number, in"),
-        ({"optimizer_id": "first"}, "optimizer_id is 'first'"),
-    ],
-)
+NUMBERS = [
+    ({"beta1": 1}, "beta1 is 1, expected 0 <= beta1 < 1"),
+    ({"beta2": 1.0}, "beta2 is 1.0, expected 0 <= beta2 < 1"),
+    ({"beta2": float("nan")}, "beta2 is nan"),
+    ({"beta1": "0.9x"}, "beta1 is '0.9x'"),
+    ({"weight_decay": -0.1}, "weight_decay is -0.1, expected 0 or more"),
+    ({"step": 0}, "step is 0, expected 1 or more"),
+    ({"step": 2.5}, r"step is 2.5, expected 1 or more"),
+    ({"step": 2**64 + 1}, "step is 18446744073709551617, expected 1 or more, in 64 bits"),
+    ({"optimizer_id": 2**63}, r"optimizer_id is 9223372036854775808, expected a whole number, in"),
+    ({"optimizer_id": "first"}, "optimizer_id is 'first'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), NUMBERS)
 def test_numbers_that_no_two_agree_on_are_refused_by_both(adam, changed, said):
     tensors = four()
     for name in ("adam_update", "adam_rollback"):
@@ -185,25 +185,22 @@ def test_what_has_no_memory_is_refused_before_its_address_is_taken(make):
 HALVES = {2: torch.zeros(6).half(), 3: torch.zeros(6).half()}
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({0: None}, r"is None \(NoneType\), expected a tensor"),
-        ({1: [1.0]}, r"is \[1.0\] \(list\), expected a tensor"),
-        ({2: torch.zeros(1).expand(6)}, r"repeats its elements \(expand\(\)\)"),
-        ({3: torch.zeros(7)}, "exp_avg_sq.* has 7 elements, but .* has 6"),
-        ({0: torch.zeros(6, dtype=torch.int64)}, "is torch.int64.*expected one of torch.float32"),
-        ({1: torch.zeros(6, device="meta")}, "on meta"),
-        ({1: torch.eye(6).to_sparse()}, "is .*torch.sparse_coo"),
-        # The portable one computes with these.
-        (
-            {1: torch.zeros(6, dtype=torch.bfloat16)},
-            "^cpu_adam: grads are torch.bfloat16, params torch.float32",
-        ),
-        ({2: torch.zeros(6).bfloat16()}, "^cpu_adam: exp_avg is torch.bfloat16, exp_avg_sq torch.float32"),
-        (HALVES, "^cpu_adam: .*expected both float32 or both torch.float32"),
-    ],
-)
+UNFIT = [
+    ({0: None}, r"is None \(NoneType\), expected a tensor"),
+    ({1: [1.0]}, r"is \[1.0\] \(list\), expected a tensor"),
+    ({2: torch.zeros(1).expand(6)}, r"repeats its elements \(expand\(\)\)"),
+    ({3: torch.zeros(7)}, "exp_avg_sq.* has 7 elements, but .* has 6"),
+    ({0: torch.zeros(6, dtype=torch.int64)}, "is torch.int64.*expected one of torch.float32"),
+    ({1: torch.zeros(6, device="meta")}, "on meta"),
+    ({1: torch.eye(6).to_sparse()}, "is .*torch.sparse_coo"),
+    # The portable one computes with these.
+    ({1: torch.zeros(6, dtype=torch.bfloat16)}, "^cpu_adam: grads are torch.bfloat16, params torch.float32"),
+    ({2: torch.zeros(6).bfloat16()}, "^cpu_adam: exp_avg is torch.bfloat16, exp_avg_sq torch.float32"),
+    (HALVES, "^cpu_adam: .*expected both float32 or both torch.float32"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), UNFIT)
 def test_tensors_that_do_not_match_are_refused(adam, changed, said):
     tensors = [changed.get(place, tensor) for place, tensor in enumerate(four())]
     taken = said.startswith("^") and is_portable(adam)
@@ -294,15 +291,15 @@ def test_each_host_operator_has_optimizers_by_number(caplog):
         lion.lion_update(9, 1, 0.1, 0.9, 0.9, 0, one, one, one.clone())
 
 
+HOSTS = [
+    ("adam", (0.1, 0.9, 0.9, 0, 0, True, False), (0.1, 0.9, 0.99, 1e-8, 0.1, True), 2),
+    ("adagrad", (), (0.1, 1e-8, 0.1), 1),
+    ("lion", (0.1, 0.9, 0.9, 0, False), (0.1, 0.9, 0.99, 0.1), 1),
+]
+
+
 @pytest.mark.parametrize("state", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(
-    ("name", "settings", "numbers", "states"),
-    [
-        ("adam", (0.1, 0.9, 0.9, 0, 0, True, False), (0.1, 0.9, 0.99, 1e-8, 0.1, True), 2),
-        ("adagrad", (), (0.1, 1e-8, 0.1), 1),
-        ("lion", (0.1, 0.9, 0.9, 0, False), (0.1, 0.9, 0.99, 0.1), 1),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings", "numbers", "states"), HOSTS)
 def test_large_tensors_on_the_cpu_pass_in_pieces(name, settings, numbers, states, state, monkeypatch):
     host = op({"adam": "CPUAdamBuilder", "adagrad": "CPUAdagradBuilder", "lion": "CPULionBuilder"}[name])
 

@@ -57,18 +57,18 @@ def built(place):
 # ---------------------------------------------------------------------------- where
 
 
-@pytest.mark.parametrize(
-    ("variables", "platform", "expected"),
-    [
-        ({}, "linux", "/home/me/.cache/accel-core"),
-        ({"XDG_CACHE_HOME": "/kept"}, "linux", "/kept/accel-core"),
-        ({"XDG_CACHE_HOME": "relative"}, "linux", "/home/me/.cache/accel-core"),
-        ({}, "darwin", "/home/me/Library/Caches/accel-core"),
-        ({}, "win32", "/home/me/AppData/Local/accel-core/Cache"),
-        ({"ACCEL_CACHE": "/mine"}, "darwin", "/mine"),
-        ({"ACCEL_CACHE": "here"}, "linux", str(Path.cwd() / "here")),
-    ],
-)
+FOLDERS = [
+    ({}, "linux", "/home/me/.cache/accel-core"),
+    ({"XDG_CACHE_HOME": "/kept"}, "linux", "/kept/accel-core"),
+    ({"XDG_CACHE_HOME": "relative"}, "linux", "/home/me/.cache/accel-core"),
+    ({}, "darwin", "/home/me/Library/Caches/accel-core"),
+    ({}, "win32", "/home/me/AppData/Local/accel-core/Cache"),
+    ({"ACCEL_CACHE": "/mine"}, "darwin", "/mine"),
+    ({"ACCEL_CACHE": "here"}, "linux", str(Path.cwd() / "here")),
+]
+
+
+@pytest.mark.parametrize(("variables", "platform", "expected"), FOLDERS)
 def test_the_folder_is_the_one_that_is_set_else_the_platforms(variables, platform, expected, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     assert cache.default_root(variables, platform) == Path(expected)
@@ -153,18 +153,18 @@ def elsewhere(entry, tmp_path):
     manifest.write_text(json.dumps(written))
 
 
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        (changed, ["{folder}/op.so", "rm -r {folder}"]),
-        (gone, [LIBRARY]),
-        (elsewhere, ["{folder}/evil.so"]),
-        *(
-            (text, ["rm -r {folder}"])
-            for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}')
-        ),
-    ],
-)
+HARMED = [
+    (changed, ["{folder}/op.so", "rm -r {folder}"]),
+    (gone, [LIBRARY]),
+    (elsewhere, ["{folder}/evil.so"]),
+    *(
+        (text, ["rm -r {folder}"])
+        for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}')
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "words"), HARMED)
 def test_what_is_not_what_was_built_is_refused(built, tmp_path, harm, words):
     if callable(harm):
         harm(built, tmp_path)

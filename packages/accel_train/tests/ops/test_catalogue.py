@@ -71,23 +71,23 @@ RAISING = builder("FusedAdamBuilder", is_compatible="raise OSError('no driver')"
 THEIRS = deepspeeds("FusedAdamBuilder")
 
 
-@pytest.mark.parametrize(
-    ("plugins", "deepspeed", "kind", "reason", "verdict"),
-    [
-        (GOOD, THEIRS, "plugin", "", "compatible"),
-        # One that cannot be asked counts as compatible.
-        ("class FusedAdamBuilder: pass", THEIRS, "plugin", "", "compatible"),
-        (None, THEIRS, "deepspeed", "", "compatible"),
-        # What is not compatible is passed over with its reason.
-        (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
-        (OLD, None, "portable", "the card is too old", "not compatible"),
-        (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
-        (RAISING, None, "portable", "OSError: no driver", "not compatible"),
-        # A plugin's that fails to import is not passed over, and DeepSpeed's is.
-        ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
-        (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
-    ],
-)
+PASSED_OVER = [
+    (GOOD, THEIRS, "plugin", "", "compatible"),
+    # One that cannot be asked counts as compatible.
+    ("class FusedAdamBuilder: pass", THEIRS, "plugin", "", "compatible"),
+    (None, THEIRS, "deepspeed", "", "compatible"),
+    # What is not compatible is passed over with its reason.
+    (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
+    (OLD, None, "portable", "the card is too old", "not compatible"),
+    (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
+    (RAISING, None, "portable", "OSError: no driver", "not compatible"),
+    # A plugin's that fails to import is not passed over, and DeepSpeed's is.
+    ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
+    (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
+]
+
+
+@pytest.mark.parametrize(("plugins", "deepspeed", "kind", "reason", "verdict"), PASSED_OVER)
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
 def test_the_first_compatible_one_is_used(disk, plugins, deepspeed, kind, reason, verdict):
     contributed = []
@@ -138,7 +138,8 @@ def test_a_failed_import_is_tried_again_by_the_next_table(disk):
     assert candidates("FusedAdamBuilder", "acme")[0].error is None
 
 
-def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
+def test_our_own_are_there_for_every_device_without_deepspeed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
     known = table("maia")
     assert {op: [c.kind for c in operator.candidates] for op, operator in known.items()} == {
         "CPUAdagradBuilder": ["portable"],
@@ -257,12 +258,6 @@ def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, nam
     provider = op_builders.accel_op_builders(Backend(name=name, priority=1, device_type="cuda"))
     assert provider.package == op_builders.package(of)
     assert dict(provider.builders) == op_builders.sources(of)
-
-
-def test_without_deepspeed_there_are_none(no_deepspeed):
-    assert deepspeed.is_installed() is False
-    assert op_builders.package("cuda") == ""
-    assert op_builders.sources("cuda") == {}
 
 
 def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):

@@ -235,17 +235,17 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
         assert not builder.is_built()
 
 
+NO_COMPILER = [
+    ({"CXX": "/nowhere/c++ -m64"}, "the C++ compiler '/nowhere/c++ -m64' is not on PATH (CXX names it)"),
+    ({"CXX": 'g++ "'}, "CXX='g++ \"' is not a valid command line: No closing quotation."),
+    ({"PATH": ""}, "the C++ compiler 'c++' is not on PATH (set CXX"),
+    ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
+    ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
+]
+
+
 @POSIX
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({"CXX": "/nowhere/c++ -m64"}, "the C++ compiler '/nowhere/c++ -m64' is not on PATH (CXX names it)"),
-        ({"CXX": 'g++ "'}, "CXX='g++ \"' is not a valid command line: No closing quotation."),
-        ({"PATH": ""}, "the C++ compiler 'c++' is not on PATH (set CXX"),
-        ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
-        ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
-    ],
-)
+@pytest.mark.parametrize(("variables", "expected"), NO_COMPILER)
 def test_without_a_compiler_it_is_told(builder, variables, expected, tmp_path, monkeypatch, capfd, program):
     program(tmp_path / "c++", "echo no licence >&2\nexit 1")
     monkeypatch.delenv("CXX", raising=False)

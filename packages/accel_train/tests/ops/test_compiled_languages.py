@@ -1,6 +1,5 @@
 """C++, CUDA and SYCL: what is missing for each, which headers count, and what a compiler's output says."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from accel_core.errors import OpBuildError
 from accel_train.ops import compiler, failures
 from accel_train.ops.builder import OpBuilder
 from accel_train.ops.compiler import Job, Language
-
-POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
 
 
 def test_the_language_is_told_by_the_suffixes():
@@ -112,44 +109,44 @@ def test_the_headers_of_a_source_are_followed(tmp_path):
     assert found == {"src/a.cpp", "src/near.h", "inc/far.h"}
 
 
-@pytest.mark.parametrize(
-    ("output", "step"),
-    [
-        ("extension.h:9:10: fatal error: Python.h: No such file or directory", "python3-dev"),
-        ("x.cpp:1:10: fatal error: 'Python.h' file not found", "python3-dev"),
-        ("x.cpp:1:10: fatal error: gone.h: No such file or directory", ""),
-        ("/usr/bin/ld: final link failed: No space left on device", "ACCEL_CACHE"),
-        ("c++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
-        ("cc1plus: out of memory allocating 65536 bytes", "MAX_JOBS=1"),
-        ("RuntimeError: Ninja is required to load C++ extensions", "pip install ninja"),
-        ("/bin/sh: 1: c++: not found", "such as g++"),
-        ("c++: fatal error: cannot execute 'cc1plus': execvp: No such file", "such as g++"),
-        ("ImportError: libc.so.6: version `GLIBC_2.38' not found (required by x.so)", "set CXX"),
-        ("ImportError: x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa", "another torch"),
-        ("x.cpp:4:2: error: no", ""),
-    ],
-)
+STEPS = [
+    ("extension.h:9:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+    ("x.cpp:1:10: fatal error: 'Python.h' file not found", "python3-dev"),
+    ("x.cpp:1:10: fatal error: gone.h: No such file or directory", ""),
+    ("/usr/bin/ld: final link failed: No space left on device", "ACCEL_CACHE"),
+    ("c++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
+    ("cc1plus: out of memory allocating 65536 bytes", "MAX_JOBS=1"),
+    ("RuntimeError: Ninja is required to load C++ extensions", "pip install ninja"),
+    ("/bin/sh: 1: c++: not found", "such as g++"),
+    ("c++: fatal error: cannot execute 'cc1plus': execvp: No such file", "such as g++"),
+    ("ImportError: libc.so.6: version `GLIBC_2.38' not found (required by x.so)", "set CXX"),
+    ("ImportError: x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa", "another torch"),
+    ("x.cpp:4:2: error: no", ""),
+]
+
+
+@pytest.mark.parametrize(("output", "step"), STEPS)
 def test_the_step_fits_the_cause(output, step):
     found = failures.next_step(output)
     assert step in found if step else not found
     assert (f"Next step: {found}" in compiler.explained(output)) == bool(step)
 
 
-@pytest.mark.parametrize(
-    ("before", "line", "after"),
-    [
-        ("[1/2] c++ -Werror x.cpp\nx.cpp:3:1: warning: w", "x.cpp:4:2: error: no", "ninja: error: stopped"),
-        ("ninja: error: stopped", "x.cpp:1:10: fatal error: gone.h: No such file", "x.cpp:2:1: error: b"),
-        ("nvcc -c k.cu", '/a/k.cu(12): error: identifier "x" is undefined', ""),
-        ("", "x.cpp(4): error C2065: 'x': undeclared", "x.cpp(5): error C2065: 'y': undeclared"),
-        ("a.o: in function `f':", "x.cpp:(.text+0x5): undefined reference to `g()'", "collect2: error: ld"),
-        ("", "/usr/bin/ld: cannot find -lgone: No such file", "collect2: error: ld returned 1 exit status"),
-        ("Traceback (most recent call last):", "OSError: /x/op.so: undefined symbol: _Z1gv", "more"),
-        ("Traceback (most recent call last):\n  File", "ImportError: no torch", ""),
-        ("something", "else", "\n"),
-        ("", "the compiler printed nothing", None),
-    ],
-)
+LOGS = [
+    ("[1/2] c++ -Werror x.cpp\nx.cpp:3:1: warning: w", "x.cpp:4:2: error: no", "ninja: error: stopped"),
+    ("ninja: error: stopped", "x.cpp:1:10: fatal error: gone.h: No such file", "x.cpp:2:1: error: b"),
+    ("nvcc -c k.cu", '/a/k.cu(12): error: identifier "x" is undefined', ""),
+    ("", "x.cpp(4): error C2065: 'x': undeclared", "x.cpp(5): error C2065: 'y': undeclared"),
+    ("a.o: in function `f':", "x.cpp:(.text+0x5): undefined reference to `g()'", "collect2: error: ld"),
+    ("", "/usr/bin/ld: cannot find -lgone: No such file", "collect2: error: ld returned 1 exit status"),
+    ("Traceback (most recent call last):", "OSError: /x/op.so: undefined symbol: _Z1gv", "more"),
+    ("Traceback (most recent call last):\n  File", "ImportError: no torch", ""),
+    ("something", "else", "\n"),
+    ("", "the compiler printed nothing", None),
+]
+
+
+@pytest.mark.parametrize(("before", "line", "after"), LOGS)
 def test_the_first_error_is_found_in_any_compilers_output(before, line, after):
     log = "" if after is None else f"{before}\n{line}\n{after}"
     assert compiler.first_error(log) == line

@@ -60,11 +60,6 @@ def update(op, step, p, g, m, v, *, adamw=True, **changed):
     op.destroy_adam(7)
 
 
-def four(count, dtype=torch.float32, state=torch.float32):
-    p, g = adam_cases.numbers(1, count).to(dtype), adam_cases.numbers(2, count).to(dtype)
-    return [p, g, torch.zeros(count, dtype=state), torch.zeros(count, dtype=state)]
-
-
 # ---------------------------------------------------------------------------- numbers
 
 

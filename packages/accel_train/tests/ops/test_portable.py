@@ -9,7 +9,6 @@ from accel_train.ops import portable
 
 torch = pytest.importorskip("torch")
 
-from accel_tests.children import clean_environment, run_python  # noqa: E402
 from accel_tests.optimizers import ARGUMENTS, close, gradients, op, tensors, torchs, tried, zeros  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -38,12 +37,10 @@ def test_a_builder_says_what_it_is_and_loads_its_functions(name, op):
     assert all(callable(getattr(module, function)) for function in module.__all__)
 
 
-def test_without_torch_a_builder_is_not_compatible_and_nobody_imports_it(monkeypatch):
+def test_without_torch_a_builder_is_not_compatible(monkeypatch):
     monkeypatch.setattr(portable, "torch_build", lambda: None)
     assert portable.FusedAdamBuilder().is_compatible() is False
     assert portable.FusedAdamBuilder().compatibility() == "torch is not installed"
-    code = "import sys, accel_train.ops.cpu_adam, accel_train.ops.portable; assert 'torch' not in sys.modules"
-    run_python(["-c", code], clean_environment()).succeeded()
 
 
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])

@@ -25,26 +25,25 @@ WHOLE = torch.zeros(8, 4)
 INNER = WHOLE[2:4]  # bytes 32 to 64
 
 
-@pytest.mark.parametrize(
-    ("mine", "waits"),
-    [
-        (WHOLE, True),
-        (INNER, True),
-        (WHOLE[3:5], True),
-        (WHOLE[1:3], True),
-        (WHOLE[:2], False),
-        (WHOLE[4:], False),
-        (WHOLE[4:4], False),
-        (WHOLE.view(torch.float64)[4:], False),  # offsets are counted in elements of other sizes
-        (WHOLE.view(torch.float64)[3:4], True),
-        (WHOLE.t()[:, 3:5], True),
-        (WHOLE[:1].t().expand(4, 5), False),
-        (WHOLE.view(-1)[15:], True),  # one element of both
-        (WHOLE.view(-1)[:9], True),
-        (torch.zeros(8, 4), False),
-    ],
-    ids=range(14),
-)
+MEMORY = [
+    (WHOLE, True),
+    (INNER, True),
+    (WHOLE[3:5], True),
+    (WHOLE[1:3], True),
+    (WHOLE[:2], False),
+    (WHOLE[4:], False),
+    (WHOLE[4:4], False),
+    (WHOLE.view(torch.float64)[4:], False),  # offsets are counted in elements of other sizes
+    (WHOLE.view(torch.float64)[3:4], True),
+    (WHOLE.t()[:, 3:5], True),
+    (WHOLE[:1].t().expand(4, 5), False),
+    (WHOLE.view(-1)[15:], True),  # one element of both
+    (WHOLE.view(-1)[:9], True),
+    (torch.zeros(8, 4), False),
+]
+
+
+@pytest.mark.parametrize(("mine", "waits"), MEMORY, ids=range(14))
 def test_a_collective_waits_for_what_is_written_in_its_memory(mine, waits):
     for how in ("reads", "writes", "both"):
         later = Operation("later", nothing, **{how: [torch.zeros(2), mine]})
@@ -213,16 +212,16 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
     assert work.exception().__cause__ is cause
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
-        (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
-        (RuntimeError("Connection closed by peer"), "Another rank has ended"),
-        (RuntimeError("Reset by peer"), "Another rank has ended"),
-        (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
-    ],
-)
+ERRORS = [
+    (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
+    (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
+    (RuntimeError("Connection closed by peer"), "Another rank has ended"),
+    (RuntimeError("Reset by peer"), "Another rank has ended"),
+    (KeyboardInterrupt(), "failed: KeyboardInterrupt."),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS)
 def test_an_error_comes_with_the_next_step_or_its_name(work, error, words):
     work.end(error)
     assert words in str(work.exception())

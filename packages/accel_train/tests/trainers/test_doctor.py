@@ -2,13 +2,9 @@
 
 import json
 
-DOCTOR = """
-import sys
-from accel_core.cli import main
+from accel_tests.children import accel
 
-sys.argv[1:] = ["doctor", "--topic", "others", "--json", "--timeout", "50"]
-main()
-"""
+DOCTOR = accel("doctor", "--topic", "others", "--json", "--timeout", "50")
 
 
 def asked(run_on_acme, **environ):

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -130,6 +131,8 @@ def test_fabric_equals_its_own_cpu(device):
         assert ours == own
         assert ours["losses"][-1] < ours["losses"][0] / 2
     assert isinstance(fabric_options(devices=1)["accelerator"], FabricAccelerator)
+    os.environ |= {"LT_CLI_USED": "1", "LT_DEVICES": "1"}  # `fabric run`
+    assert Fabric(**fabric_options()).device.type == device
 
 
 @forked("acme")

@@ -21,31 +21,34 @@ print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Li
 """
 AFTER_A_MINUTE = """
 import os, sys, time, accel_train_startup
-from accel_train import unused
-accel_train_startup._MINUTE, accel_train_startup._LOOKS, unused._LONG = 0.5, 100, 0
+accel_train_startup._MINUTE = 0.5
 import torch
-print("Linear cpu", flush=True)
-end = time.monotonic() + 60
+from accel_train import unused
+prepares, optimizer = "prepares" in sys.argv, torch.optim.SGD([torch.ones(1)])
+end = time.monotonic() + (5 if prepares else 60)
 while not unused._told and time.monotonic() < end:
     time.sleep(0.1)
+    prepares or optimizer.step()
 os._exit(0)
 """
 PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
 
 
-@pytest.mark.parametrize(
-    ("program", "arguments", "ranks", "said", "heard"),
-    [
-        (ACCELERATE, [], 1, "Linear acme:0", ""),
-        (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
-        (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
-        (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
-        (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
-        (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
-        (AFTER_A_MINUTE, [], 1, "Linear cpu", "this program ran on the CPU"),
-        (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
-    ],
-)
+PROGRAMS = [
+    (ACCELERATE, [], 1, "Linear acme:0", ""),
+    (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
+    (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
+    (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
+    (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
+    (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
+    (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
+    (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
+    ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
+    (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
 def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
     variables = {"ACCEL_INTEGRATIONS": "auto"}
     run = run_on_acme(program, *arguments, processes=ranks, environ=variables)

@@ -45,11 +45,9 @@ class CUDAAccelerator(TorchAccelerator):
         return replace(properties, uuid=f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{properties.uuid}")
 
     def _capability(self) -> tuple[int, int]:
-        """Compute capability of the current device; `(0, 0)` without a device."""
-        if not self.is_available():
-            return (0, 0)
-        major, minor = self.device_module.get_device_capability()
-        return (major, minor)
+        """Compute capability of the current device; `(0, 0)` without a device, or if it is not told."""
+        told = self._if_supported(self.device_module.get_device_capability) if self.is_available() else None
+        return told or (0, 0)
 
     # Data types
 

@@ -12,14 +12,10 @@ from stand_in import build  # noqa: E402 - found through the line above, as in t
 from stand_in.children import run  # noqa: E402
 
 
-def pytest_collection_modifyitems(items):
-    """Everything here needs the real package; the reason is printed with the skips."""
-    if build.torch_npu_folder() is not None:
-        return
-    skip = pytest.mark.skip(reason="torch_npu is not installed; `./dev npu_real` has an environment with it")
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(skip)
+@pytest.fixture(scope="session", autouse=True)
+def _needs_torch_npu():
+    if build.torch_npu_folder() is None:
+        pytest.skip("torch_npu is not installed; `./dev npu_real` has an environment with it")
 
 
 @pytest.fixture

@@ -105,15 +105,15 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("folders", "names", "words"),
-    [
-        (None, ("HOME",), "does not exist"),
-        ((), ("HOME",), "ASCEND_OPP_PATH environment variable is not set"),
-        (("compiler",), ("HOME", "OPP"), "ASCEND_RUNTIME_PATH"),
-        (("runtime",), ("HOME", "OPP"), "ASCEND_COMPILER_PATH"),
-    ],
-)
+HOMES = [
+    (None, ("HOME",), "does not exist"),
+    ((), ("HOME",), "ASCEND_OPP_PATH environment variable is not set"),
+    (("compiler",), ("HOME", "OPP"), "ASCEND_RUNTIME_PATH"),
+    (("runtime",), ("HOME", "OPP"), "ASCEND_COMPILER_PATH"),
+]
+
+
+@pytest.mark.parametrize(("folders", "names", "words"), HOMES)
 def test_a_home_that_is_not_whole(with_cann, tmp_path, folders, names, words):
     home = tmp_path / "cann"
     for folder in () if folders is None else (".", *folders):

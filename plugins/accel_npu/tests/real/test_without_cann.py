@@ -2,6 +2,8 @@
 
 import json
 
+from accel_tests import children
+
 LIBRARY = "libhccl.so: cannot open shared object file"
 NEEDS_CANN = "torch_npu 2.13.0 needs CANN, which is not installed"
 #: The command as the user has it, on a machine that has a card.
@@ -9,11 +11,10 @@ WITH_A_CARD = """
 from accel_core.machine import devices
 devices.device_nodes = lambda *_: ("/dev/davinci0",)
 """
-ACCEL = "import sys; sys.argv = ['accel', *{0!r}]\nfrom accel_core.cli import main; main()\n"
 
 
 def accel(*arguments, card):
-    return (WITH_A_CARD if card else "") + ACCEL.format(list(arguments))
+    return (WITH_A_CARD if card else "") + children.accel(*arguments)
 
 
 def verdict(ended, name="npu"):

@@ -10,11 +10,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 
-def pytest_collection_modifyitems(items):
-    """Everything here needs the real packages; the reason is printed with the skips."""
-    if find_spec("torch_tpu") and find_spec("fastatomstruct_xla_cpu"):
-        return
-    skip = pytest.mark.skip(reason="torch_tpu is not installed; `./dev tpu_real` has an environment with it")
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(skip)
+@pytest.fixture(scope="session", autouse=True)
+def _needs_torch_tpu():
+    if not (find_spec("torch_tpu") and find_spec("fastatomstruct_xla_cpu")):
+        pytest.skip("torch_tpu is not installed; `./dev tpu_real` has an environment with it")

@@ -8,11 +8,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
-
-Case = Callable[[Any], Any]
 
 #: Of `memory_stats`, the keys that every backend has as far as it counts; vendors add hundreds.
 _STATISTICS = [

@@ -2,10 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -75,8 +73,6 @@ def raw(tensor):
 
 
 # What is compared: each takes tensors on a device and a group, and gives the tensors that it wrote
-
-Case = Callable[[Ranks, Callable[[torch.Tensor], torch.Tensor], torch.dtype, Any, tuple[int, ...]], Any]
 
 
 def broadcast(here, at, dtype, group, shape):

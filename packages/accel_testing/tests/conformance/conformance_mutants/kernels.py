@@ -2,14 +2,9 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-
-#: How what goes in is changed, and what comes out; either may be left alone.
-Change = Callable[[list[Any]], list[Any]]
 
 
 def _each(change):
@@ -71,7 +66,6 @@ OTHER_DEVICE = ("works on the first device alone", None, None)
 
 FLOATING = (NAN, INF, STRIDES, ROUNDED)
 NUMBERS = (*FLOATING, FLOAT)
-LONG = (TAIL, ROUNDED)
 
 #: Which kernels are broken, and how.
 _WAYS = {

@@ -88,7 +88,7 @@ def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
 def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that stop the ranks' torch from loading packages, but not from an activation.
 
-    Use it if `detection.autoload.spoilers` finds packages: they would break `import torch` on every rank.
+    Use it if `detection.discovery.spoilers` finds packages: they would break `import torch` on every rank.
     `PYTHONPATH` keeps its value from `environ`, by default this process's environment.
     """
     before = (os.environ if environ is None else environ).get("PYTHONPATH", "")

@@ -20,7 +20,7 @@ from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree
 from accel_train.launch.communication import communication_of
-from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.rendezvous import Meeting, Rank, is_launched, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.launch.watch import Watch, speakers
 
@@ -62,8 +62,8 @@ class RankContext:
         self, rank: Rank, chosen: _Chosen, server: Store | None, watch: Watch, timeout: timedelta
     ) -> None:
         self.rank = rank.rank
-        #: This rank's number on its host; 0 where no launcher says it.
-        self.local_rank = rank.local_rank or 0
+        #: This rank's number on its host; where no launcher says it, its device's, and 0 on the CPU.
+        self.local_rank = chosen.device_index if rank.local_rank is None else rank.local_rank
         self.world_size = rank.world_size
         self.host = rank.host
         self.accelerator = chosen.accelerator
@@ -175,6 +175,7 @@ def init_process_group(
     store: Store | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    single_process: bool = False,
     silence: float = 10.0,
     **options: Unpack[ProcessGroupOptions],
 ) -> RankContext:
@@ -182,12 +183,14 @@ def init_process_group(
 
     `backend`: the communication backend of torch.distributed; by default the current accelerator's
     (`"hccl"`), or `"staged"`, through host memory over gloo, for a device without collectives of its own. The
-    device is number `LOCAL_RANK`, or the only visible one. Without `init_method` or `store`, the ranks meet
-    through torchrun's variables. `timeout`, a `timedelta` or seconds, limits the start, each collective and
-    the end; `None` means torch's own, 30 minutes, or 10 for nccl. A collective with a lost host ends only
-    after this time. `silence`: seconds without a sign of life from a rank before it is reported. A silent
-    rank is still waited for, because it may be busy or stopped. `options` are further arguments of
-    `torch.distributed.init_process_group`.
+    device is number `LOCAL_RANK`, or the only visible one. If that variable is not set
+    (`torch.multiprocessing` sets none) and there are as many devices as ranks, it is number `rank`. Without
+    `init_method` or `store`, the ranks meet through torchrun's variables. `single_process`: if no launcher
+    started this process and no rank is given, it is a job of one rank. `timeout`, a `timedelta` or seconds,
+    limits the start, each collective and the end; `None` means torch's own, 30 minutes, or 10 for nccl. A
+    collective with a lost host ends only after this time. `silence`: seconds without a sign of life from a
+    rank before it is reported. A silent rank is still waited for, because it may be busy or stopped.
+    `options` are further arguments of `torch.distributed.init_process_group`.
 
     Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type. Raises `LaunchError` for a
     time of 0 or less, if a variable is missing, if a process group exists already, or, on rank 0, if the port
@@ -206,6 +209,8 @@ def init_process_group(
     arguments.of_type("rank", rank, int, "this process's number, from 0")
     arguments.of_type("world_size", world_size, int, "the number of ranks")
     wait = given or distributed.constants.default_pg_timeout
+    if single_process and rank is None and store is None and init_method is None and not is_launched():
+        rank, world_size, store = 0, 1, distributed.HashStore()
     there = None
     if distributed.is_initialized():  # the others wait for this rank: it tells them before it raises
         there = LaunchError(
@@ -401,9 +406,11 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
     if count == 0:
         raise LaunchError(f"{accelerator.name} has no device here. See: accel why {accelerator.name}")
     if me.local_rank is None:
+        if me.world_size <= count:  # wherever the others are, no two on a host have one number
+            return me.rank
         raise LaunchError(
-            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices: this rank's is not known. "
-            "Start the script with accel run, or set LOCAL_RANK."
+            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks: "
+            "this rank's is not known. Start the script with accel run, or set LOCAL_RANK."
         )
     if me.local_rank >= count:
         raise LaunchError(

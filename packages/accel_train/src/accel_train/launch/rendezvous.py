@@ -16,7 +16,7 @@ from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, R
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Meeting", "Rank", "meet", "read_rank"]
+__all__ = ["Meeting", "Rank", "is_launched", "meet", "read_rank"]
 
 
 class Rank(NamedTuple):
@@ -48,13 +48,14 @@ def read_rank(
     env = os.environ if environ is None else environ
     needed = [RANK.name] if rank is None else []
     needed += [WORLD_SIZE.name] if world_size is None else []
-    needed += [LOCAL_RANK.name, MASTER_ADDR.name, MASTER_PORT.name] if rendezvous else []
+    needed += [LOCAL_RANK.name] if rendezvous and rank is None else []
+    needed += [MASTER_ADDR.name, MASTER_PORT.name] if rendezvous else []
     missing = [name for name in needed if not env.get(name, "").strip()]
     if missing:
         raise LaunchError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: this process was not "
-            "started as a rank. Start the script with accel run (or torchrun), on one host: "
-            "accel run train.py"
+            "started as a rank, and single_process=True does not say that it may run alone. Start the script "
+            "with accel run (or torchrun), on one host: accel run train.py"
         )
     if rendezvous:
         MASTER_PORT.read(env)  # its complaint is clearer than torch's
@@ -69,6 +70,11 @@ def read_rank(
             f"rank {place.rank} of {place.world_size} ranks: expected 0 to {place.world_size - 1}"
         )
     return place
+
+
+def is_launched() -> bool:
+    """Return whether a launcher made this process a rank: one of its variables is set."""
+    return any(os.environ.get(variable.name, "").strip() for variable in (RANK, WORLD_SIZE))
 
 
 class Meeting(NamedTuple):

@@ -13,6 +13,7 @@ module does not import Lightning. Its functions use `lightning`; if the process 
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypedDict
 
 from accel_core.errors import IntegrationError
@@ -49,7 +50,7 @@ class LightningOptions(TypedDict):
     #: Lightning's `Accelerator` and `Strategy`: which package's, the process's imports say.
     accelerator: Any
     strategy: Any
-    devices: list[int] | int
+    devices: list[int] | int | str
     num_nodes: int
 
 
@@ -91,8 +92,16 @@ def fabric_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """Return the same arguments for a Lightning `Fabric`; parameters as in `trainer_options`."""
-    return _options("fabric", name, devices, num_nodes, strategy, options)
+    """Return the same arguments for a Lightning `Fabric`; parameters as in `trainer_options`.
+
+    Under `fabric run` its `--devices` and `--num-nodes` hold, and `devices` here may only repeat them.
+    """
+    if not os.environ.get("LT_CLI_USED"):
+        return _options("fabric", name, devices, num_nodes, strategy, options)
+    num_nodes = int(os.environ.get("LT_NUM_NODES", num_nodes))
+    made = _options("fabric", name, devices, num_nodes, strategy, options)
+    # Fabric refuses any other value than the command's, which it takes in place of "auto".
+    return {**made, "devices": devices}
 
 
 def register() -> list[str]:

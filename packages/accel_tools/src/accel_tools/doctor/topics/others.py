@@ -79,7 +79,9 @@ def _compared(
         return Finding(Level.OK, "others.unknown", what, facts=facts)
     if fails:
         what = f"{who} chooses nothing: {fails}"
-        return Finding(Level.WARNING, "others.fails", what, framework.step(ours or "cpu", ""), facts=facts)
+        incomplete = fails.startswith("ModuleNotFoundError")
+        step = "install what pip check names" if incomplete else framework.step(ours or "cpu", "")
+        return Finding(Level.WARNING, "others.fails", what, step, facts=facts)
     if not ours:
         return Finding(Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts)
     if theirs == device:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accel_core import Candidate, Provenance
-from accel_core.toolkit import AUTOLOAD, autoload, installed_imports
+from accel_core.toolkit import AUTOLOAD, discovery, installed_imports
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -22,7 +22,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     wanting = [
         c for c in visit.declared() if c.backend.in_torch.private_use1 and installed_imports(c.backend)
     ]
-    loaded = autoload.announced()
+    loaded = discovery.announced()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
     facts |= {
