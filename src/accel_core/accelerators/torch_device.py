@@ -146,19 +146,15 @@ class TorchAccelerator(Accelerator):
         #: The vendor's module: `torch.npu`.
         self.device_module: Any = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
-            first = (
-                f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
-            )
             raise BackendUnavailableError(
-                f"{self.name}: torch has no module torch.{self._device_type}; {first}"
+                f"{self.name}: torch has no module torch.{self._device_type}; "
+                f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
             )
         # Asking initialises nothing.
         torchs = getattr(self._if_supported(torchs_device, self._torch, False), "type", None)
         #: `torch.accelerator` where it speaks of this device, else `None`.
         self._torch_accelerator: Any = self._torch.accelerator if torchs == self._device_type else None
         self._stream_class, self._event_class = self._find_streams()
-        guard: Any = self._lookup("device")
-        self._vendor_device: Any = guard if inspect.isclass(guard) and hasattr(guard, "__enter__") else None
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: What serves each row, also where a subclass overrides the member.
@@ -346,12 +342,10 @@ class TorchAccelerator(Accelerator):
 
     def _selecting(self, index: int) -> Any:
         """By the vendor's class, if it has one: that does not start a device only to select it again."""
-        if self._vendor_device is not None:
-            try:
-                return self._vendor_device(index)
-            except RuntimeError as error:  # TorchTPU keeps it for torch
-                self.refused["device"], self._vendor_device = str(error), None
-        return super()._selecting(index)
+        kind = self._lookup("device")
+        usable = inspect.isclass(kind) and hasattr(kind, "__enter__") and "device" not in self.refused
+        # TorchTPU keeps its own for torch.
+        return (usable and self._part("device", index)) or super()._selecting(index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return the properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
@@ -396,8 +390,7 @@ class TorchAccelerator(Accelerator):
 
     def _generators(self) -> Any:
         # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
-        random = getattr(self.device_module, "random", None)
-        return self._lookup("default_generators") or getattr(random, "default_generators", ())
+        return self._lookup("default_generators") or getattr(self._lookup("random"), "default_generators", ())
 
     def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
         if (restore := self._lookup("set_rng_state")) is None:
@@ -417,9 +410,7 @@ class TorchAccelerator(Accelerator):
     @cached_property
     def Stream(self) -> type[torch.Stream]:
         """The vendor's stream class, which accepts `device` and `priority`; else the default."""
-        if self._has_streams:
-            return self._stream_class
-        return super().Stream if self._torch_accelerator is None else self._recorded(super().Stream)
+        return self._stream_class if self._has_streams else self._recorded(super().Stream)
 
     def _recorded(self, one_queue: type) -> Any:
         """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
@@ -434,7 +425,7 @@ class TorchAccelerator(Accelerator):
             make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
             made: Any = type("Stream", (one_queue, kind), make)
             stream = made()
-        except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
+        except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
             return one_queue
         with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
             tensor = self._torch.empty(1, device=self._device_type)
