@@ -104,24 +104,6 @@ def test_what_is_lacking_is_said_with_what_helps(clone, what):
     assert fnmatch(sentence, f"dev: {SAID[what]}".format(**names))
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root may not write")
-def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(monkeypatch, tmp_path, capsys):
-    pytest.importorskip("uv")
-    monkeypatch.setattr(_BOOTSTRAP, "DEV_PYTHON", Path(sys.executable))
-    monkeypatch.setattr(_BOOTSTRAP, "NOX", tmp_path / ".nox")
-    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/proc/none")
-    command = [str(Path(sys.executable).with_name("uv")), "pip", "list", "--python", sys.executable]
-    assert "Failed to initialize cache" in subprocess.run(command, capture_output=True, text=True).stderr
-    variables = _BOOTSTRAP.packages_cache()
-    assert variables == {"UV_CACHE_DIR": str(tmp_path / ".nox" / "cache")}
-    assert "/proc/none/.cache/uv may not be written (No such file or directory)" in capsys.readouterr().out
-    assert subprocess.run(command, env={**os.environ, **variables}, capture_output=True).returncode == 0
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert _BOOTSTRAP.packages_cache() == {}
-
-
 # ---------------------------------------------------------------------------- what one reads meanwhile
 
 

@@ -208,7 +208,7 @@ OURS = frozenset(
     f"accel-{name}"
     for name in (
         *("core", "train", "tools", "testing", "simulated"),
-        *("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "rbln", "sdaa", "supa", "tpu", "xpu"),
+        *("cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu", "xpu"),
     )
 )
 

@@ -23,7 +23,7 @@ from accel_testing.conformance import catalogue
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
-    "tpu": {350}, "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
+    "tpu": {350}, "mlu": {300}, "musa": {290}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
     "rbln": {175},
 }  # fmt: skip
 MOST_LINES = {"checks.py": 80, "trial.py": 30, "recipes.py": 60}
@@ -133,6 +133,7 @@ def test_who_has_a_library_of_cudas_name():
         ("hpu", "HABANA_VISIBLE_MODULES HABANA_VISIBLE_DEVICES HLS_MODULE_ID",
          "PT_HPU_LAZY_MODE HCCL_OVER_OFI HABANA_LOGS HABANA_PROFILE"),
         ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM"),
+        ("musa", "MUSA_VISIBLE_DEVICES", "MUSA_HOME MCCL_X TORCH_MCCL_X PYTORCH_MUSA_ALLOC_CONF"),
         ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP"),
         ("rbln", "RBLN_LOCAL_IP RBLN_RDMA_IP RBLN_DEVICES",
          "RBLN_ROOT_IP RBLN_NPUS_PER_DEVICE TORCH_RBLN_LOG_LEVEL"),
@@ -154,13 +155,28 @@ def test_which_variables_go_to_other_hosts(name, kept, forwarded):
 
 
 @pytest.mark.parametrize("installed", [True, False])
-@pytest.mark.parametrize("name", ["MLUAccelerator", "SUPAAccelerator", "XPUAccelerator"])
+@pytest.mark.parametrize("name", ["MLUAccelerator", "MUSAAccelerator", "SUPAAccelerator", "XPUAccelerator"])
 def test_triton_where_it_is_installed(name, installed, monkeypatch):
     module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
     monkeypatch.setattr(module, "is_installed", lambda package: installed)
     for available in (True, False):
         asked = getattr(module, name).is_triton_supported(SimpleNamespace(is_available=lambda: available))  # noqa: B023
         assert asked is (installed and available)
+
+
+LIBRARIES = [
+    ("MLUAccelerator", "cncl", [1, 20, 1]),
+    ("MUSAAccelerator", "mccl", (2, 11, 4, "rc1")),
+    ("SUPAAccelerator", "bccl", (1, 3, 0, "rc2")),
+]
+
+
+@pytest.mark.parametrize(("name", "library", "version"), LIBRARIES)
+def test_the_version_of_the_collective_library_where_the_build_has_it(name, library, version):
+    module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
+    for asked, told in (({"version": lambda: version}, tuple(version[:3])), ({}, None)):
+        built = SimpleNamespace(device_module=SimpleNamespace(**{library: SimpleNamespace(**asked)}))
+        assert getattr(module, name).communication_backend_version(built) == told
 
 
 def _without_data(path, folder):

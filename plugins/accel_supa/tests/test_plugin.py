@@ -1,9 +1,7 @@
-"""What is Biren's own: which releases it needs, the next step after its errors, the version of BCCL.
+"""What is Biren's own: which releases it needs.
 
 What its members do is told by its score card.
 """
-
-from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,19 +23,3 @@ RELEASES = [
 def test_which_releases_it_needs(distribution, version, fits):
     needed = {found.name: found for found in map(Requirement, BACKEND.requires)}
     assert needed[distribution].specifier.contains(version, prereleases=True) is fits
-
-
-def test_the_version_of_bccl_where_the_build_has_one():
-    pytest.importorskip("torch")
-    from accel_supa.accelerator import SUPAAccelerator
-
-    def fails():
-        raise AttributeError("module 'torch_supa._C' has no attribute '_bccl_version'")
-
-    def asked(**bccl):
-        built = SimpleNamespace(device_module=SimpleNamespace(bccl=SimpleNamespace(**bccl)))
-        return SUPAAccelerator.communication_backend_version(built)
-
-    assert asked(version=lambda: (1, 3, 0, "rc2")) == (1, 3, 0)
-    assert asked(version=fails) is None
-    assert asked() is None

@@ -164,7 +164,7 @@ def unknown(pin: Pin) -> Unloaded:
 
 
 #: Other people's names for kinds of device, near to which no name of ours means anything.
-_OTHER_KINDS = ("tpu", "ipu", "musa", "gcu", "vpu", "vulkan", "xla")
+_OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:

@@ -50,11 +50,6 @@ def _is_integrated_intel(device: PciDevice) -> bool:
     return device.address.startswith("0000:00:02.")
 
 
-def _is_amd_compute(device: PciDevice) -> bool:
-    """Not one of the ATI chips that only draw a server's console: Rage XL, RV100, ES1000 (pci.ids)."""
-    return device.device not in ("4752", "5159", "515e")
-
-
 #: Only ids and nodes that belong to one vendor: `/dev/dri` and `/dev/accel` are shared by many, and
 #: `/dev/dxg` (WSL2) says nothing of the maker. In this order they are named to a user. "pci.ids" is
 #: https://pci-ids.ucw.cz of 2023-04-10.
@@ -68,8 +63,10 @@ VENDORS = (
         "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1",
     )),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
-    # and processing accelerators (Instinct); which class a card has is without a first-hand source.
-    Vendor("AMD GPU", "cuda", ("/dev/kfd",), ("1002/03", "1002/12"), counts=_is_amd_compute),
+    # and processing accelerators (Instinct); which class a card has is without a first-hand source. ATI's
+    # Rage XL, RV100 and ES1000 only draw a server's console.
+    Vendor("AMD GPU", "cuda", ("/dev/kfd",), ("1002/03", "1002/12"),
+           counts=lambda d: d.device not in ("4752", "5159", "515e")),
     # /dev/davinci0: Ascend/pytorch, docker/devel/README.md and docker/OVERVIEW.md. d801 is a 910A, d802 a
     # 910B, d803 a 910C, d500 an inference card: without a first-hand source. Not all of 19e5 (pci.ids:
     # Huawei), nor by class: so the ZIP engines of Kunpeng processors show.
@@ -81,6 +78,9 @@ VENDORS = (
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
     Vendor("Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",)),
+    # Display controllers of pci.ids' 1ed5, whose other functions are audio. /dev/mtgpu.0:
+    # flagos-ai's images for Moore Threads are started with it.
+    Vendor("Moore Threads GPU", "musa", nodes=("/dev/mtgpu.[0-9]*",), pci=("1ed5/03",)),
     # Display controllers of pci.ids' 8086. No node is Intel's alone.
     Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
     Vendor("Intel integrated GPU", "xpu", pci=("8086/03",), integrated=True, counts=_is_integrated_intel),

@@ -68,6 +68,13 @@ VENDORS = {
             visible=("HABANA_VISIBLE_MODULES",),
         ),
         Vendor("sdaa", "Tecorigin's, as torch_sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor(
+            "musa",
+            "Moore Threads', as torch_musa",
+            "torch_musa",
+            "mccl",
+            visible=("MUSA_VISIBLE_DEVICES",),
+        ),
         Vendor("supa", "Biren's, as torch_supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
         Vendor(
             "xpu",

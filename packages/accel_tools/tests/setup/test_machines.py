@@ -29,7 +29,7 @@ def computer(computer, monkeypatch):
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
     computer.pci("0000:17:00.0", "10de", "2330", "030200")
     computer.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
-    computer.pci("0000:19:00.0", "1ed5", "0323", "030200")  # an accelerator that nobody knows
+    computer.pci("0000:19:00.0", "ac3e", "0323", "030200")  # an accelerator that nobody knows
     computer.write("/dev/nvidia0")
     computer.write(
         "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue"

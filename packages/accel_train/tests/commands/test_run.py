@@ -156,3 +156,24 @@ def test_a_command_is_started_too_or_named(tmp_path):
     _, done = launch(tmp_path, "--no-python", "./run.sh")
     assert done.returncode == 1
     assert "accel run: ./run.sh cannot be started: No such file or directory" in done.stderr
+
+
+#: As Ctrl-C does.
+STOP = "import os, signal, time\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)"
+NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endpoint nowhere.invalid:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--master-port 99999", "cannot start the job: The port number of the rendezvous endpoint '127"),
+        ("--log-dir /proc/none", "cannot start the job: [Errno 2] No such file or directory: '/proc/"),
+        (NOWHERE, "cannot start the job: DistNetworkError: The client socket has timed out"),
+        ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
+    ],
+)
+def test_what_ends_the_job_is_one_sentence(tmp_path, words, said):
+    (tmp_path / "stop.py").write_text(STOP)
+    _, done = launch(tmp_path, "--nproc-per-node", "1", *words.split(), "tell.py")
+    assert done.returncode == (130 if words == "stop.py" else 1)
+    assert said in done.stderr.splitlines()[-1]

@@ -37,6 +37,8 @@ _MAKERS = {
     "habana": "hpu",
     "google": "tpu",
     "cambricon": "mlu",
+    "moore": "musa",
+    "mthreads": "musa",
     "tecorigin": "sdaa",
     "biren": "supa",
     "kunlunxin": "klxpu",

@@ -48,14 +48,15 @@ _ORDINARY = {
 #: Beginnings of the names of variables that matter here, whatever they hold.
 _MATTER = (
     "ACCEL_", "ASCEND_", "BIREN_", "CANN_", "CNCL_", "CUDA_", "DS_", "HABANA_", "HCCL_", "HIP_", "HSA_",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_", "MLU_", "NCCL_", "NEUWARE_", "NVIDIA_", "ONEAPI_", "PT_HPU_",
-    "PYTHONPATH", "PYTHONHOME", "PYTORCH_", "RANK", "ROCM_", "ROCR_", "SDAA_", "SLURM_JOB_ID", "SYCL_",
-    "TORCH_", "WORLD_SIZE", "XPU_", "ZE_",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_", "MCCL_", "MLU_", "MTHREADS_", "MUSA_", "NCCL_", "NEUWARE_",
+    "NVIDIA_", "ONEAPI_", "PT_HPU_", "PYTHONPATH", "PYTHONHOME", "PYTORCH_", "RANK", "ROCM_", "ROCR_",
+    "SDAA_", "SLURM_JOB_ID", "SYCL_", "TORCH_", "WORLD_SIZE", "XPU_", "ZE_",
 )  # fmt: skip
 #: Where the addresses of our messages, and of first-party plugins, lead; and what lies below.
 _PUBLIC_HOSTS = (
     "github.com", "pypi.org", "pytorch.org", "python.org", "readthedocs.io", "nvidia.com", "amd.com",
-    "intel.com", "hiascend.com", "habana.ai", "cambricon.com", "apple.com", "gitee.com", "huggingface.co",
+    "intel.com", "hiascend.com", "habana.ai", "cambricon.com", "mthreads.com", "apple.com", "gitee.com",
+    "huggingface.co",
 )  # fmt: skip
 #: Ports, counts and versions say nothing either, and stand in many sentences.
 _NUMBER = re.compile(r"v?\d{1,5}(\.\d{1,4}){0,2}")

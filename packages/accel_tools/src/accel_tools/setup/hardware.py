@@ -20,6 +20,7 @@ _RANKED = (
     "Intel Gaudi",
     "Google TPU",
     "Cambricon MLU",
+    "Moore Threads GPU",
     "Biren GPU",
     "Rebellions NPU",
     "Kunlunxin XPU",

@@ -58,6 +58,7 @@ def command(arguments: tuple[str, ...]) -> None:
 def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
 
     before = ""
     if parsed.doctor:
@@ -76,12 +77,14 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         number = getattr(error, "sigval", signal.SIGINT)
         click.echo(f"accel run: ended by {signal.Signals(number).name}, and its ranks with it", err=True)
         sys.exit(128 + number)
-    except (OSError, ValueError, RuntimeError) as error:  # a port, a rendezvous, a folder, a network
+    except (OSError, ValueError, RuntimeError, RendezvousError) as error:  # a port, a folder, a network
         LOGGER.debug("torchrun's error", exc_info=True)
-        raise LaunchError(f"torchrun cannot start the job: {_first_line(error)}") from error
+        raise LaunchError(
+            f"torchrun cannot start the job: {_first_line(error.__cause__ or error)}"
+        ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     """The error's own words: its class too where they are a file's name, or none."""
     told = clean(str(error).strip().partition("\n")[0])
     return told if isinstance(error, (OSError, ValueError)) and told else f"{type(error).__name__}: {told}"

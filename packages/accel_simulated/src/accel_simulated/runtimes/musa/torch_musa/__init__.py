@@ -1,0 +1,43 @@
+"""Not Moore Threads' torch_musa: a simulation for tests, with the names of its surface file.
+
+As the vendor's, this package is `torch.musa` itself. The vendor's loads with torch, and starts `torch.cuda`
+by its own runtime; this one does neither.
+"""
+
+import sys as _sim_sys
+
+from accel_simulated import vendor_package as _sim_vendor_package
+
+__version__ = "2.11.0.post2+simulated"
+
+_sim_vendor_package.start("musa")
+
+from accel_simulated.parts.devices import device
+from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
+from accel_simulated.parts.graphs import Capture as _sim_Capture
+from accel_simulated.parts.graphs import VendorGraph as _sim_Graph
+from accel_simulated.shape import fill
+from torch_musa.core import mccl, memory
+
+_initialized = False
+default_generators = ()  # filled when the runtime starts
+
+
+def is_bf16_supported(including_emulation=True):
+    return _sim_is_bf16_supported()
+
+
+class MUSAGraph(_sim_Graph):
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        self._sim_begin(pool, capture_error_mode)
+
+
+class graph(_sim_Capture):
+    def __init__(self, musa_graph, pool=None, stream=None, capture_error_mode="global"):
+        super().__init__(musa_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+
+
+fill(globals(), "torch.musa")
+del fill
+
+_sim_vendor_package.finish(_sim_sys.modules[__name__])

@@ -1,0 +1,5 @@
+"""`torch.musa.mccl`, simulated."""
+
+
+def version():
+    return (2, 11, 4)
