@@ -163,7 +163,7 @@ def test_what_is_missing_or_unknown_is_a_type_error_as_for_any_dataclass():
 def test_a_prefix_that_forwards_too_much_or_nothing_is_a_fault(prefix):
     """An empty one sent the whole environment to every host, secrets with it."""
     with pytest.raises(InvalidBackendError) as refused:
-        Backend(name="npu", priority=1, device_type="npu", environment=Environment(forward=("HCCL", prefix)))
+        declare(environment=Environment(forward=("HCCL", prefix)))
     assert (
         f"environment.forward {prefix!r} is malformed, "
         "expected a prefix of three characters or more, such as 'HCCL_'" in str(refused.value)
@@ -172,9 +172,4 @@ def test_a_prefix_that_forwards_too_much_or_nothing_is_a_fault(prefix):
 
 def test_the_prefixes_of_real_vendors_are_none():
     real = ("HCCL", "FI_", "UR_", "CCL", "LD_LIBRARY", "PATH", "XPU", "_CARD_X")
-    assert (
-        Backend(
-            name="npu", priority=1, device_type="npu", environment=Environment(forward=real)
-        ).environment.forward
-        == real
-    )
+    assert declare(environment=Environment(forward=real)).environment.forward == real

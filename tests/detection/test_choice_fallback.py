@@ -41,17 +41,6 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
 
 
-def test_many_missing_vendor_packages_share_one_line_of_the_warning(torch_world):
-    for name in ("mlu", "sdaa", "supa"):
-        torch_world.backend(name, vendor_import=f"torch_{name}")
-    torch_world.plugin("bad", "raise ImportError('libbad.so')")
-    (caught,) = warned()
-    text = str(caught.message)
-    assert "  vendor's package not installed: mlu, sdaa, supa\n" in text
-    assert "bad (accel-bad 1.0): broken" in text
-    assert text.count("\n") == 3
-
-
 def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
     torch_world.backend("npu", extra=NO_DEVICE)
     for call in (accel_core.get_accelerator, accel_core.selection):

@@ -129,11 +129,8 @@ def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
     world.backend("cuda", extra=NO_DEVICE)
     found = chosen()
     generic = found.verdicts[1]
-    assert (generic.name, generic.status, generic.reason) == (
-        "generic",
-        Status.STANDS_ASIDE,
-        "an installed plugin claims cuda",
-    )
+    assert (generic.name, generic.status) == ("generic", Status.STANDS_ASIDE)
+    assert generic.reason == "an installed plugin claims cuda"
 
 
 def test_a_torch_built_for_something_nobody_claims_is_asked(world):

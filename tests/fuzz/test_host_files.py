@@ -98,8 +98,6 @@ def test_ranges_of_cores_are_numbers_or_nothing(text):
     assert cores is None or parse_ranges(format_ranges(cores)) == cores
 
 
-_runs = itertools.count()
-
 #: What torch's version file is read for, and what else may stand there.
 LINES = r"""__version__ = '2.13.0'
 cuda: Optional[str] = None

@@ -130,19 +130,6 @@ def test_a_directory_that_is_gone_is_no_fault(tmp_path):
         pass
 
 
-class Panic(BaseException): ...
-
-
-@pytest.mark.parametrize("error", [Panic("index out of bounds"), GeneratorExit()], ids=repr)
-def test_what_no_caller_expects_becomes_an_exception(error):
-    with (
-        pytest.raises(RuntimeError, match=r"^accel-faulty 1\.2 raised ") as raised,
-        restoring("accel-faulty 1.2"),
-    ):
-        raise error
-    assert raised.value.__cause__ is error
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), OSError(5), StopIteration()], ids=repr)
 def test_what_callers_expect_passes(error):
     with pytest.raises(type(error)) as raised, restoring("accel-faulty 1.2"):

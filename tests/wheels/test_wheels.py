@@ -236,11 +236,8 @@ def test_the_plugin_of_the_page_installs_as_written(tmp_path):
     environment.pip("install", str(wheel("accel_core")), str(built))
     listed = json.loads(environment.run("accel", "list", "--json").stdout)
     (acme,) = [backend for backend in listed["backends"] if backend["name"] == "acme"]
-    assert (acme["distribution"], acme["status"], acme["hint"]) == (
-        "accel-acme",
-        "not_installed",
-        "pip install torch-acme",
-    )
+    assert (acme["distribution"], acme["status"]) == ("accel-acme", "not_installed")
+    assert acme["hint"] == "pip install torch-acme"
     loads = "from accel_core import TorchAccelerator; from accel_acme.device import AcmeAccelerator as A; "
     assert environment.python(f"{loads}print(issubclass(A, TorchAccelerator))") == "True"
 
@@ -295,11 +292,8 @@ def test_a_new_plugin_passes_as_it_is_written(environment, tmp_path):
     environment.pip("install", "--no-deps", str(built))
     environment.show_torch()
     row = environment.listed()["zing"]
-    assert (row["distribution"], row["status"], row["hint"]) == (
-        "accel-zing",
-        "not_installed",
-        "pip install zing-sdk",
-    )
+    assert (row["distribution"], row["status"]) == ("accel-zing", "not_installed")
+    assert row["hint"] == "pip install zing-sdk"
     tested = environment.run("pytest", "-k", "test_device_names or test_class", cwd=project)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout

@@ -7,8 +7,7 @@ import click
 from accel_core._support.torch_import import torch_build
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
-from accel_core.detection import Status, Verdict
-from accel_core.detection.messages import folded, uninstalled
+from accel_core.detection import Status, Verdict, messages
 from accel_core.detection.select import Survey, survey
 from accel_core.errors import clean
 from accel_core.machine.vendors import sourced
@@ -46,8 +45,7 @@ def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json:
             tables = _all(surveyed, marked) if everything else _short(surveyed, marked)
             notes = _notes(surveyed, marked, settings, everything=everything)
             output.write_page([*tables, *map(page.paragraph, notes)])
-    is_unknown = surveyed.choice is not None and surveyed.choice.selection.is_unknown
-    click.get_current_context().exit(int(is_unknown))
+    click.get_current_context().exit(int(bool(surveyed.choice and surveyed.choice.selection.is_unknown)))
 
 
 def _marked(surveyed: Survey) -> Verdict | None:
@@ -82,15 +80,13 @@ def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
         first = marked is not None and v.is_about(marked)
         return [first, v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
 
-    def is_idle(verdict: Verdict) -> bool:
-        return verdict.builtin and verdict.status is Status.NO_DEVICE and not (verdict.broken or verdict.hint)
-
-    rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
+    lacking = [v for v in surveyed.verdicts if v.builtin and v.status is Status.NO_DEVICE and v is not marked]
+    idle = [v for v in lacking if not (v.broken or v.hint)]
+    rows, missing = messages.folded([v for v in surveyed.verdicts if v not in idle])
     rows.sort(key=place)  # stable: the order of rank within each
     parts = [page.table(_TITLES, [_row(v, marked) for v in rows]), page.paragraph()] if rows else []
     if missing:
-        lacking = f"{uninstalled(missing).capitalize()}."
-        parts += [page.paragraph((lacking, "dim")), page.paragraph()]
+        parts += [page.paragraph((f"{messages.uninstalled(missing).capitalize()}.", "dim")), page.paragraph()]
     return parts
 
 

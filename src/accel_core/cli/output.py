@@ -24,12 +24,8 @@ from accel_core.detection.discovery import installed_names
 from accel_core.errors import AccelError, BackendNotFoundError, SettingError, did_you_mean, printable
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
-#: The version of the JSON documents, raised when a key changes its meaning or goes away.
-_SCHEMA = 1
 #: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
 _NARROWEST = 40
-#: Seconds that nobody has to be told of.
-_SHORT = 2.0
 
 
 class _Misuse(click.ClickException):
@@ -87,21 +83,20 @@ class Output:
         """Write one JSON document, with the version of its schema, in ASCII, which every encoding
         can hold.
         """
-        self.write(json.dumps({"schema": _SCHEMA, **document}, indent=2))
+        # Raised when a key changes its meaning or goes away.
+        self.write(json.dumps({"schema": 1, **document}, indent=2))
 
 
 def _keep(stream: TextIO | None) -> int | None:
     """A copy of descriptor 1, which means stderr from now on; `None` where `stream` is not that file."""
-    try:
-        if stream is None or stream.fileno() != 1:
-            return None
-    except (OSError, ValueError):  # a buffer, as in tests
-        return None
-    stream.flush()
-    copy = os.dup(1)
-    with contextlib.suppress(OSError):  # stderr may be closed
-        os.dup2(2, 1)
-    return copy
+    with contextlib.suppress(OSError, ValueError):  # a buffer, as in tests
+        if stream is not None and stream.fileno() == 1:
+            stream.flush()
+            copy = os.dup(1)
+            with contextlib.suppress(OSError):  # stderr may be closed
+                os.dup2(2, 1)
+            return copy
+    return None
 
 
 @contextlib.contextmanager
@@ -115,7 +110,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
     def draw(stage: str, seconds: float) -> None:
         nonlocal drawn
-        if drawn or seconds >= _SHORT:
+        if drawn or seconds >= 2:  # of less nobody has to be told
             with contextlib.suppress(OSError, ValueError):  # it has gone away
                 line = f"{printable(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
                 click.echo(f"\r\x1b[K{line}", terminal, nl=False)

@@ -29,8 +29,6 @@ Part: TypeAlias = "Callable[[int], Iterable[_Line]]"
 
 #: Spaces between columns.
 _GAP = 2
-#: The least width at which a table's last column stands beside the others, and not below them.
-_LAST = 32
 #: A column is never folded to less.
 _COLUMN = 4
 
@@ -49,17 +47,12 @@ def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
     """Return names and values in two columns, each value wrapped in its column; rows without a value are
     omitted.
     """
-    return _hanging([((name, "dim"), [(value, "")]) for name, value in rows if value], indent)
-
-
-def marked(mark: Cell, *cells: Cell, indent: int = 0) -> Part:
-    """Return a paragraph that is indented behind a sign: ✓, ! or ✗."""
-    return _hanging([(mark, cells)], indent)
+    return hanging([((name, "dim"), [(value, "")]) for name, value in rows if value], indent)
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
     """Return a list of paragraphs, each behind a dash."""
-    return _hanging([(("-", ""), cells) for cells in paragraphs], 2)
+    return hanging([(("-", ""), cells) for cells in paragraphs], 2)
 
 
 def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
@@ -73,13 +66,13 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
     def lines(width: int) -> Iterator[_Line]:
         widths = [max(len(printable(row[i][0])) for row in (head, *rows)) for i in range(count)]
         room = width - sum(widths) - _GAP * count
-        is_wide = room >= _LAST
-        while not is_wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
+        wide = room >= 32  # so wide that the last column stands beside the others, and not below them
+        while not wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
             widths[widths.index(max(widths))] -= 1  # the widest is folded first
-        for row in (head if is_wide else head[:count], *rows):
-            prose = [cell for cell in row[count:] if cell[0]]
+        for row in (head if wide else head[:count], *rows):
+            prose = [cell for cell in row[count:] if cell[0].strip()]
             # A line of it with a word that is longer than the room, a URL, stands below.
-            below = [c for i, c in enumerate(prose) if not is_wide or (i and _longest_word(c) > room)]
+            below = [c for i, c in enumerate(prose) if not wide or (i and max(map(len, c[0].split())) > room)]
             between = ("\n" if width < sys.maxsize else "; ", "")
             beside = [part for cell in prose if cell not in below for part in (between, cell)][1:]
             yield from _beside([*([cell] for cell in row[:count]), beside], [*widths, room])
@@ -95,8 +88,8 @@ def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str
     return "\n".join(_written(line, in_colour=in_colour) for line in lines)
 
 
-def _hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
-    """Rows of a name, or a sign, and words that wrap beside it."""
+def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
+    """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap beside it."""
     first = indent + max((len(printable(name)) for (name, _), _ in rows), default=0)
 
     def lines(width: int) -> Iterator[_Line]:
@@ -133,10 +126,6 @@ def _wrapped(cells: Row, width: int) -> list[_Line]:
     return styled
 
 
-def _longest_word(cell: Cell) -> int:
-    return max(map(len, cell[0].split()), default=0)
-
-
 def _written(line: _Line, *, in_colour: bool) -> str:
     groups = ((style, "".join(c for c, _ in cells)) for style, cells in groupby(line, lambda cell: cell[1]))
     return "".join(_styled(text, style) if in_colour and style else text for style, text in groups).rstrip()
@@ -154,9 +143,6 @@ def _styled(text: str, style: str) -> str:
 #: The heading above what torch's autoload spoils.
 AUTOLOAD = "Programs that import torch first"
 
-#: Not probed, or blocked by the user: nothing that anybody has to mend.
-_UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)
-
 
 def style(verdict: Verdict) -> str:
     """Return the style of a status: green if usable, red if broken, plain if nothing is there."""
@@ -164,14 +150,14 @@ def style(verdict: Verdict) -> str:
         return "green"
     if verdict.status.is_failure:
         return "red"
-    return "dim" if verdict.status in _UNJUDGED else "yellow"
+    # Not probed, or blocked by the user: nothing that anybody has to mend.
+    return "dim" if verdict.status in (Status.NOT_PROBED, Status.BLOCKED) else "yellow"
 
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
     """Return the installed packages that bring the device into torch, read from their metadata."""
     found = ((module, *brought_by(module)) for module in verdict.vendor_import)
-    keys = ("module", "distribution", "version")
-    return [dict(zip(keys, each, strict=True)) for each in found if each[1]]
+    return [{"module": m, "distribution": name, "version": version} for m, name, version in found if name]
 
 
 def described(verdict: Verdict) -> dict[str, object]:

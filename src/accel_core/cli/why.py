@@ -9,8 +9,7 @@ import click
 
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, backend_name, probe_timeout, read_settings, status_of
-from accel_core.detection import Candidate, How, Selection, Status, Verdict
-from accel_core.detection.messages import folded, not_found, uninstalled
+from accel_core.detection import Candidate, How, Selection, Status, Verdict, messages
 from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError, clean
 from accel_core.settings import Pin, Settings
@@ -44,8 +43,7 @@ def _of_choice(settings: Settings) -> tuple[dict[str, Any], list[page.Part], int
     choice = select(settings, isolated=True)
     selection = choice.selection
     document = {**selection.to_dict(), "verdicts": [page.described(v) for v in selection.verdicts]}
-    status = 0 if selection.chosen is not None else status_of(choice.error)
-    return document, _choice_page(selection), status
+    return document, _choice_page(selection), 0 if selection.chosen is not None else status_of(choice.error)
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
@@ -53,11 +51,10 @@ def _choice_page(selection: Selection) -> list[page.Part]:
     notes = [(clean(line), "yellow") for line in selection.notes]
     parts = [page.paragraph(*headline), *map(page.paragraph, notes)]
     if others := _others(selection, headline[-1][0]):
-        rows, missing = folded(others)
+        rows, rest = messages.folded(others)
         bullets = list(map(_in_words, rows))
-        if missing:
-            lacking = f"{uninstalled(missing).capitalize()} (`accel why NAME` says how)"
-            bullets.append([(lacking, "dim")])
+        if rest:
+            bullets += [[(f"{messages.uninstalled(rest).capitalize()} (`accel why NAME` says how)", "dim")]]
         heading = "Why not the others" if selection.chosen else "What was considered"
         parts += [page.heading(heading), page.bullets(bullets)]
     ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
@@ -123,7 +120,7 @@ def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
         usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
-        raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
+        raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin, lambda: usable))
     standings = [_standing(v, surveyed, settings) for v in meant]
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     backends = [{**page.described(verdict), **standing} for verdict, standing in standings]
@@ -165,9 +162,8 @@ def _sentence(verdict: Verdict, chosen: Candidate | None, settings: Settings) ->
         return f"Nothing would be chosen{by}."
     if verdict.is_about(chosen):
         return f"It would be chosen{by}."
-    if verdict.usable and not by:
-        return f"{chosen.name} is usable too and ranks above it, so {chosen.name} would be chosen."
-    return f"{chosen.name} would be chosen{by}."
+    too = f"{chosen.name} is usable too and ranks above it, so " if verdict.usable and not by else ""
+    return f"{too}{chosen.name} would be chosen{by}."
 
 
 def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, Any]]) -> list[page.Part]:

@@ -77,9 +77,6 @@ def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit
     assert "pip install ninja" in op_builders.compatibility(builder)
     tools("ninja")
     assert op_builders.compatibility(builder) == ""
-    monkeypatch.setenv("CXX", "ccache clang++-99")
-    assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(builder)
-    monkeypatch.delenv("CXX")
     cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
@@ -87,6 +84,10 @@ def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit
     assert "the CUDA toolkit is missing" in op_builders.compatibility(builder)
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
     assert op_builders.compatibility(builder) == ""
+    monkeypatch.setattr("torch.version.cuda", "0.0 (simulated)")
+    assert "does not run on a simulated device" in op_builders.compatibility(builder)
+    monkeypatch.setenv("CXX", "ccache clang++-99")
+    assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(Builder("csrc/odd.cpp"))
 
 
 def test_what_is_built_needs_nothing(disk, tools, tmp_path):
@@ -129,7 +130,6 @@ def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monk
 
 
 def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
-    pytest.importorskip("torch")
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))

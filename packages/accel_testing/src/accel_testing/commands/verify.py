@@ -215,7 +215,7 @@ def _page(card: Card, expected: Expected) -> list[page.Part]:
         for result in none:
             by_reason.setdefault(result.message, []).append(result.check.name)
         parts += [
-            page.marked(("–", "dim"), (f"{reason}: ", ""), (", ".join(names), "dim"), indent=2)
+            page.hanging([(("–", "dim"), [(f"{reason}: ", ""), (", ".join(names), "dim")])], 2)
             for reason, names in by_reason.items()
         ]
     return parts
@@ -262,7 +262,7 @@ def _marked(result: Result) -> page.Part:
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
     words = clean(f"{how}{result.message}")
-    return page.marked(mark, (result.check.name, "bold"), (f"  {words}", ""), indent=2)
+    return page.hanging([(mark, [(result.check.name, "bold"), (f"  {words}", "")])], 2)
 
 
 def _joined(results: list[Result]) -> list[Result]:

@@ -114,12 +114,12 @@ def _topic(
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
-    parts: list[page.Part] = [page.marked(mark(topic.level), (topic.title, "bold"), (took, "dim"))]
+    parts: list[page.Part] = [page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)]
     if topic.failed:
         failed = f"this could not be examined: {clean(topic.failed)}"
-        parts.append(page.marked(mark(Level.WARNING), (failed, ""), indent=2))
+        parts.append(page.hanging([(mark(Level.WARNING), [(failed, "")])], 2))
     for finding in findings:
-        parts.append(page.marked(mark(finding.level), *_in_words(finding), indent=2))
+        parts.append(page.hanging([(mark(finding.level), _in_words(finding))], 2))
         if everything and finding.facts:
             parts += _facts(finding)
     return parts
@@ -130,7 +130,7 @@ def _facts(finding: Finding) -> list[page.Part]:
     facts = [(clean(name), clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.facts(facts, indent=5)]
-    return [page.marked(("", ""), (name, "dim"), (f"  {value}", ""), indent=3) for name, value in facts]
+    return [page.hanging([(("", ""), [(name, "dim"), (f"  {value}", "")])], 3) for name, value in facts]
 
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:

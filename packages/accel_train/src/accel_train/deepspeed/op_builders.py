@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
-from accel_core.toolkit import guard
+from accel_core.toolkit import guard, import_torch
 from accel_train.deepspeed import _foreign, _installed
 
 __all__ = [
@@ -160,6 +160,9 @@ def compatibility(builder: Any) -> str:
         return _complaint(builder)
     if missing := _missing_source(builder):
         return f"DeepSpeed's wheel lacks its source {missing}: install DeepSpeed from its repository"
+    needs_device = any(str(source).endswith(".cu") for source in builder.sources())
+    if needs_device and _is_simulated():
+        return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
     if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):  # it sets CXX=icpx itself
@@ -169,7 +172,7 @@ def compatibility(builder: Any) -> str:
         return f"it must be compiled, and the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:
         return "it must be compiled, and ninja is missing: pip install ninja"
-    if any(str(source).endswith(".cu") for source in builder.sources()) and not _has_device_compiler():
+    if needs_device and not _has_device_compiler():
         return "it must be compiled, and the CUDA toolkit is missing: install it, and set CUDA_HOME"
     return ""
 
@@ -245,6 +248,11 @@ def _build_root() -> Path:
     """Repeat `torch.utils.cpp_extension.get_default_build_root()`; that module takes 0.1 s to import."""
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
+
+
+def _is_simulated() -> bool:
+    """Whether accel-simulated stands in for CUDA: torch's release of CUDA says so."""
+    return str(import_torch().version.cuda).endswith("(simulated)")
 
 
 def _has_device_compiler() -> bool:
