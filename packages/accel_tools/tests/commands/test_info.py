@@ -100,16 +100,6 @@ def test_members_that_are_told_otherwise(accel, member, status, words):
     assert ("not known" in done.stdout) is bool(status)
 
 
-def test_the_fall_back_warns_in_words(accel):
-    accel.install("npu", "ProbeResult(False, 'switched off')")
-    done = accel("info")
-    assert done.stdout.startswith("cpu (accel-core")
-    assert "chosen as      the fall-back" in done.stdout
-    assert done.stderr.startswith("Warning: No accelerator is usable, so the CPU is used:")
-    assert "switched off" in done.stderr
-    assert ".py:" not in done.stderr
-
-
 def test_other_warnings_stay_as_they_are(accel):
     accel.install_card()
     accel.world.plugin("warns", "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('news')\n")

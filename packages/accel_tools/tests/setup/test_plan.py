@@ -293,27 +293,30 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
     assert unknown in found.unknown
 
 
-def test_a_driver_that_is_given_counts_instead_of_this_machines(planned_for):
-    here = {"pci": [H100], "nvidia": "450.80.02"}
-    assert planned_for(here, "cuda").torch_backend == "cu118"
-    assert planned_for(here, "cuda", driver="570.86").torch_backend == "cu129"
-    assert "450.80.02 is too old" in planned_for(here, "cuda", toolkit="12.8").unknown
+OLD = {"pci": [H100], "nvidia": "450.80.02"}
+INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
+JETSON = {"architecture": "aarch64", "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}
+#: What is here, what is asked for, and what the plan has where. A driver or a toolkit that is given counts
+#: instead of this machine's, whose GPUs count beside it.
+ASKED = [
+    (OLD, "cuda", {}, "torch_backend", "cu118"),
+    (OLD, "cuda", {"driver": "570.86"}, "torch_backend", "cu129"),
+    (OLD, "cuda", {"toolkit": "12.8"}, "unknown", "450.80.02 is too old"),
+    (INSTINCT, "rocm", {"toolkit": "6.4"}, "parts", "has code for gfx942"),
+    (VEGA, "rocm", {"toolkit": "6.4"}, "unknown", "rocm6.4 has no code for gfx906"),
+    ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code for gfx908, gfx90a"),
+    (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack fit"),
+    (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
+    (APPLE, "cuda", {"driver": "580.65"}, "unknown", "for Linux and Windows, and this is macOS"),
+    ({}, "cuda", {}, "notes", "accel setup cuda --driver VERSION"),
+    ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),
+    ({}, "npu", {}, "notes", "accel setup npu --toolkit VERSION"),
+]
 
 
-def test_the_gpus_of_this_machine_count_beside_a_rocm_that_is_given(planned_for):
-    here = {"pci": [MI300], "gfx": [0, 90402]}
-    assert "has code for gfx942" in planned_for(here, "rocm", toolkit="6.4").parts[0].why
-    vega = {"pci": [MI300], "gfx": [0, 90006]}
-    assert "rocm6.4 has no code for gfx906" in planned_for(vega, "rocm", toolkit="6.4").unknown
-    elsewhere = planned_for({}, "rocm", toolkit="6.4")
-    assert "has code for gfx908, gfx90a" in elsewhere.notes[0]
-
-
-def test_on_a_jetson_a_driver_is_another_machines(planned_for):
-    jetson = {"architecture": "aarch64", "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}
-    assert "NVIDIA's wheels for its JetPack fit" in planned_for(jetson, "cuda").unknown
-    assert planned_for(jetson, "cuda", driver="580.65.06").torch_backend == "cu132"
-    assert "for Linux and Windows, and this is macOS" in planned_for(APPLE, "cuda", driver="580.65").unknown
+@pytest.mark.parametrize(("machine", "name", "given", "where", "words"), ASKED)
+def test_what_is_asked_for_beside_what_is_here(planned_for, machine, name, given, where, words):
+    assert words in str(getattr(planned_for(machine, name, **given), where))
 
 
 FORMATTED = [
@@ -333,11 +336,6 @@ def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
         assert package in text
     needs_cann = "# The image needs CANN 8.5.0: https://www.hiascend.com/cann" in text
     assert needs_cann == (name == "npu" and form == "dockerfile")
-
-
-@pytest.mark.parametrize(("name", "what"), [("cuda", "driver"), ("rocm", "toolkit"), ("npu", "toolkit")])
-def test_what_is_elsewhere_can_be_named(planned_for, name, what):
-    assert planned_for({}, name).notes[0].endswith(f"accel setup {name} --{what} VERSION")
 
 
 def test_a_plugin_of_ours_leaves_installing_to_setup():
