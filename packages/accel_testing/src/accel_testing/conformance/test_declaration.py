@@ -81,12 +81,8 @@ class TestDeclaration(Subject):
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
         try:
-<<<<<<< HEAD
-            manager.register(None if candidate.builtin else candidate.provenance.load())
-=======
             if not candidate.builtin:
                 manager.register(candidate.provenance.load())
->>>>>>> main
             manager.check_pending()
         except pluggy.PluginValidationError as error:
             require(False, str(error))
