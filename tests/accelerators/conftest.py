@@ -134,7 +134,7 @@ def simulated_module(devices=2):
     vendor.is_bf16_supported = lambda including_emulation=True: including_emulation
     vendor._lazy_call = lambda cb: vendor.asked.append(("lazy", cb))
     vendor.MAIAGraph = Graph
-    vendor.graph = lambda maia_graph, stream=None, mode="x", pool=None: Running(
+    vendor.graph = lambda maia_graph, stream=None, mode="", pool=None: Running(
         (maia_graph, stream, mode, pool)
     )
     vendor.is_current_stream_capturing = lambda: vendor.running is not None

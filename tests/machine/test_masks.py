@@ -38,9 +38,6 @@ VALUES = [
     (NVIDIA, 1, "0,1", (0,), "there is no device 1", "0"),
     (NVIDIA, 4, "1,9,0", (1,), "there is no device 9, which ends the list: 0 not seen", "1,0"),
     (NVIDIA, None, "0,99", (0, 99), "", ""),  # nobody knows how many there are
-    (NVIDIA, 4, "", (), "", "0,1,2,3"),
-    (NVIDIA, 4, "0,-1,1", (0,), "'-1' ends the list", "0,1"),
-    (NVIDIA, 4, "0,1,0", (), "'0' is there twice", "0,1"),
     (NVIDIA, None, "GPU-1a2b,0", ("GPU-1a2b",), "'0' ends the list", ""),
     (NVIDIA, 1, ",".join(MIGS), MIGS[:1], ONE_MIG, MIGS[0]),
     (ASCEND, 4, "1,7,8", (1,), "there is no device 7, which ends the list: 8 not seen", "1"),
@@ -82,7 +79,6 @@ def test_uuids(value, uuids, seen, lost):
 
 #: AMD's: variables on a machine with four; what is seen, what is said, and the next step.
 COMPOSED = [
-    ({ROCR: "3,1", HIP: "1"}, (1,), "", ""),
     ({ROCR: "1", CUDA: "1"}, (),
      f"{CUDA}='1' hides every device: there is no device 1 among what {ROCR} leaves",
      f"export {CUDA}=0"),
