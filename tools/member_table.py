@@ -23,7 +23,7 @@ from accel_tests import surfaces  # noqa: E402
 
 PAGE = "docs/reference/members-by-backend.md"
 #: Members of which a method of `TorchAccelerator` asks the vendor, under that name.
-ASKED = dict.fromkeys(("Event", "Stream", "stream", "set_stream", "set_per_process_memory_fraction"), "")
+ASKED = dict.fromkeys(("Event", "Stream", "set_per_process_memory_fraction"), "")
 ASKED |= dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), "")
 ASKED |= {"memory_stats": "memory_stats", "mem_get_info": "get_memory_info"}
 ASKED |= {"empty_host_cache": "empty_host_cache"}

@@ -29,17 +29,10 @@ def cpu():
 
 
 def declare(**fields):
-    return Backend(
-        **{
-            "name": "simulated",
-            "priority": 1,
-            "device_type": SIMULATED,
-            "visibility": Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
-            "environment": Environment(("SIM", "LD_LIBRARY")),
-            "communication_backend": "simccl",
-            **fields,
-        }
-    )
+    visible = Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))
+    given = {"name": "simulated", "priority": 1, "device_type": SIMULATED, "communication_backend": "simccl"}
+    forwarded = Environment(("SIM", "LD_LIBRARY"))
+    return Backend(**{**given, "visibility": visible, "environment": forwarded, **fields})
 
 
 @pytest.fixture
@@ -107,16 +100,9 @@ def simulated_module(devices=2):
 
     def get_device_properties(device):  # the device is needed, as at Cambricon
         return types.SimpleNamespace(
-            name=f"Simulated {place(device)}",
-            total_memory=1 << 30,
-            major=9,
-            minor=1,
-            uuid=f"SIM-{device}",
-            pci_domain_id=0,
-            pci_bus_id=0x3B + device,
-            pci_device_id=0,
-            multi_processor_count=7,
-        )
+            name=f"Simulated {place(device)}", total_memory=1 << 30, major=9, minor=1, uuid=f"SIM-{device}",
+            pci_domain_id=0, pci_bus_id=0x3B + device, pci_device_id=0, multi_processor_count=7,
+        )  # fmt: skip
 
     vendor.init = init
     vendor.is_available = lambda: devices > 0
@@ -148,7 +134,7 @@ def simulated_module(devices=2):
     vendor.is_bf16_supported = lambda including_emulation=True: including_emulation
     vendor._lazy_call = lambda cb: vendor.asked.append(("lazy", cb))
     vendor.MAIAGraph = Graph
-    vendor.graph = lambda maia_graph, stream=None, mode="x", pool=None: Running(
+    vendor.graph = lambda maia_graph, stream=None, mode="", pool=None: Running(
         (maia_graph, stream, mode, pool)
     )
     vendor.is_current_stream_capturing = lambda: vendor.running is not None

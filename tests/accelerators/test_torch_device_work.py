@@ -210,9 +210,9 @@ def test_graphs_are_found_by_what_the_vendor_has(simulated, vendor):
     assert simulated.supports_graphs() is True
     assert isinstance(graph, vendor.MAIAGraph)
     with simulated.capture_to_graph(graph):
-        assert vendor.running == (graph, None, "x", None)
+        assert vendor.running == (graph, None, "", None)
     with simulated.capture_to_graph(graph, "pool", stream="stream"):
-        assert vendor.running == (graph, "stream", "x", "pool")
+        assert vendor.running == (graph, "stream", "", "pool")
     simulated.replay_graph(graph)
     assert graph.replays == 1
     with simulated.capture_to_graph(None):

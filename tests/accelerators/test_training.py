@@ -56,9 +56,9 @@ def test_a_stream_stays_set_until_another_is(simulated, vendor, backend):
     vendor.set_stream = lambda stream: setattr(vendor, "running", stream)
     bound = TorchAccelerator(backend())
     assert bound.set_stream is vendor.set_stream
-    vendor.set_stream = lambda chosen: setattr(vendor, "running", chosen)
-    TorchAccelerator(backend()).set_stream(stream=None)
-    assert vendor.running is None
+    vendor.set_stream = lambda chosen: setattr(vendor, "running", [chosen])
+    TorchAccelerator(backend()).set_stream(stream=stream)
+    assert vendor.running == [stream]
     Accelerator(backend()).set_stream(stream)  # one queue: there is nothing to set
 
 

@@ -55,9 +55,8 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
         return [str(each.message) for each in caught]
 
     said = "DS_ACCELERATOR was None when mlu was chosen and is 'cpu' now, which has no effect any more. "
-    assert in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:]) == [
-        [f"{said}Next step: set it before Python starts"], []
-    ]  # fmt: skip
+    once = [[f"{said}Next step: set it before Python starts"], []]
+    assert in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:]) == once
     assert in_fork(told) == []
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     with pytest.warns(SettingWarning, match=said):

@@ -17,6 +17,7 @@ from accel_simulated import declared, device, faults
 from accel_simulated.asked import MOST, read
 from accel_simulated.detector import blame
 from accel_simulated.vendors import DEVICES
+from accel_testing.commands import simulate
 
 #: A torch that says that it was loaded: none of these tests gets so far.
 TORCH = "raise AssertionError('torch was loaded')\n"
@@ -192,7 +193,6 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
         (["--build", "acme", "dpu"], 2, "'dpu' is not simulated"),
-        (["--build", "acme", "dpu", "--output", "x"], 2, "'dpu' is not simulated"),
         (["--output", "x", "acme", "true"], 2, "--output goes with --build: accel simulate --build"),
         (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
@@ -200,6 +200,14 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
 def test_the_commands_errors(words, status, said):
     done = CliRunner().invoke(accel, ["simulate", *words])
     assert (done.exit_code, said in done.stderr, done.stdout) == (status, True, ""), done.output
+
+
+def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    for name, module in {"pytest": "pytest", "torchrun": "torch[.]distributed[.]run", "none": "none"}.items():
+        with pytest.raises(accel_core.LaunchError, match=f"python -m {module}$"):
+            simulate._found(name)
 
 
 @pytest.mark.parametrize(

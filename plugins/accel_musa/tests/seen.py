@@ -2,7 +2,7 @@
 
 SEEN = [
     ("libmccl.so.2: cannot open shared object file: No such file or directory", "$MUSA_HOME/lib"),
-    ("libsrv_um_MUSA.so: cannot open shared object file", "mthreads-gmi"),
+    ("MUSA error: no CUDA-capable device is detected", "mthreads-gmi"),
     ("/usr/local/musa/lib/libmusa.so.1.0: undefined symbol: PVRSRVGetDevInfo", "driver"),
     ("torch_musa/lib/libmusa_kernels.so: undefined symbol: _ZN2at18_GeneratorRegister", "accel setup musa"),
     ("torch.register_privateuse1_backend() has already been set! Current: npu", "DS_ACCELERATOR=musa"),

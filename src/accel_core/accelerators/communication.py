@@ -54,8 +54,7 @@ class Communication(Devices):
         usual = str(backend.default_device_backend_map.get(self._device_type, ""))
         # torch notes no default for who registers one device type by its name alone, and not in a list.
         serving = [n for n, types in backend.backend_capability.items() if self._device_type in types]
-        names = [name for name in (usual, *serving) if name in serving and name not in ("fake", _STAGED)]
-        return str(names[0]) if names else ""
+        return next((n for n in (usual, *serving) if n in serving and n not in ("fake", _STAGED)), "")
 
     @property
     def _communication_backend_name(self) -> str:

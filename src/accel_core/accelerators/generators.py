@@ -12,7 +12,7 @@ from accel_core.accelerators.devices import Devices
 from accel_core.errors import InvalidDeviceError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Generator, Tensor
     from torch.types import Device
 
 
@@ -23,7 +23,7 @@ class Random(Devices):
         """Return the module `torch.random`."""
         return self._torch.random
 
-    def default_generator(self, device_index: Device) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> Generator:
         """Return the generator from which torch draws random numbers on that device; `None`: the current
         device.
 
@@ -44,16 +44,14 @@ class Random(Devices):
         """Return the seed of the current device's generator."""
         return int(self.default_generator(self.current_device()).initial_seed())
 
-    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> Tensor:
         """Return the state of the device's generator, a `torch.ByteTensor` on the host.
 
         `set_rng_state` with this state continues the same sequence of random numbers.
         """
         return self.default_generator(self._index(device_index)).get_state()
 
-    def set_rng_state(
-        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
-    ) -> None:
+    def set_rng_state(self, new_state: Tensor, device_index: Device = None, strict: bool = True) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
 
         A state that `torch.load(..., map_location=...)` has moved to the device is copied back to the host
@@ -73,7 +71,7 @@ class Random(Devices):
             with self.device_guard(self._index(device_index)):
                 self.manual_seed(crc32(bytes(state.tolist())))
 
-    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
+    def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
         self.default_generator(self._index(device_index)).set_state(state)
 
     @contextmanager

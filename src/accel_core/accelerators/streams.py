@@ -154,7 +154,7 @@ class Ranges(Base):
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
-    #: The ranges of each thread, which a profiler's timeline is made of too.
+    #: The open ranges of each thread, which a profiler's timeline is made of too.
     _ranges: ClassVar = threading.local()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
@@ -167,15 +167,12 @@ class Ranges(Base):
         entered = self._torch.profiler.record_function(str(msg)) if seen else nullcontext()
         entered.__enter__()
         # A range opened while no profiler ran is kept too, so that its end closes nothing else.
-        self._open_ranges().append(entered)
+        vars(self._ranges).setdefault("open", []).append(entered)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range that this thread opened last; do nothing if none is open; never raises an error."""
-        if ranges := self._open_ranges():
+        if ranges := vars(self._ranges).get("open"):
             ranges.pop().__exit__(None, None, None)
-
-    def _open_ranges(self) -> list[Any]:
-        return self._ranges.__dict__.setdefault("stack", [])  # this thread's
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:

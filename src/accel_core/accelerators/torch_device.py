@@ -37,12 +37,12 @@ ROWS = {
     "is_current_stream_capturing": "", "is_initialized": "", "manual_seed": "", "manual_seed_all": "",
     "max_memory_allocated": "max_memory_allocated", "max_memory_reserved": "max_memory_reserved",
     "memory_allocated": "memory_allocated", "memory_reserved": "memory_reserved",
-    "set_device": "set_device_index", "synchronize": "synchronize",
+    "set_device": "set_device_index", "set_stream": "set_stream", "stream": "", "synchronize": "synchronize",
     "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
     "reset_peak_memory_stats": "reset_peak_memory_stats",
 }  # fmt: skip
 #: Each has need of a stream class: without one, the one queue of the default serves.
-OF_STREAMS = ("current_stream", "default_stream")
+OF_STREAMS = ("current_stream", "default_stream", "set_stream", "stream")
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
 _VENDOR_FIRST = ("current_stream", "device_count", "is_current_stream_capturing")
 
@@ -146,30 +146,21 @@ class TorchAccelerator(Accelerator):
         #: The vendor's module: `torch.npu`.
         self.device_module: Any = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
-            first = (
-                f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
-            )
             raise BackendUnavailableError(
-                f"{self.name}: torch has no module torch.{self._device_type}; {first}"
+                f"{self.name}: torch has no module torch.{self._device_type}; "
+                f"import {' or '.join(self.backend.vendor_imports)} before constructing {type(self).__name__}"
             )
         # Asking initialises nothing.
         torchs = getattr(self._if_supported(torchs_device, self._torch, False), "type", None)
         #: `torch.accelerator` where it speaks of this device, else `None`.
         self._torch_accelerator: Any = self._torch.accelerator if torchs == self._device_type else None
         self._stream_class, self._event_class = self._find_streams()
-        guard: Any = self._lookup("device")
-        self._vendor_device: Any = guard if inspect.isclass(guard) and hasattr(guard, "__enter__") else None
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: What serves each row, also where a subclass overrides the member.
         self._vendor: dict[str, Function] = {}
         for name in ROWS:
             self._bind(name)
-        # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
-        usable = {"stream": self._lookup("StreamContext"), "set_stream": self._stream_class}
-        for name in ("stream",) if self._is_private else usable:
-            if usable[name] and accepts(self._lookup(name), getattr(super(), name)):
-                self._put(name, self._lookup(name))
         self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
@@ -229,8 +220,13 @@ class TorchAccelerator(Accelerator):
         if name == "is_current_stream_capturing":
             torchs = self._is_capturing
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
-        in_order = (torchs, vendors) if is_torchs and name not in _VENDOR_FIRST else (vendors, torchs)
-        return [function for function in in_order if function is not None]
+        torchs_first = self._is_private if name == "set_stream" else is_torchs and name not in _VENDOR_FIRST
+        in_order = (torchs, vendors) if torchs_first else (vendors, torchs)
+        last = self._enter if name == "set_stream" else None
+        return [function for function in (*in_order, last) if function is not None]
+
+    def _enter(self, stream: torch.Stream) -> None:
+        self.stream(stream).__enter__()  # sets it, and is not left
 
     def _bind(self, name: str) -> None:
         """Find what serves a row: a function, one that the first call finds, or the default."""
@@ -253,6 +249,9 @@ class TorchAccelerator(Accelerator):
     def _shaped(self, function: Function, default: Function) -> Function:
         """`function`, called as `default` is: by itself where the calls are the same."""
         ours = [parameter.name for parameter in parameters(default) or ()]
+        # A `StreamContext` takes `None`: torch's modules and those that follow them have one.
+        if ours == ["stream"] and not (self._lookup("StreamContext") and accepts(function, default)):
+            return lambda stream: nullcontext() if stream is None else function(stream)
         if not ours or accepts(function, default):
             return function
         if ours == ["device_index"]:
@@ -343,12 +342,10 @@ class TorchAccelerator(Accelerator):
 
     def _selecting(self, index: int) -> Any:
         """By the vendor's class, if it has one: that does not start a device only to select it again."""
-        if self._vendor_device is not None:
-            try:
-                return self._vendor_device(index)
-            except RuntimeError as error:  # TorchTPU keeps it for torch
-                self.refused["device"], self._vendor_device = str(error), None
-        return super()._selecting(index)
+        kind = self._lookup("device")
+        usable = inspect.isclass(kind) and hasattr(kind, "__enter__") and "device" not in self.refused
+        # TorchTPU keeps its own for torch.
+        return (usable and self._part("device", index)) or super()._selecting(index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return the properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
@@ -393,8 +390,7 @@ class TorchAccelerator(Accelerator):
 
     def _generators(self) -> Any:
         # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
-        random = getattr(self.device_module, "random", None)
-        return self._lookup("default_generators") or getattr(random, "default_generators", ())
+        return self._lookup("default_generators") or getattr(self._lookup("random"), "default_generators", ())
 
     def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
         if (restore := self._lookup("set_rng_state")) is None:
@@ -414,9 +410,7 @@ class TorchAccelerator(Accelerator):
     @cached_property
     def Stream(self) -> type[torch.Stream]:
         """The vendor's stream class, which accepts `device` and `priority`; else the default."""
-        if self._has_streams:
-            return self._stream_class
-        return super().Stream if self._torch_accelerator is None else self._recorded(super().Stream)
+        return self._stream_class if self._has_streams else self._recorded(super().Stream)
 
     def _recorded(self, one_queue: type) -> Any:
         """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
@@ -431,7 +425,7 @@ class TorchAccelerator(Accelerator):
             make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
             made: Any = type("Stream", (one_queue, kind), make)
             stream = made()
-        except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
+        except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
             return one_queue
         with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
             tensor = self._torch.empty(1, device=self._device_type)
@@ -440,22 +434,6 @@ class TorchAccelerator(Accelerator):
             except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
                 _record_nothing(self._torch, self._device_type)
         return made
-
-    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
-        enter = self._lookup("stream")
-        if stream is None or enter is None or not self._has_streams:
-            return super().stream(stream)
-        return enter(stream)
-
-    def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` this thread's current stream of its device, until another one is set."""
-        vendors, torchs = self._lookup("set_stream"), getattr(self._torch_accelerator, "set_stream", None)
-        select = torchs or vendors if self._is_private else vendors or torchs
-        if self._has_streams and select is not None:
-            select(stream)
-        elif self._has_streams:
-            self.stream(stream).__enter__()  # sets it, and is not left
 
     # Memory
 

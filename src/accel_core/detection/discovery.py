@@ -56,7 +56,7 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise. `musa`, where torch loads `torch_musa` and no plugin declares it, is
+    unless the pin says otherwise. `gcu`, where torch loads `torch_gcu` and no plugin declares it, is
     `generic`.
     """
     every = packages.entry_points(ENTRY_POINT_GROUP)

@@ -44,8 +44,7 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
 
 
 NVML = """
-import json, os, torch, warnings
-import accel_core
+import accel_core, json, os, torch, warnings
 from accel_core.toolkit import read_settings
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.topics import visible_devices

@@ -43,8 +43,7 @@ def test_peaks_and_host_memory(old, tmp_path, simulated):
 
 #: As a public report has it: https://github.com/pytorch/pytorch/issues/194478
 WARNED = """
-import json, warnings
-import accel_core
+import accel_core, json, warnings
 from accel_train.deepspeed._limits import limits
 from accel_train.transformers import _warn_of_checkpointing
 

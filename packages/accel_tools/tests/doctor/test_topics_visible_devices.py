@@ -130,11 +130,9 @@ def test_the_first_that_was_started_with_it_and_who_started_that(computer, proce
     assert origin("0,1", 20) == "process 20 (raylet), started by process 1 (systemd)"
     assert origin("1", 40) == ""  # it was set since
     assert origin("", 99) == ""  # no such process
-
-
-def test_it_may_come_from_the_first_process_of_all(computer, process):
-    process(1, 0, "init", "ZE_AFFINITY_MASK=0")
-    process(7, 1, "python", "ZE_AFFINITY_MASK=0")
-    assert origin_of_variable("ZE_AFFINITY_MASK", "0", computer.path, 7) == "process 1 (init)"
-    process(1, 7, "a loop", "ZE_AFFINITY_MASK=0")
-    assert origin_of_variable("ZE_AFFINITY_MASK", "0", computer.path, 7)
+    # It may come from the first process of all.
+    for pid, parent in ((1, 0), (20, 1)):
+        process(pid, parent, "init", "CUDA_VISIBLE_DEVICES=0")
+    assert origin("0", 20) == "process 1 (init)"
+    process(1, 20, "a loop", "CUDA_VISIBLE_DEVICES=0")
+    assert origin("0", 20)

@@ -1,6 +1,7 @@
 """What a vendor wants set in every process is set by `activate()`, said once, and left alone where asked."""
 
 import os
+import sys
 
 from accel_tests.children import run_python
 from accel_tests.forks import forked
@@ -8,6 +9,7 @@ from accel_tests.on_disk import install_strangers
 from looks import activated
 
 from accel_core import Environment
+from accel_train.deepspeed.op_builders import accel_op_builders
 
 ACCELERATOR = """
 from accel_core import TorchAccelerator
@@ -37,8 +39,8 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
         found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]
         return [*found, torch.are_deterministic_algorithms_enabled()]
 
-    accel_core.get_accelerator()
-    assert look() == [None, "mine", False]
+    accel_op_builders(accel_core.get_accelerator().backend).load("deepspeed.ops.op_builder:CPUAdamBuilder")
+    assert ("deepspeed" in sys.modules, *look()) == (True, None, "mine", False)
     said = "".join(activated()[1] for _ in range(2))
     assert look() == ["0", "mine", True]
     assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1

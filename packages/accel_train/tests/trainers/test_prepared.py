@@ -31,7 +31,6 @@ while not unused._told and time.monotonic() < end:
     prepares or optimizer.step()
 os._exit(0)
 """
-PLAIN = "import torch; print('Linear', torch.nn.Linear(2, 2).weight.device)"
 
 
 PROGRAMS = [
@@ -44,7 +43,8 @@ PROGRAMS = [
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
     ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
-    (PLAIN, [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
+    ("import torch; print('Linear cpu')", [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
+    ("import sys, torch; sys.modules['ignite.engine'] = 1", [], 1, "", "Ignite took the CPU. Add: create_"),
 ]
 
 

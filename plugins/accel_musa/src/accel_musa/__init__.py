@@ -13,8 +13,8 @@ _DRIVER = "install Moore Threads' driver; `mthreads-gmi` shows when it works"
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
-    # The driver's own part: MooreThreads/torch_musa#118 and, of a driver older than the SDK, #24.
-    (r"libsrv_um_musa|pvrsrv|number of musa devices is 0", _DRIVER),
+    # The driver's own part: MooreThreads/torch_musa#50, #118 and, of a driver older than the SDK, #24.
+    (r"musa error: no cuda-capable device|libsrv_um_musa|pvrsrv", _DRIVER),
     (r"undefined symbol", "torch_musa does not fit this torch or this MUSA SDK: accel setup musa"),
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
     (r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",

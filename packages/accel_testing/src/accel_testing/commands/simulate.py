@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +167,9 @@ def _found(name: str) -> str:
     if found is None and name.endswith(".py") and Path(name).is_file():
         return name
     if found is None:
-        raise LaunchError(
-            f"{name}: there is no such command on PATH nor in {beside}. For a module write: python -m {name}"
-        )
+        # torchrun, where it lies elsewhere, is torch.distributed.run.
+        scripts = [script.module for script in metadata.entry_points(group="console_scripts", name=name)]
+        module = name if name.isidentifier() and find_spec(name) else next(iter(scripts), name)
+        what = f"{name}: there is no such command on PATH nor in {beside}"
+        raise LaunchError(f"{what}. For a module write: python -m {module}")
     return found

@@ -83,7 +83,7 @@ def prepare_pin() -> None:
     Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
     """
     if not _installed.knows(os.environ[DS_ACCELERATOR.name]):
-        prepare()
+        _placing.prepare(for_training=False)
 
 
 def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None:

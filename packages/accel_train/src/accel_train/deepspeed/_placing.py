@@ -36,12 +36,19 @@ _MISSING = object()
 #: Set by `activate(vendor_defaults=False)`, so that child processes do as it does.
 ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", flag, True)
 _stand_in: Accelerator | None = None
+#: Only an operator was asked for: what the vendor wants set for a training is left as it is.
+_without_defaults = False
 #: Abstract up to DeepSpeed 0.17 at least, and called only where torch is older than 2.4.
 _NEVER_CALLED = frozenset(("amp",))
 
 
-def prepare() -> None:
-    """Have our accelerator set when DeepSpeed is imported; until then none is chosen."""
+def prepare(*, for_training: bool = True) -> None:
+    """Have our accelerator set when DeepSpeed is imported; until then none is chosen.
+
+    Not `for_training`: the import sets nothing for the vendor, unless an activation has prepared it too.
+    """
+    global _without_defaults
+    _without_defaults = not for_training and (_without_defaults or _hook not in sys.meta_path)
     _hook.install()
 
 
@@ -55,11 +62,12 @@ def _placing(module: ModuleType) -> Iterator[None]:
     if _is_home(module):
         accelerator = _present()
         _put(module, accelerator)
-        set_up(accelerator)  # in a process that was started, nobody calls activate()
+        # In a process that was started, nobody calls activate().
+        set_up(accelerator, defaults=not _without_defaults)
 
 
-def set_up(accelerator: Accelerator) -> tuple[str, ...]:
-    """Set what the vendor wants set, unless vendor defaults are off; return what was changed now.
+def set_up(accelerator: Accelerator, *, defaults: bool = True) -> tuple[str, ...]:
+    """Set what the vendor wants set, unless `defaults` are off here or by variable; return what was changed.
 
     DeepSpeed can then run in one process without a launcher, even if its communication was imported before.
     The module that provides the communication backend is imported, because DeepSpeed only asks for its name.
@@ -70,7 +78,8 @@ def set_up(accelerator: Accelerator) -> tuple[str, ...]:
         _alone.serve(communication)
     prepared(accelerator)
     vars(accelerator)["_pins"] = _native_pins
-    return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
+    wanted = defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ)
+    return accelerator.apply_vendor_defaults() if wanted else ()
 
 
 def _native_pins() -> object:

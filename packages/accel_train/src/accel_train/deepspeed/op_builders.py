@@ -60,7 +60,7 @@ class DeepSpeedProvider(OpProvider):
         """
         from accel_train.deepspeed import _placing  # which imports what this module is imported by
 
-        _placing.prepare()
+        _placing.prepare(for_training=False)
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
             _foreign.announcing(builder_class, is_built, kept_in, kept_folders)
