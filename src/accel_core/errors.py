@@ -259,8 +259,7 @@ def levels_to_caller() -> int:
 
 def root(error: BaseException) -> BaseException:
     """Return the first exception of a chain."""
-    *_, first = _chain(error)
-    return first
+    return [*_chain(error)][-1]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

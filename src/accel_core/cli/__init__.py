@@ -1,10 +1,10 @@
 """The `accel` command: what is installed, what an accelerator can do, what is chosen and why.
 
 A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
-and whose value names a package: its `SUMMARIES` has a line for each of its commands, and its module of the
-command's name has the click command, `command`. The package is imported where the command is called, and by
-`accel --help`. A function `remarks` of a package of ours is given the verdicts of `accel list` and
-`accel why`, and gives lines to show beside them.
+and whose value names a package: its module of the command's name has the click command, `command`. The
+package is imported where the command is called. A package of ours has a line for each of its commands in
+`SUMMARIES`, for `accel --help`; its function `remarks` is given the verdicts of `accel list` and `accel why`,
+and gives lines to show beside them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]
 
 
 def _summary(name: str, entry_point: Provenance | None) -> str:
-    """The line of a command in `accel --help`."""
+    """The line of a command in `accel --help`, which imports nobody else's package: it could hang or exit."""
+    if entry_point is not None and name not in BESIDE:
+        return f"A command of {entry_point}."
     return _told(entry_point, lambda package: [package.SUMMARIES[name]])[0]
 
 
@@ -155,16 +157,14 @@ class _Group(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`; imports nobody's package."""
-        names = [name for name in announced() if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=SUMMARIES.get(name)) for name in names]
+        items = [CompletionItem(n, help=SUMMARIES.get(n)) for n in announced() if n.startswith(incomplete)]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
     """Name the packages where this process and its children look for them."""
     if missing := [name for name in names if not is_installed(name)]:
-        what = f"no module {missing[0]!r} is installed here; install it, or correct its name."
-        raise click.BadParameter(what)
+        raise click.BadParameter(f"no module {missing[0]!r} is installed; install it, or correct its name.")
     if names:
         os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
 

@@ -1,6 +1,6 @@
 """Locks of torch's JIT builds, which stay when their holder is killed: torch then waits for them for ever.
 
-torch (`utils/file_baton.py`) creates a file `lock` in an operator's folder, and keeps it open until it is
+torch's `FileBaton` creates a file `lock` in an operator's folder, and keeps it open until it is
 removed. So a lock that no process has open is stale, if this process can see every process that may have it.
 """
 
