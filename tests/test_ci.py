@@ -1,6 +1,8 @@
 """`.github/workflows` runs, in jobs, the sessions that `.ci/run` runs one after the other, and more."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,23 @@ def test_the_night_runs_each_test_that_is_marked_for_it():
     named += ["tests/wheels", "plugins/accel_tpu/tests/real"]
     missed = [name for name in marked_nightly() if not name.startswith(tuple(named))]
     assert missed == []
+
+
+def test_without_torch_what_needs_it_is_counted_in_one_line():
+    code = (
+        "import sys, pytest; sys.modules['torch'] = None; sys.path.insert(0, 'tests/support'); "
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    tests = [
+        "packages/accel_train/tests/launch/test_communication.py",
+        "tests/test_ci.py",
+        "-k",
+        "same or communication",
+    ]
+    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.search(r"1 passed, .*1 not run without torch", done.stdout), done.stdout + done.stderr
+    assert "SKIPPED" not in done.stdout
 
 
 def test_no_second_index_stands_beside_pypi():

@@ -52,6 +52,18 @@ def test_a_plugin_gets_its_own_tests_but_not_those_of_another_session():
     assert {Path(name).parent.as_posix() for name in own} == {"plugins/accel_npu/tests"}
 
 
+def test_a_change_without_a_test_near_it_has_none():
+    assert _TOUCHED.near_tests(TREE, ["changelog.d/25.misc.1.md"], []) == []
+
+
+def test_what_no_time_is_left_for_is_skipped(monkeypatch):
+    monkeypatch.setenv(_TOUCHED.UNTIL, "0")
+    with pytest.raises(pytest.skip.Exception, match="no time is left"):
+        _TOUCHED.pytest_runtest_setup()
+    monkeypatch.delenv(_TOUCHED.UNTIL)
+    _TOUCHED.pytest_runtest_setup()
+
+
 # ---------------------------------------------------------------------------- where it may not write
 
 
@@ -65,14 +77,14 @@ def clone(tmp_path):
     return folder
 
 
-def in_namespace(made, *words):
+def in_namespace(made, *words, network=True):
     """What these words say on stderr where the shell's commands have made the situation; they must fail."""
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("mounts of one's own need root, and Linux")
-    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mounts and networks of one's own need root, and Linux")
+    if subprocess.run(["unshare", "-m", "-n", "true"], check=False, capture_output=True).returncode:
         pytest.skip("this root may not make namespaces")
-    command = ["unshare", "-m", "sh", "-ec", f'{made}\nexec "$@"', "sh"]
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["unshare", "-m", *([] if network else ["-n"]), "sh", "-ec", f'{made}\nexec "$@"', "sh"]
+    environ = {**os.environ, "UV_HTTP_RETRIES": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([*command, *map(str, words)], env=environ, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout
     return done.stderr.splitlines()
@@ -104,6 +116,35 @@ def test_what_is_lacking_is_said_with_what_helps(clone, what):
     assert fnmatch(sentence, f"dev: {SAID[what]}".format(**names))
 
 
+def test_without_a_network_uvs_words_are_understood(clone, tmp_path):
+    uv = pytest.importorskip("uv").find_uv_bin()
+    command = [uv, "pip", "install", "--no-cache", "--target", str(tmp_path / "home"), "six"]
+    code = f"import running; running.quietly('installing six', {command})"
+    *_, sentence = in_namespace(f"cd {clone}/tools", sys.executable, "-c", code, network=False)
+    assert sentence == (
+        "dev: installing six failed. The packages' index does not answer. Connect to a network, or name a "
+        "mirror, and run the same again: export PIP_INDEX_URL=https://MIRROR/simple"
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root may not write")
+def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(monkeypatch, tmp_path, capsys):
+    pytest.importorskip("uv")
+    monkeypatch.setattr(_BOOTSTRAP, "DEV_PYTHON", Path(sys.executable))
+    monkeypatch.setattr(_BOOTSTRAP, "NOX", tmp_path / ".nox")
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/none")
+    command = [str(Path(sys.executable).with_name("uv")), "pip", "list", "--python", sys.executable]
+    assert "Failed to initialize cache" in subprocess.run(command, capture_output=True, text=True).stderr
+    variables = _BOOTSTRAP.packages_cache()
+    assert variables == {"UV_CACHE_DIR": str(tmp_path / ".nox" / "cache")}
+    assert "/proc/none/.cache/uv may not be written (No such file or directory)" in capsys.readouterr().out
+    assert subprocess.run(command, env={**os.environ, **variables}, capture_output=True).returncode == 0
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _BOOTSTRAP.packages_cache() == {}
+
+
 # ---------------------------------------------------------------------------- what one reads meanwhile
 
 
@@ -116,6 +157,21 @@ def test_a_silent_command_shows_that_it_works_and_its_output_only_if_it_fails(mo
     assert "hidden" not in told
     with pytest.raises(_RUNNING.CommandFailedError, match=r"(?s)hidden.*dev: counting failed"):
         _RUNNING.quietly("counting", [sys.executable, "-c", f"{code}; exit(3)"])
+
+
+@pytest.mark.skipif(not _RUNNING.DEV_PYTHON.is_file(), reason="`./dev` has an environment with nox")
+def test_pytests_command_line_is_short_and_one_process_names_each_test():
+    session = "SimpleNamespace(name='core', run=lambda *words, **_: print(*words))"
+    code = "import sys; from types import SimpleNamespace; sys.path.insert(0, 'tools'); import environments"
+    code += f"; environments.pytest({session}, *sys.argv[1:], env={{}})"
+
+    def shown(*arguments):
+        command = [_RUNNING.DEV_PYTHON, "-c", code, *arguments]
+        return subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True).stdout
+
+    assert len(shown("-n", "2", *["tests/test_dev.py"] * 100)) < 150
+    assert " -v " in shown("tests/test_dev.py")
+    assert "-v" not in shown("-n", "2", "tests/test_dev.py")
 
 
 def test_sessions_are_counted_and_told_what_is_left(monkeypatch, tmp_path, capfd):

@@ -1,5 +1,6 @@
 """`./dev release`: what stands against a release is said, each with the next step."""
 
+import re
 import subprocess
 
 import pytest
@@ -130,3 +131,15 @@ def test_a_build_sees_the_working_tree_and_not_what_git_ignores(tool, tree):
     assert (home / "new.py").is_file()
     assert not (home / "plugins").exists()
     assert not (home / "dist").exists()
+
+
+def test_what_is_released_together_has_one_version_and_pins_the_others(tool):
+    wanted = tool.version()
+    for project in sorted(tool.ROOT.glob("packages/*/pyproject.toml")):
+        text = project.read_text(encoding="utf-8")
+        pins = re.findall(r'"(accel-[a-z]+)(?:\[\w+\])?([^"]*)"', text)
+        assert f'\nversion = "{wanted}"\n' in text, project
+        assert ("accel-core", f"=={wanted}") in pins, project
+        own = re.findall(r'(?m)^name = "(.+)"', text)
+        others = {(name, version.partition(";")[0].strip()) for name, version in pins if name not in own}
+        assert {version for _, version in others} == {f"=={wanted}"}, project

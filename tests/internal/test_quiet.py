@@ -13,15 +13,24 @@ from accel_core.detection.guard import quiet
 
 
 def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
-    """It nests, and ends with an exception too."""
+    before = sys.stdout
+    with quiet():
+        print("inside")
+        sys.stdout.write("written\n")
+        sys.stdout.flush()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
+
+
+def test_it_nests_and_ends_with_an_exception(capsys):
     before = sys.stdout
 
     def nested():
         with quiet():
             with quiet():
                 print("inner")
-            sys.stdout.write("still quiet\n")
-            sys.stdout.flush()
+            print("still quiet")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -29,9 +38,6 @@ def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
     print("outside")
     assert sys.stdout is before
     assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
-    with quiet():
-        sys.stdout = None  # a stdout that was taken away is back
-    assert sys.stdout is before
 
 
 def elsewhere():
@@ -92,6 +98,13 @@ def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
         sys.stdout = before
     print("outside")
     assert capsys.readouterr().out == "outside\n"
+
+
+def test_a_stdout_that_was_taken_away_is_back(capsys):
+    before = sys.stdout
+    with quiet():
+        sys.stdout = None
+    assert sys.stdout is before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")

@@ -1,5 +1,6 @@
 """The agreement over torch's in-memory store, without processes; and who a rank is."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -84,6 +85,14 @@ def test_many_ranks_fill_one_line_each_kind(store):
     message = str(all_agree(store, records)[5])
     assert "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more (host host0, host2" in message
     assert len(message.splitlines()) == 4
+
+
+def test_a_rank_that_is_late_is_waited_for(store):
+    with ThreadPoolExecutor() as pool:
+        zero = pool.submit(agree, store, record(0), 2, 20)
+        store.set("word/1", "stale")
+        time.sleep(0.3)
+        assert agree(store, record(1), 2, 20)[1] == zero.result()[1] == ["host0", "host1"]
 
 
 NO_RECORDS = [
