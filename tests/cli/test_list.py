@@ -51,7 +51,7 @@ def test_a_package_that_announces_nothing_is_imported_first_for_every_command(ac
         assert "generic" in done.stdout.partition("\n")[0], done.stdout + done.stderr
     wrong = accel("--import", "torch_fooo", "list")
     assert wrong.returncode == 2
-    assert "no module 'torch_fooo' is installed here" in wrong.stderr
+    assert "no module 'torch_fooo' is installed; " in wrong.stderr
 
 
 def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):

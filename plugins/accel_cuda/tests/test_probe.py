@@ -28,7 +28,7 @@ WAYS = [
 FIND = """
 import functools, json, types, torch
 from accel_cuda import CUDA, ROCM
-from accel_core.detection.autoload import impersonator
+from accel_core.detection.discovery import impersonator
 from accel_testing.conformance.forks import in_fork
 
 def found(name, source):

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -136,8 +137,7 @@ class _Group(click.Group):
         if cmd_name not in known:
             told = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
             if of := BESIDE.get(cmd_name):
-                step = sourced(f"pip install {of}")
-                told = f"accel {cmd_name} comes with {of}, which is not installed: {step}"
+                told = sourced(f"accel {cmd_name} comes with {of}, which is not installed: pip install {of}")
             raise click.UsageError(told, ctx)
 
         def command(package: Any) -> click.Command:
@@ -151,7 +151,8 @@ class _Group(click.Group):
         known = announced()
         with formatter.section("Commands"):
             formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
-        if missing := [(n, sourced(f"pip install {of}")) for n, of in BESIDE.items() if n not in known]:
+        lacking = groupby((name for name in BESIDE if name not in known), BESIDE.get)
+        if missing := [(sourced(f"pip install {of}"), ", ".join(names)) for of, names in lacking]:
             with formatter.section("Commands of distributions that are not installed"):
                 formatter.write_dl(missing)
 

@@ -229,8 +229,8 @@ def _fits_torch(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            there = f"torch {build.version} is installed"
-            reason = f"{name} {installed} works with torch {release} only, and {there}"
+            here = build.version
+            reason = f"{name} {installed} works with torch {release} only, and torch {here} is installed"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
