@@ -77,7 +77,7 @@ def check_members_are_the_vendors_own_functions(acc):
         assert getattr(acc, name) is getattr(torch.npu, name), name
     assert acc.Stream is torch.npu.Stream
     assert acc.Event is torch.npu.Event
-    assert acc.stream is torch.npu.stream
+    assert acc.stream(None) is not None and acc.stream is torch.npu.stream
 
 
 def check_the_capabilities(acc):
