@@ -75,9 +75,9 @@ def check_members_are_the_vendors_own_functions(acc):
     for name in ("current_device", "device_count", "empty_cache", "initial_seed", "is_initialized"):
         getattr(acc, name)()  # the first call decides
         assert getattr(acc, name) is getattr(torch.npu, name), name
-    assert acc.Stream is torch.npu.Stream
-    assert acc.Event is torch.npu.Event
-    assert acc.stream(None) is not None and acc.stream is torch.npu.stream
+    assert (acc.Stream, acc.Event) == (torch.npu.Stream, torch.npu.Event)
+    with acc.stream(None):
+        assert acc.stream is torch.npu.stream
 
 
 def check_the_capabilities(acc):
