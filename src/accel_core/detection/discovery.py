@@ -174,11 +174,12 @@ def declarations(plugin: object) -> list[Backend]:
     """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
     import pluggy
 
-    # Without our hooks' specifications, by which pluggy takes all hooks of a plugin or none.
-    reader = pluggy.PluginManager(PROJECT)
-    reader.register(plugin)
-    hook = getattr(reader.hook, "accel_backends", None)
-    declared = [each for found in hook.get_hookimpls() for each in _checked(found.function())] if hook else []
+    # Not registered: pluggy takes all hooks of a plugin or none, and looks long at each of its attributes.
+    read = pluggy.PluginManager(PROJECT).parse_hookimpl_opts
+    functions = [name for name in dir(plugin) if hasattr(getattr(plugin, name, None), "__code__")]
+    hooks = {name: read(plugin, name) for name in functions}
+    declaring = [name for name, o in hooks.items() if o and (o["specname"] or name) == "accel_backends"]
+    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
     if not declared:
         raise errors.InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
@@ -187,9 +188,8 @@ def declarations(plugin: object) -> list[Backend]:
     return declared
 
 
-def _checked(declared: object) -> list[Backend]:
-    several = isinstance(declared, Sequence) and not isinstance(declared, str)
-    items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
+def _checked(given: object) -> list[Backend]:
+    items: list[Any] = [*given] if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     if others := [item for item in items if not isinstance(item, Backend)]:
         raise errors.InvalidBackendError(
             f"accel_backends() returned {errors.shown(others[0])} ({type(others[0]).__name__}), "
