@@ -235,10 +235,10 @@ def test_the_command_without_the_package(monkeypatch):
 
 
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(child, tmp_path):
-    own, common = "priority=1, in_torch=InTorch(private_use1=True)", "priority=1"
+    own = "priority=1, in_torch=InTorch(private_use1=True), visibility=Visibility(variables=('OWN',))"
     modules = {
         "accel_zing": declaring(
-            f"name='zing', device_type='zing', vendor_import='torch_zing', {common}",
+            "name='zing', device_type='zing', vendor_import='torch_zing', priority=1",
             f"name='zang', device_type='zang', {own}",
         ),
         "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {own}"),
@@ -248,11 +248,11 @@ def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(ch
     plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
     code = (
         "from accel_simulated.declared import VARIABLE, find, told\n"
-        "print(*[str(find(n)) for n in ('zing', 'zang', 'acme', 'nobody', 'plain')], sep='|')\n"
+        "print(*[str(find(n)) for n in ('zing', 'zang', 'nobody', 'acme', 'plain')], sep='|')\n"
         "print([told({VARIABLE: text}) for text in ('', 'nonsense', '[1]', '{}')])"
     )
     found, read_back = child(code, {"PYTHONPATH": str(plugin)}).splitlines()
-    *none, own = found.split("|")
-    assert none == ["None"] * 4
-    assert json.loads(own) == ["plain", "plain", "plain_sdk", "plain_simulated", [], {}]
-    assert read_back == str([None] * 4)
+    *none, acme, plain = found.split("|")
+    assert (none, read_back) == (["None"] * 3, str([None] * 4))
+    assert json.loads(plain) == ["plain", "plain", "plain_sdk", "plain_simulated", ["OWN"], {}]
+    assert json.loads(acme)[2:5:2] == ["torch_acme", ["OWN"]]  # what hides a device only its plugin says

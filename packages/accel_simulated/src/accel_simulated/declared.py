@@ -85,13 +85,16 @@ def _declared(backend: Backend) -> Declared | None:
     package, same = backend.vendor_imports[0], DEVICES.get(backend.name)
     if package == "torch":
         return None
-    if same is not None and (same.name, same.package) == (backend.device_type, package):
+    variables = backend.visibility.variables
+    # What hides a device that is nobody's, its plugin alone says.
+    is_told = not variables or backend.name not in _NOBODYS
+    if same is not None and (same.name, same.package) == (backend.device_type, package) and is_told:
         return None
     if _imports(backend.accelerator, package) - {package, f"{package}.{backend.device_type}"}:
         return None
     # torch wants a name: where the plugin declares none, nobody asks for it by name.
     collective = backend.communication_backend or f"{backend.device_type}_simulated"
-    vendor = _vendor(backend.device_type, package, collective, backend.visibility.variables)
+    vendor = _vendor(backend.device_type, package, collective, variables)
     return Declared(backend.name, vendor, _distributions(backend))
 
 
