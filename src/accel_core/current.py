@@ -132,9 +132,14 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        _count_override(_overrides.add, override)
-        _override.set(override)
-        yield override.accelerator
+        try:
+            _count_override(_overrides.add, override)
+            _override.set(override)
+            yield override.accelerator
+        finally:
+            _overrides.discard(
+                override
+            )  # one call, and again below: an interrupt comes before one of them only
     finally:
         _count_override(_overrides.discard, override)
         if _override.get() is override:

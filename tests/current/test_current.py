@@ -1,9 +1,11 @@
 """One accelerator a process, whichever way it is asked for, and through pickles and copies."""
 
+import contextlib
 import copy
+import itertools
 import os
 import pickle
-import signal
+import sys
 
 import pytest
 from accel_tests import plugins
@@ -222,10 +224,35 @@ def test_set_inside_use_counts_after_it(mlu):
     assert accel_core.get_accelerator().name == "cpu"
 
 
-def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypatch):
-    interrupted = type("Interrupted", (set,), {"add": lambda *_: signal.raise_signal(signal.SIGINT)})
-    monkeypatch.setattr(current, "_overrides", interrupted())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a shell's background ignores it
-    with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
-        pass
-    assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())
+def interrupted(at, other):
+    """Whether a block of `use_accelerator` was interrupted, at this bytecode of its beginning or its end."""
+    seen = itertools.count(1)
+
+    def interrupt(_frame, event, _):
+        if event == "opcode" and next(seen) == at:
+            raise KeyboardInterrupt
+        return interrupt
+
+    def watch(frame, *_):
+        frame.f_trace_opcodes = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
+        return interrupt if frame.f_trace_opcodes else None
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        with accel_core.use_accelerator(other):
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_block_that_is_interrupted_anywhere_is_not_in_force(mlu):
+    chosen, other = accel_core.get_accelerator(), accel_core.accelerator("cpu")
+    left, at = [], 1
+    while interrupted(at, other):
+        left += [at] * ((accel_core.get_accelerator(), current._overrides) != (chosen, set()))
+        at += 1
+    assert (at > 100, left) == (True, [])

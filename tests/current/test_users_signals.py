@@ -1,6 +1,7 @@
 """A signal handler of the program's own that raises while a plugin runs: what it raises is the program's."""
 
 import functools
+import os
 import signal
 import sys
 from unittest import mock
@@ -71,6 +72,34 @@ def test_the_program_gets_what_its_handler_raised(torch_world, handler, means, w
     handler(does)
     with pytest.raises(kind, match=f"^{said}$"):
         accel_core.get_accelerator()
+
+
+@pytest.mark.parametrize("means", HANDLERS)
+def test_nothing_is_lost_while_folders_are_listed(mlu, handler, monkeypatch, means):
+    """importlib.metadata drops what is raised there, and takes the folder for empty from then on."""
+    listed = os.listdir
+
+    def hit(folder):
+        monkeypatch.setattr(os, "listdir", listed)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return listed(folder)
+
+    does, kind, said = HANDLERS[means]
+    handler(does)
+    monkeypatch.setattr(os, "listdir", hit)
+    with pytest.raises(kind, match=f"^{said}$"):
+        accel_core.get_accelerator()
+    assert accel_core.get_accelerator().name == "mlu"
+
+
+def test_what_the_program_has_handled_before_says_nothing_of_a_plugin(torch_world, handler):
+    torch_world.backend("npu", extra="\nraise ImportError('libacme.so')")
+    handler(late)
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    except TimeoutError:
+        with pytest.warns(AcceleratorFallbackWarning, match="ImportError: libacme.so"):
+            assert accel_core.get_accelerator().name == "cpu"
 
 
 @pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock()], ids=["default", "mock"])

@@ -8,6 +8,7 @@ import threading
 import pytest
 from accel_tests import processes
 
+import accel_core
 from accel_core._support import torch_import
 from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
@@ -73,6 +74,17 @@ def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
     assert str(caught.value).startswith(said)
     assert caught.value.__cause__ is not None
     assert AUTOLOAD not in os.environ
+
+
+def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
+    """Half of torch's compiled part would end the process."""
+    world.module("torch.begun", "")
+    world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        accel_core.get_accelerator()
+    again = "an earlier `import torch` of this process failed or was interrupted, and torch cannot be"
+    with pytest.raises(BackendUnavailableError, match=again):
+        accel_core.get_accelerator()
 
 
 def test_a_folder_named_torch_is_not_pytorch(world):
@@ -189,9 +201,9 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     first, then = alone.answer
     assert "libbad.so" in first
     assert then == (
-        "an earlier `import torch` of this process failed, and torch cannot be imported twice. torch-bad 1.0 "
-        "fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: libbad.so: "
-        "undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
+        "an earlier `import torch` of this process failed or was interrupted, and torch cannot be imported "
+        "twice. torch-bad 1.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): "
+        "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
     ours = real.child(

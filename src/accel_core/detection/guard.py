@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from accel_core._support import LOGGER, fork_safe_lock
-from accel_core.errors import RecursiveChoiceError, raise_if_users
+from accel_core.errors import RecursiveChoiceError, raise_if_users, tolerating
 
 # --- Announced -----------------------------------------------------------------------------------------
 
@@ -176,10 +176,9 @@ def restoring(who: object) -> Iterator[Kept]:
 
 
 def _directory() -> str | None:
-    try:
+    with tolerating(OSError):
         return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
-    except OSError:
-        return None
+    return None
 
 
 def _put_back(environ: Any, before: dict[Any, Any]) -> bool:

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from accel_core.errors import tolerating
+
 # --- Files and platform --------------------------------------------------------------------------------
 
 
@@ -23,7 +25,7 @@ _PART, _MOST = 1 << 14, 1 << 22
 
 def read_text(path: str, root: str = "/") -> str:
     """Return the stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read."""
-    try:
+    with tolerating(OSError, ValueError):  # ValueError: a NUL in the path
         # Not `open`, which takes twice as long: the bus has a file for each of hundreds of functions.
         file = os.open(below(root, path), _READING)
         try:
@@ -32,22 +34,23 @@ def read_text(path: str, root: str = "/") -> str:
                 data += part
         finally:
             os.close(file)
-    except (OSError, ValueError):  # ValueError: a NUL in the path
-        return ""
-    return data.decode("utf-8", "replace").strip() if len(data) <= _MOST else ""
+        return data.decode("utf-8", "replace").strip() if len(data) <= _MOST else ""
+    return ""
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
     """Return the names in a folder, unsorted; none if it cannot be listed."""
-    try:
+    with tolerating(OSError, ValueError):
         return os.listdir(below(root, folder))
-    except (OSError, ValueError):
-        return []
+    return []
 
 
 def path_exists(path: str, root: str = "/") -> bool:
     """Whether the file or folder `path` exists (`"/proc/driver/nvidia/version"`); links are followed."""
-    return os.path.exists(below(root, path))
+    with tolerating(OSError, ValueError):  # as `os.path.exists` does, with a handler's exception too
+        os.stat(below(root, path))
+        return True
+    return False
 
 
 def below(root: str, path: str) -> str:
