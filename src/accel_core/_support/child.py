@@ -61,7 +61,7 @@ class ChildReport(NamedTuple):
     returncode: int | None = None
     stage: str = "start"
     stderr: str = ""
-    #: The seconds that it had; 0 for no limit.
+    #: The most seconds that it was given; 0 for any number.
     waited: float = 0
 
     @property
