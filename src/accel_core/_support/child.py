@@ -100,7 +100,7 @@ def run(
     *,
     as_we_are: bool = False,
     live: bool = False,
-    start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
+    start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`; stop the child after `timeout` seconds, if any.
 
@@ -110,7 +110,7 @@ def run(
 
     The report's `stderr` is the end of what the child prints; with `live` it goes to our stderr at once
     instead. In the child, torch's autoload is off unless `as_we_are` is set. The child ends when this process
-    does (not on Windows). `start` is called as `Popen` is, and may start the child's `main` in another way.
+    does (not on Windows). `start`, which is called in place of `Popen`, may start `main` in another way.
     Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
     """
     nonce = os.urandom(8).hex()
@@ -127,7 +127,7 @@ def run(
             raise OSError("this process ends, and starts no other any more")
         given.write(json.dumps(job).encode())
         given.seek(0)
-        process = start(
+        process = (start or subprocess.Popen)(
             command(_PROGRAM, *(p for p in sys.path if isinstance(p, str))),
             stdin=given,
             stdout=out,

@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -95,7 +94,7 @@ def call_on_accelerator(
     pin: Pin | None = None,
     live: bool = False,
     skipping: bool = False,
-    start: Callable[..., Any] = subprocess.Popen,
+    start: Callable[..., Any] | None = None,
 ) -> Answer:
     """Return what `make` returns when it is called, in a child process, with the accelerator.
 

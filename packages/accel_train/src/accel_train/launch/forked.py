@@ -1,4 +1,4 @@
-"""A child process that goes on from this one: torch, whose import costs more than all else, is there already."""
+"""A child process that goes on from this one, which has imported torch: that costs more than all else."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from accel_core.toolkit import child
 __all__ = ["Forked", "way_to_start"]
 
 
-def way_to_start() -> Callable[..., Any]:
-    """Return what starts a child process: `Forked`, or `Popen` where a fork might not be as a new process.
+def way_to_start() -> Callable[..., Any] | None:
+    """Return `Forked`, which starts a child process; `None` where a fork might not be as a new process is.
 
     Call it before torch is imported: what torch has done before, a child of a fork could not undo.
     """
     fresh = "torch" not in sys.modules and threading.active_count() == 1
     # A package of ACCEL_IMPORT may start a device in this process. Options for warnings a child does not get.
     alike = not os.environ.get("ACCEL_IMPORT") and not sys.warnoptions
-    return Forked if sys.platform == "linux" and fresh and alike else subprocess.Popen
+    return Forked if sys.platform == "linux" and fresh and alike else None
 
 
 class Forked:

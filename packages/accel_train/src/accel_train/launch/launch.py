@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,7 +46,7 @@ def ask_machine(
     backend: str | None,
     communication: str | None = None,
     timeout: float | None = None,
-    start: Callable[..., Any] = subprocess.Popen,
+    start: Callable[..., Any] | None = None,
 ) -> Machine:
     """Return the facts of the accelerator chosen here; `backend` is the pin, if one is given.
 
