@@ -93,6 +93,7 @@ def call_on_accelerator(
     pin: Pin | None = None,
     live: bool = False,
     skipping: bool = False,
+    start: Callable[..., Any] | None = None,
 ) -> Answer:
     """Return what `make` returns when it is called, in a child process, with the accelerator.
 
@@ -100,7 +101,7 @@ def call_on_accelerator(
     if `pin` is `None`. Errors about `pin` quote the text of `settings.asked`. `timeout`: seconds for
     choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
     a step of `make` crashes the child, run `make` again without that step, as often as needed;
-    `arguments["skipped"]` maps the name of each such step to how the process ended.
+    `arguments["skipped"]` maps the name of each such step to how the process ended. `start` starts the child.
 
     Raises what choosing raises, and `BackendUnavailableError` if the child process gives no answer.
     """
@@ -115,7 +116,7 @@ def call_on_accelerator(
     while True:
         job["arguments"]["skipped"] = skipped
         try:
-            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live)
+            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live, start=start)
         except OSError as error:
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
