@@ -237,10 +237,6 @@ def root_place(error: BaseException) -> str:
     return place
 
 
-#: Folders of packages, which pass on what their users call.
-_PACKAGES = ("site-packages", "dist-packages")
-
-
 def levels_to_caller() -> int:
     """Return the stack level of the nearest caller outside installed packages, else outside accel."""
     from pathlib import PurePath
@@ -252,7 +248,9 @@ def levels_to_caller() -> int:
         level += "importlib._bootstrap" not in file  # over whose frames `warnings` passes when it counts
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
             nearest = nearest or level
-            if not (file.startswith("<frozen ") or set(_PACKAGES) & set(PurePath(file).parts)):
+            # Packages pass on what their users call.
+            in_package = {"site-packages", "dist-packages"}.intersection(PurePath(file).parts)
+            if not (in_package or file.startswith("<frozen ")):
                 return level
     return nearest or 1
 
@@ -273,7 +271,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(inner))
         yield inner
         inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
-        if inner and inner.__traceback__ and inner.__traceback__.tb_frame in running:
+        if getattr(inner and inner.__traceback__, "tb_frame", None) in running:
             return
 
 
@@ -300,8 +298,7 @@ class tolerating(suppress):  # noqa: N801 - as `suppress` is written
 
     def __exit__(self, *raised: Any) -> bool:
         """Whether the block's exception is one of these kinds."""
-        known = super().__exit__(*raised)
-        if known and raised[1]:
+        if known := super().__exit__(*raised):
             raise_if_users(raised[1])
         return known
 
@@ -326,11 +323,9 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     matched without regard to case, and the user's next step. An invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
-    return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
-
-
-def _is_in(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text, re.IGNORECASE) is not None
-    except (re.error, OverflowError, RecursionError):  # the vendor's error matters more than the pattern
-        return False
+    for pattern, hint in hints:
+        # The vendor's error matters more than a pattern that is none.
+        with suppress(re.error, OverflowError, RecursionError):
+            if re.search(pattern, text, re.IGNORECASE):
+                return hint
+    return None

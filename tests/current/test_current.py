@@ -226,18 +226,14 @@ def test_set_inside_use_counts_after_it(mlu):
 
 def interrupted(at, other):
     """Whether a block of `use_accelerator` was interrupted, at this bytecode of its beginning or its end."""
-    seen = itertools.count(1)
+    seen, before = itertools.count(1), sys.gettrace()
 
-    def interrupt(_frame, event, _):
+    def watch(frame, event, _):
+        frame.f_trace_opcodes = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
         if event == "opcode" and next(seen) == at:
             raise KeyboardInterrupt
-        return interrupt
+        return watch if frame.f_trace_opcodes else None
 
-    def watch(frame, *_):
-        frame.f_trace_opcodes = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
-        return interrupt if frame.f_trace_opcodes else None
-
-    before = sys.gettrace()
     sys.settrace(watch)
     try:
         with accel_core.use_accelerator(other):

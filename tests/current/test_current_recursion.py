@@ -33,28 +33,27 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     assert not guard._choosing
 
 
-def _flaky(world, second):
-    """An accelerator that is built once, while it is probed, and does `second` the next time."""
-    world.module(
+@pytest.mark.parametrize(
+    ("second", "kind", "said"),
+    [
+        (
+            "raise OSError('lost')",
+            BackendUnavailableError,
+            r"flaky \(accel-flaky 1.0\) cannot be built: OSError: l",
+        ),
+        ("accel_core.get_accelerator()", RecursiveChoiceError, "while the accelerator was being chosen"),
+    ],
+)
+def test_a_build_that_fails_after_its_probe_is_an_error_of_ours(mlu, second, kind, said):
+    """It is built once, while it is probed, and fails the next time."""
+    mlu.module(
         "flaky_device",
         "import accel_core\ntimes = []\nclass Simulated(accel_core.Accelerator):\n"
         "    def __init__(self, backend):\n        super().__init__(backend)\n        times.append(1)\n"
         f"        if len(times) > 1:\n            {second}\n"
         "    def device_count(self):\n        return 1\n",
     )
-    world.backend("flaky", 900, accelerator="flaky_device:Simulated")
-
-
-def test_a_build_that_fails_after_its_probe_is_an_error_of_ours(mlu):
-    _flaky(mlu, "raise OSError('device lost')")
-    with pytest.raises(
-        BackendUnavailableError, match=r"flaky \(accel-flaky 1.0\) cannot be built: OSError: device lost"
-    ):
-        accel_core.get_accelerator()
-
-
-def test_a_build_that_asks_after_its_probe_is_told_so(mlu):
-    _flaky(mlu, "accel_core.get_accelerator()")
-    with pytest.raises(RecursiveChoiceError):
+    mlu.backend("flaky", 900, accelerator="flaky_device:Simulated")
+    with pytest.raises(kind, match=said):
         accel_core.get_accelerator()
     assert not guard._choosing

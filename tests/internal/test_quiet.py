@@ -12,17 +12,6 @@ from accel_core.detection import guard
 from accel_core.detection.guard import quiet
 
 
-def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
-    before = sys.stdout
-    with quiet():
-        print("inside")
-        sys.stdout.write("written\n")
-        sys.stdout.flush()
-    print("outside")
-    assert sys.stdout is before
-    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
-
-
 def test_it_nests_and_ends_with_an_exception(capsys):
     before = sys.stdout
 

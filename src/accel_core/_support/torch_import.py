@@ -108,14 +108,12 @@ def _import() -> ModuleType:
         # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
         # not call, and has to see torch before torch's own imports do.
         import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise errors.BackendUnavailableError(f"torch fails to import: {error}") from error
-        raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
     except errors.AccelError:  # which says what helps
         raise
     except Exception as error:
         errors.raise_if_users(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
             raise errors.BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise errors.BackendUnavailableError(
