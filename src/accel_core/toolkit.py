@@ -7,8 +7,6 @@ released together, and what stands here may change from one release to the next.
 Importing it imports neither torch nor the rest: each name is resolved when it is first used.
 """
 
-from __future__ import annotations
-
 from accel_core import _by_name, _resolving
 
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.

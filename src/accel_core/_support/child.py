@@ -5,8 +5,6 @@ imported. The child takes that, and the parent learns how it ended. The child is
 with its own options; it ends when its parent does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -207,20 +205,14 @@ def _stage(lines: list[dict[str, Any]]) -> str:
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
     """Call `function`, which runs a child, for each item, with at most `at_once` calls in parallel.
 
-    If no thread can be started, the calls run one after the other. An interrupt ends the children: each is a
-    session of its own, so Ctrl-C does not reach it.
+    An interrupt ends the children: each is a session of its own, so Ctrl-C does not reach it.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
     given = list(items)
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
-            try:
-                later = pool.map(function, given)
-            except RuntimeError:  # "can't start new thread": as many processes as the user may have
-                pool.shutdown(cancel_futures=True)
-                return list(map(function, given))
-            return list(later)
+            return list(pool.map(function, given))
         except BaseException:
             end_all()
             raise
