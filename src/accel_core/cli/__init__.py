@@ -136,11 +136,9 @@ class _Group(click.Group):
                 told = sourced(f"accel {cmd_name} comes with {of}, which is not installed: pip install {of}")
             raise click.UsageError(told, ctx)
 
-        def command(package: Any) -> click.Command:
-            found: click.Command = import_module(f"{package.__name__}.{cmd_name}").command
-            return found
-
-        return _used(known[cmd_name], command)
+        found: click.Command
+        found = _used(known[cmd_name], lambda of: import_module(f"{of.__name__}.{cmd_name}").command)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, and where those are that are not installed."""
