@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,7 +24,6 @@ from accel_core import (
     AccelError,
     Backend,
     BackendUnavailableError,
-    Candidate,
     Provenance,
     Status,
     Verdict,
@@ -39,8 +39,7 @@ from accel_core.toolkit import (
     Pin,
     Settings,
     child,
-    decode_candidate,
-    encode_candidate,
+    decode_backend,
     exact,
     guard,
     named,
@@ -173,7 +172,7 @@ def _read(told: dict[str, Any], crashed: list[str]) -> Answer:
         kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
         raise kind(told["message"])
     fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
-    return Answer(told["answer"], decode_candidate(told["candidate"]).backend, fallback, tuple(crashed))
+    return Answer(told["answer"], decode_backend(told["backend"]), fallback, tuple(crashed))
 
 
 # --- For a command -------------------------------------------------------------------------------------
@@ -251,9 +250,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    backend = accelerator.backend
-    declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")))
-    return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
+    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": vars(declared), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:
