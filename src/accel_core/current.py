@@ -139,9 +139,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
             _override.set(override)
             yield override.accelerator
         finally:
-            _overrides.discard(
-                override
-            )  # one call, and again below: an interrupt comes before one of them only
+            _overrides.discard(override)  # and again below: an interrupt comes before one of the two alone
     finally:
         with _lock:
             _overrides.discard(override)

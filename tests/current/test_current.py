@@ -1,6 +1,5 @@
 """One accelerator a process, whichever way it is asked for, and through pickles and copies."""
 
-import contextlib
 import copy
 import itertools
 import os
@@ -229,7 +228,7 @@ def interrupted(at, other):
     seen, before = itertools.count(1), sys.gettrace()
 
     def watch(frame, event, _):
-        frame.f_trace_opcodes = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
+        frame.f_trace_opcodes = frame.f_code.co_filename == current.__file__
         if event == "opcode" and next(seen) == at:
             raise KeyboardInterrupt
         return watch if frame.f_trace_opcodes else None

@@ -76,8 +76,9 @@ def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypa
     handler(does)
     with pytest.raises(kind, match=f"^{said}$"):
         accel_core.get_accelerator()
-    handler(signal.SIG_IGN)
-    assert accel_core.get_accelerator().name == ("cpu" if where == "count" else "npu")
+    if where == "listing":
+        handler(signal.SIG_IGN)
+        assert accel_core.get_accelerator().name == "npu"
 
 
 def test_what_the_program_has_handled_before_says_nothing_of_a_plugin(torch_world, handler):

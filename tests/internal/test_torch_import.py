@@ -203,8 +203,8 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     assert then == (
         "an earlier `import torch` of this process failed or was interrupted, and torch cannot be imported "
         "twice. torch-bad 1.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): "
-        "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or "
+        "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
     ours = real.child(
         "import json, warnings, accel_core\n"
