@@ -132,17 +132,14 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        try:
-            with _lock:
-                _overrides.add(override)
-                _settle(_chosen, _selection)
-            _override.set(override)
-            yield override.accelerator
-        finally:
-            _overrides.discard(override)  # and again below: an interrupt comes before one of the two alone
-    finally:
         with _lock:
-            _overrides.discard(override)
+            _overrides.add(override)
+            _settle(_chosen, _selection)
+        _override.set(override)
+        yield override.accelerator
+    finally:
+        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
+        with _lock:
             _settle(_chosen, _selection)
         if _override.get() is override:
             _override.set(override.around)

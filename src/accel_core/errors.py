@@ -39,8 +39,6 @@ def clause(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
-    if text.isprintable():
-        return text
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
     )

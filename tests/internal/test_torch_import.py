@@ -82,7 +82,7 @@ def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
     world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         accel_core.get_accelerator()
-    again = "an earlier `import torch` of this process failed or was interrupted, and torch cannot be"
+    again = "an `import torch` of this process failed or was interrupted, and torch cannot be"
     with pytest.raises(BackendUnavailableError, match=again):
         accel_core.get_accelerator()
 
@@ -201,7 +201,7 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     first, then = alone.answer
     assert "libbad.so" in first
     assert then == (
-        "an earlier `import torch` of this process failed or was interrupted, and torch cannot be imported "
+        "an `import torch` of this process failed or was interrupted, and torch cannot be imported "
         "twice. torch-bad 1.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): "
         "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or "
         "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"

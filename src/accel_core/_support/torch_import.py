@@ -30,7 +30,8 @@ TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, with its distribution: it follows what a parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
 _lock = fork_safe_lock()
-_ours = False
+#: Whether accel_core imported torch in this process, with torch's autoload off.
+imported_by_us = False
 
 
 def import_torch() -> ModuleType:
@@ -42,11 +43,11 @@ def import_torch() -> ModuleType:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
         return _with_named(_import())
-    global _ours
+    global imported_by_us
     with _lock, autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
-        _ours = True
+        imported_by_us = True
     if os.environ.get("ACCEL_INTEGRATIONS"):  # which accel-train's own entry point follows: it was left out
         for entry_point in entry_points(TORCH_GROUP):
             if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
@@ -63,15 +64,9 @@ def _with_named(torch: ModuleType) -> ModuleType:
             errors.raise_if_users(error)
             told, step = cause_and_step(error)
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
-            raise errors.BackendUnavailableError(
-                reason, hint=step or f"take {name} out of {IMPORTED}"
-            ) from error
+            step = step or f"take {name} out of {IMPORTED}"
+            raise errors.BackendUnavailableError(reason, hint=step) from error
     return torch
-
-
-def imported_by_us() -> bool:
-    """Whether accel_core imported torch in this process, with torch's autoload off."""
-    return _ours
 
 
 def failed_before() -> bool:
@@ -91,17 +86,15 @@ def autoload_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(AUTOLOAD, None)
-        else:
+        os.environ.pop(AUTOLOAD, None)
+        if before is not None:
             os.environ[AUTOLOAD] = before
 
 
 def _import() -> ModuleType:
     if failed_before():
         raise errors.BackendUnavailableError(
-            "an earlier `import torch` of this process failed or was interrupted, and torch cannot be "
-            "imported twice",
+            "an `import torch` of this process failed or was interrupted, and torch cannot be imported twice",
             hint="if torch's autoload is to blame, `accel why` names the package",
         )
     try:

@@ -133,7 +133,7 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
     tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
     loaded = [e.distribution for e in discovery.announced() if not tops or e.module.partition(".")[0] in tops]
     before = f"before Python starts, and import nothing of {holder}'s"
-    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us:
         off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
         before = f"{off}: `import torch` loads {' and '.join(loaded)}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
