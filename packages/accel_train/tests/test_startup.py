@@ -82,7 +82,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
     assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
-    assert "(known: accelerate, deepspeed, deepspeed_pin)" in told
+    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
@@ -112,7 +112,7 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
-    assert "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good)" in told
+    assert "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning)" in told
     assert sys.modules["good_trainer"].called == [1]
 
 
@@ -144,7 +144,7 @@ def test_the_entry_point_is_declared_and_leads_here():
     ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
-    ours = {name: f"accel_train.{name}:prepare" for name in ("accelerate", "deepspeed")}
+    ours = {name: f"accel_train.{name}:prepare" for name in ("accelerate", "deepspeed", "lightning")}
     ours["deepspeed_pin"] = "accel_train.deepspeed:prepare_pin"
     assert integrations == ours, "install accel-train again"
 

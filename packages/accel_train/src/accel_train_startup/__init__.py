@@ -29,7 +29,13 @@ VARIABLE = "ACCEL_INTEGRATIONS"
 #: Its word for "each framework below, when it is imported".
 AUTO = "auto"
 #: Modules of frameworks, and the integrations that are prepared when they are imported.
-_AWAITED = {"accelerate": "accelerate", "deepspeed": "deepspeed"}
+_AWAITED = {
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "lightning": "lightning",
+    "lightning_fabric": "lightning",
+    "pytorch_lightning": "lightning",
+}
 #: The pin, and the same for a process that has one and nothing else of ours.
 _PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.

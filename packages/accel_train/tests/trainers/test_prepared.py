@@ -19,6 +19,27 @@ ENCODER = """
 import torch, sentence_transformers as library
 print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
+LIGHTNING = """
+import logging, sys, torch, lightning.pytorch as pl
+from lightning.fabric import Fabric
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
+
+class Model(BoringModel):
+    def on_train_end(self):
+        found.append(f"{self.device}/{self.trainer.world_size}")
+
+found = []
+quiet = dict(max_steps=2, logger=False, enable_progress_bar=False, enable_model_summary=False)
+for options in ({}, {"accelerator": "auto", "strategy": "ddp", "precision": "bf16-mixed"}):
+    if "cpu" not in sys.argv:
+        pl.Trainer(**quiet, **options).fit(Model())
+LightningCLI(Model, BoringDataModule, trainer_defaults=quiet, save_config_callback=None, args=["fit", *sys.argv[1:]])
+fabric = Fabric(accelerator="cpu" if "cpu" in sys.argv else "auto")
+fabric.launch()
+print(*found, fabric.setup_module(torch.nn.Linear(2, 2)).weight.device)
+"""
 AFTER_A_MINUTE = """
 import os, sys, time, accel_train_startup
 accel_train_startup._MINUTE = 0.5
@@ -39,6 +60,9 @@ PROGRAMS = [
     (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
     (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
+    (LIGHTNING, [], 1, "acme:0/1 acme:0/1 acme:0/1 acme:0", ""),
+    (LIGHTNING, [], 2, "acme:{rank}/2 acme:{rank}/2 acme:{rank}/2 acme:{rank}", ""),
+    (LIGHTNING, ["--trainer.accelerator", "cpu"], 1, "cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
