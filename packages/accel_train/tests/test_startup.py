@@ -82,7 +82,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
     assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
-    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning)" in told
+    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning, torchs_locks)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
@@ -112,7 +112,10 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
-    assert "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning)" in told
+    assert (
+        "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)"
+        in told
+    )
     assert sys.modules["good_trainer"].called == [1]
 
 
@@ -146,11 +149,24 @@ def test_the_entry_point_is_declared_and_leads_here():
     integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
     ours = {name: f"accel_train.{name}:prepare" for name in ("accelerate", "deepspeed", "lightning")}
     ours["deepspeed_pin"] = "accel_train.deepspeed:prepare_pin"
+    ours["torchs_locks"] = "accel_train.ops.torchs_locks:prepare"
     assert integrations == ours, "install accel-train again"
 
 
-def test_the_real_torch_runs_it(world):
-    """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
+def test_the_real_torch_runs_it(world, tmp_path):
+    """torch calls it by its entry point, and warnings as errors do not reach `import torch`.
+
+    With `auto` a lock of torch's own builds goes whose holder is gone: nobody has it open.
+    """
+    lock = tmp_path / "py311_cpu" / "mine" / "lock"
+    lock.parent.mkdir(parents=True)
+    for value, is_there in (("deepspeed", True), ("auto", False)):
+        lock.touch()
+        os.utime(lock, (1, 1))
+        variables = {startup.VARIABLE: value, "TORCH_EXTENSIONS_DIR": str(tmp_path), "ACCEL_UNUSED": "ignore"}
+        child = world.child("import torch.utils.cpp_extension", torch="real", variables=variables)
+        assert lock.exists() is is_there
+        assert (f"accel: removed {lock}: the process that was compiling" in child.stderr) is not is_there
     code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"
     named = {startup.VARIABLE: "deepspeed"}
     assert world.child(code, torch="real", variables=named).answer is True

@@ -35,7 +35,8 @@ quiet = dict(max_steps=2, logger=False, enable_progress_bar=False, enable_model_
 for options in ({}, {"accelerator": "auto", "strategy": "ddp", "precision": "bf16-mixed"}):
     if "cpu" not in sys.argv:
         pl.Trainer(**quiet, **options).fit(Model())
-LightningCLI(Model, BoringDataModule, trainer_defaults=quiet, save_config_callback=None, args=["fit", *sys.argv[1:]])
+line = {"save_config_callback": None, "args": ["fit", *sys.argv[1:]]}
+LightningCLI(Model, BoringDataModule, trainer_defaults=quiet, **line)
 fabric = Fabric(accelerator="cpu" if "cpu" in sys.argv else "auto")
 fabric.launch()
 print(*found, fabric.setup_module(torch.nn.Linear(2, 2)).weight.device)
