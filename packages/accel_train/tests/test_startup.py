@@ -112,10 +112,8 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
-    assert (
-        "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)"
-        in told
-    )
+    assert "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)" in told
+    assert "integration 'none' " in told
     assert sys.modules["good_trainer"].called == [1]
 
 
