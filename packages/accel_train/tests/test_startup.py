@@ -118,17 +118,18 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
 
 
 def test_torch_imported_through_us_prepares_too(torch_world):
-    """Then torch's autoload is off, ours included."""
+    """Then torch's autoload is off, ours included; without the variable the process' end is heard of too."""
     code = """
-import json, sys
+import json, os, sys
 from accel_core._support.torch_import import import_torch
 import_torch()
 ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train")]
-print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
+is_told = sys.modules["accel_train_startup"]._pid == os.getpid()
+print(json.dumps([len(ours), sys.modules["torch"].autoload_was, is_told]))
 """
     variables = {startup.VARIABLE: "deepspeed"}
-    assert torch_world.child(code, variables=variables).answer == [1, "0"]
-    assert torch_world.child(code).answer == [0, "0"]
+    assert torch_world.child(code, variables=variables).answer == [1, "0", True]
+    assert torch_world.child(code).answer == [0, "0", True]
 
 
 def test_our_own_entry_point_announces_no_device(torch_world):
