@@ -1,4 +1,4 @@
-"""What Lightning's `auto` finds in its registries: our accelerator, where Lightning knows none but the CPU.
+"""Entries in Lightning's registries by which `auto` finds our accelerator, where it would take the CPU.
 
 Lightning's connector asks its own accelerators in turn, and takes the name `cpu` if none is available. It
 looks that name up in a registry, and those of strategies for several processes in another; both take
