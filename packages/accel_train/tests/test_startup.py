@@ -13,8 +13,9 @@ from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.detection import discovery
 
 
-def test_without_the_variable_nothing_is_imported(world):
-    """Every process that imports torch runs this; with the variable set to nothing too."""
+def test_nothing_is_imported_before_a_framework_is(world):
+    """Every process that imports torch runs this; with `auto` a framework is prepared when it is imported."""
+    world.module("accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules")
     code = """
 import json, sys
 before = set(sys.modules)
@@ -22,11 +23,15 @@ import accel_train_startup as startup
 ours = [name for name in set(sys.modules) - before if name.startswith("accel")]
 before = set(sys.modules)
 startup.autoload()
-print(json.dumps([ours, sorted(set(sys.modules) - before)]))
+more = sorted(set(sys.modules) - before)
+import accelerate
+awaited = sum(isinstance(finder, startup._Awaited) for finder in sys.meta_path)
+print(json.dumps([ours, more, accelerate.prepared, awaited]))
 """
-    for variables in ({}, {"ACCEL_INTEGRATIONS": ""}):
+    for variables in ({}, {startup.VARIABLE: ""}, {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}):
         child = world.child(code, torch="none", bare=False, variables=variables)
-        assert child.answer == [["accel_train_startup"], []]
+        is_auto = "ACCEL_UNUSED" in variables
+        assert child.answer == [["accel_train_startup"], [], is_auto, int(is_auto)]
 
 
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
@@ -43,22 +48,6 @@ print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
     for names in ("deepspeed", " DeepSpeed ,"):
         child = world.child(code, torch="none", variables={startup.VARIABLE: names})
         assert child.answer == [1, None, False]
-
-
-def test_with_auto_a_framework_is_prepared_when_it_is_imported(world):
-    """Until then nothing of ours is imported."""
-    world.module("accelerate", "import sys\nassert 'accel_train.accelerate' in sys.modules")
-    code = """
-import json, sys
-import accel_train_startup as startup
-before = set(sys.modules)
-startup.autoload()
-more = sorted(set(sys.modules) - before)
-import accelerate
-print(json.dumps([more, sum(isinstance(f, startup._Awaited) for f in sys.meta_path)]))
-"""
-    variables = {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}
-    assert world.child(code, torch="none", variables=variables).answer == [[], 1]
 
 
 def prepared(monkeypatch, names):
@@ -159,20 +148,17 @@ def test_the_real_torch_runs_it(world, tmp_path):
     """
     lock = tmp_path / "py311_cpu" / "mine" / "lock"
     lock.parent.mkdir(parents=True)
-    for value, is_there in (("deepspeed", True), ("auto", False)):
-        lock.touch()
-        os.utime(lock, (1, 1))
-        variables = {startup.VARIABLE: value, "TORCH_EXTENSIONS_DIR": str(tmp_path), "ACCEL_UNUSED": "ignore"}
-        child = world.child("import torch.utils.cpp_extension", torch="real", variables=variables)
-        assert lock.exists() is is_there
-        assert (f"accel: removed {lock}: the process that was compiling" in child.stderr) is not is_there
-    code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"
-    named = {startup.VARIABLE: "deepspeed"}
-    assert world.child(code, torch="real", variables=named).answer is True
-    assert world.child(code, torch="real").answer is False
-    broken = world.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
-    assert broken.answer is False
-    assert "cannot be applied" in broken.stderr
+    lock.touch()
+    os.utime(lock, (1, 1))
+    code = "import json, sys, torch.utils.cpp_extension; print(json.dumps('accel_train.deepspeed' in sys.modules))"
+    removed = f"accel: removed {lock}: the process that was compiling there is gone"
+    told = {"": "", "deepspeed": "", "nothing": "cannot be applied", "auto": removed}
+    for named, words in told.items():
+        variables = {startup.VARIABLE: named, "TORCH_EXTENSIONS_DIR": str(tmp_path), "ACCEL_UNUSED": "ignore"}
+        child = world.child(code, torch="real", variables=variables)
+        assert child.answer is (named == "deepspeed")
+        assert words in child.stderr
+        assert lock.exists() is (named != "auto")
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------

@@ -20,26 +20,18 @@ import torch, sentence_transformers as library
 print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
 LIGHTNING = """
-import logging, sys, torch, lightning.pytorch as pl
-from lightning.fabric import Fabric
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-from lightning.pytorch.cli import LightningCLI
+import sys, torch, lightning, lightning.pytorch.cli as cli
 from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
 
 class Model(BoringModel):
-    def on_train_end(self):
-        found.append(f"{self.device}/{self.trainer.world_size}")
+    on_train_end = lambda self: print(f"{self.device}/{self.trainer.world_size}", end=" ")
 
-found = []
-quiet = dict(max_steps=2, logger=False, enable_progress_bar=False, enable_model_summary=False)
+asked = sys.argv[1:]
+quiet = {"max_steps": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+cli.LightningCLI(Model, BoringDataModule, None, trainer_defaults=quiet, args=["fit", *asked])
 for options in ({}, {"accelerator": "auto", "strategy": "ddp", "precision": "bf16-mixed"}):
-    if "cpu" not in sys.argv:
-        pl.Trainer(**quiet, **options).fit(Model())
-line = {"save_config_callback": None, "args": ["fit", *sys.argv[1:]]}
-LightningCLI(Model, BoringDataModule, trainer_defaults=quiet, **line)
-fabric = Fabric(accelerator="cpu" if "cpu" in sys.argv else "auto")
-fabric.launch()
-print(*found, fabric.setup_module(torch.nn.Linear(2, 2)).weight.device)
+    asked or lightning.Trainer(**quiet, **options).fit(Model())
+print(lightning.Fabric(accelerator="cpu" if asked else "auto").device)
 """
 AFTER_A_MINUTE = """
 import os, sys, time, accel_train_startup
@@ -63,7 +55,7 @@ PROGRAMS = [
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
     (LIGHTNING, [], 1, "acme:0/1 acme:0/1 acme:0/1 acme:0", ""),
     (LIGHTNING, [], 2, "acme:{rank}/2 acme:{rank}/2 acme:{rank}/2 acme:{rank}", ""),
-    (LIGHTNING, ["--trainer.accelerator", "cpu"], 1, "cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
+    (LIGHTNING, ["--trainer.accelerator=cpu"], 1, "cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
