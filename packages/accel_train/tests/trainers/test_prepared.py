@@ -67,8 +67,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
 def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
-    variables = {"ACCEL_INTEGRATIONS": "auto"}
-    run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
+    run = run_on_acme(program, *arguments, processes=ranks, environ={"ACCEL_INTEGRATIONS": "auto"})
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
         lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]
