@@ -56,12 +56,6 @@ def test_an_accelerator_by_name_is_one_object_and_no_choice(mlu):
     assert accel_core.accelerator("cpu") is cpu
 
 
-def test_a_name_may_have_no_device(torch_world):
-    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend("npu", accelerator="none_device:Simulated")
-    assert accel_core.accelerator("npu").device_count() == 0
-
-
 @pytest.mark.parametrize("name", [3, None, 1.5, ["mlu"], "", "npu@", "@x", "  "])
 def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
     with pytest.raises(
@@ -72,19 +66,14 @@ def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
 
 def test_a_name_that_is_not_installed_or_not_usable_raises_as_a_pin_does(mlu):
     with pytest.raises(
-        BackendNotFoundError, match=r"accelerator\('tpu'\): no installed distribution declares tpu"
+        BackendNotFoundError, match=r"accelerator\('mlu,tpu'\): no installed distribution declares mlu,tpu"
     ):
-        accel_core.accelerator("tpu")
+        accel_core.accelerator("mlu,tpu")  # a list is no name
     mlu.backend("npu", vendor_import="torch_npu")
     with pytest.raises(
         BackendUnavailableError, match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed"
     ):
         accel_core.accelerator("npu")
-
-
-def test_a_list_is_no_name(mlu):
-    with pytest.raises(BackendNotFoundError):
-        accel_core.accelerator("mlu,cpu")
 
 
 @pytest.fixture
@@ -201,14 +190,6 @@ def test_use_is_for_the_block_and_nests(mlu):
     assert current._fast is outer
 
 
-def test_use_ends_with_an_exception_too(mlu):
-    outer = accel_core.get_accelerator()
-    with pytest.raises(ZeroDivisionError), accel_core.use_accelerator("cpu"):
-        raise ZeroDivisionError
-    assert accel_core.get_accelerator() is outer
-    assert current._fast is outer
-
-
 def test_use_before_any_choice_chooses_nothing(mlu):
     with accel_core.use_accelerator("cpu") as cpu:
         assert accel_core.get_accelerator() is cpu
@@ -226,38 +207,35 @@ def test_set_inside_use_counts_after_it(mlu):
     assert accel_core.get_accelerator().name == "cpu"
 
 
-def interrupted(at, other):
-    """Whether a block of `use_accelerator` was interrupted, at this call of its beginning or its end."""
-    seen = itertools.count(1)
-
-    def watch(frame, event, _):  # where Python looks for signals
-        own = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
-        if own and event in ("call", "c_return") and next(seen) == at:
-            raise KeyboardInterrupt
-
-    sys.setprofile(watch)
-    try:
-        with accel_core.use_accelerator(other):
-            return False
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
-
-
 def test_a_block_that_is_interrupted_anywhere_is_not_in_force(mlu):
     chosen, other = accel_core.get_accelerator(), accel_core.accelerator("cpu")
-    at = 1
-    while interrupted(at, other):
-        assert (accel_core.get_accelerator(), current._overrides) == (chosen, set()), at
+    at, ended = 0, False
+
+    def interrupt(frame, event, _):  # where Python looks for signals, at each once
+        own = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
+        if own and event in ("call", "c_return") and next(left) == 0:
+            raise KeyboardInterrupt
+
+    while not ended:
+        left = itertools.count(-at)
         at += 1
+        try:
+            sys.setprofile(interrupt)
+            with accel_core.use_accelerator(other):
+                pass
+            ended = True
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert (accel_core.get_accelerator(), current._overrides) == (chosen, set()), at
     assert at > 10
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
 def test_a_block_whose_end_is_interrupted_while_others_choose_has_ended(mlu):
     with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
+        with contextlib.suppress(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
             pool.submit(current._lock.acquire).result()
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, 0.2)

@@ -60,19 +60,16 @@ def handler():
 @pytest.mark.parametrize("means", HANDLERS)
 @pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count", "listing"])
 def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypatch, means, where):
+    listed = os.listdir
     if where == "listing":  # importlib.metadata drops it, and takes the folder for empty from then on
-        torch_world.backend("npu")
-        listed = os.listdir
         monkeypatch.setattr(os, "listdir", lambda folder: eval(HIT) or listed(folder))
-    elif where == "vendor":
+    if where == "vendor":
         vendor(torch_world, HIT)
     elif where == "count":
         counting(torch_world, HIT)
     else:
-        extra = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}[
-            where
-        ]
-        torch_world.backend("npu", extra=f"\n{extra}")
+        sources = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}
+        torch_world.backend("npu", extra=f"\n{sources.get(where, '')}")
     does, kind, said = HANDLERS[means]
     handler(does)
     with pytest.raises(kind, match=f"^{said}$"):

@@ -82,8 +82,7 @@ def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
     world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         accel_core.get_accelerator()
-    again = "an `import torch` of this process failed or was interrupted, and torch cannot be"
-    with pytest.raises(BackendUnavailableError, match=again):
+    with pytest.raises(BackendUnavailableError, match="of this process failed or was interrupted"):
         accel_core.get_accelerator()
 
 
