@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
@@ -17,9 +17,12 @@ from accel_core.errors import InvalidArgumentError, InvalidDeviceError, Unsuppor
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
+
+
+#: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
+Device: TypeAlias = "int | str | torch.device | None"
 
 
 class Base:

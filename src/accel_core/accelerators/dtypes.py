@@ -46,8 +46,7 @@ class TensorType:
             return torch.empty(0, **options)
         if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
             return torch.empty(*data, **options)
-        if data and isinstance(data[0], int) and not isinstance(data[0], bool):
-            number = data[0]
+        if data and type(number := data[0]) is int:
             raise TypeError(
                 f"{self!r}({number}) could mean one value or {number} elements: write "
                 f"{self._name}([{number}]) for the value, "
