@@ -92,10 +92,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
     }
     LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
-    if isinstance(report, Outcome):
-        return report
-    told: Any = report.answer
-    return _decode_outcome(told)
+    return report if isinstance(report, Outcome) else _decode_outcome(report.answer or {})
 
 
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:

@@ -227,8 +227,8 @@ def _fits_torch(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            here = build.version
-            reason = f"{name} {installed} works with torch {release} only, and torch {here} is installed"
+            told = f"{name} {installed} works with torch {release} only"
+            reason = f"{told}, and torch {build.version} is installed"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
