@@ -34,8 +34,6 @@ class Base:
     backend: Backend
     #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
     _by_name: Callable[[str], Any] | None = None
-    #: The vendor's module of torch, `torch.npu`; `None` if there is none.
-    device_module: Any = None
     #: `torch.accelerator` where it speaks of this device, else `None`.
     _torch_accelerator: Any = None
 
@@ -46,10 +44,12 @@ class Base:
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
+        #: The vendor's module of torch, `torch.npu`; `None` if there is none.
+        self.device_module: Any = None
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: Data types that were tried, and whether the device computes in them.
-        self._trials: dict[torch.dtype, bool] = {}
+        self._trials: dict[str, bool] = {}
 
     @classmethod
     def _of(cls, backend: Backend) -> Any:
