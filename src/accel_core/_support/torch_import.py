@@ -6,8 +6,6 @@ import torch, it does so with autoload off, and the chosen vendor's package is l
 user imported torch before, what is there is taken as it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
