@@ -94,12 +94,17 @@ class Masks(NamedTuple):
         return f"export {' '.join(written)}" if written else unset
 
 
-def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
+def masks(
+    backend: Backend,
+    environ: Mapping[str, str],
+    present: Present = (None, (), ()),
+    counted: int | None = None,
+) -> Masks:
     """Combine the visible-devices variables in `environ`, for the devices of `backend` that are `present`.
 
     As in the vendors' runtimes, the variables of `Visibility.filters` come first, each counting among the
     devices that the previous one leaves; then the first variable of `Visibility.variables` that is set.
-    `present` is `there(backend)`, if that is known.
+    `present` is `there(backend)`, if that is known. `counted`: how many the vendor counts under them.
     """
     (count, numbers, uuids), visibility = present, backend.visibility
     rules, steps = _grammar(visibility.grammar), list[Step]()
@@ -124,6 +129,11 @@ def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None
         steps.append(Step(name, value, lost, malformed, "", better, seen == [] and asked.ids is not None))
         left = left if asked.ids is None and not malformed else len(meant) or left
     unknown = not steps or any(step.malformed for step in steps) or seen is None
+    if counted is not None and not unknown and asked.ids is not None and counted < len(seen or ()):
+        steps[-1] = steps[-1]._replace(
+            lost=f"it names {len(asked.ids)}, but the vendor counts {counted or 'none'}",
+            better=",".join(map(str, asked.ids[:counted])) if rules.ends_the_list else "",
+        )
     steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
     return Masks(tuple(steps), None if unknown else tuple(seen or ()))
 
@@ -154,9 +164,11 @@ def _taken(
 ) -> tuple[list[Id], str]:
     """Which of `asked` the runtime sees among so many devices, and a clause on those that have no effect."""
     found: list[Id] = []
-    ids, clauses = asked.ids or (), [asked.note] if asked.note else []
+    ids, clauses = [_whole(item, uuids) for item in asked.ids or ()], [asked.note] if asked.note else []
     for place, item in enumerate(ids):
         if not (wrong := _wrong(item, left, uuids)):
+            if item in found:
+                return [], f"{item} is there twice"
             found.append(item)
             continue
         rest = ", ".join(map(str, ids[place + 1 :])) if rules.ends_the_list else ""
@@ -182,6 +194,12 @@ def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
     return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
 
 
+def _whole(item: Id, uuids: Sequence[str]) -> Id:
+    """The UUID of which this is the beginning, where it is that of one device alone."""
+    fits = [uuid for uuid in uuids if uuid.lower().startswith(str(item).lower())]
+    return fits[0] if len(fits) == 1 else item
+
+
 def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """The devices in `value` that are there, each once, as the runtime wants them.
 
@@ -190,10 +208,13 @@ def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """
     left, numbers, uuids = present
     read = [rules.parse(entry.strip()) for entry in value.split(",")]
-    named: list[Id] = [item for mask in read if mask is not None for item in mask.ids or ()]
+    named = [_whole(item, uuids) for mask in read if mask is not None for item in mask.ids or ()]
     if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
         named = [numbers.index(item) for item in named if isinstance(item, int)]
     items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
+    # No runtime takes indices and identifiers, or two kinds of identifiers, in one value.
+    kinds = [str(item).rpartition("-")[0][:4] for item in items]
+    items = [item for item, kind in zip(items, kinds, strict=True) if kind == kinds[0]]
     return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
 
 

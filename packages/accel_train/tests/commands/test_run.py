@@ -49,6 +49,18 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
     assert "VISIBLE_DEVICES" not in done.stdout
 
 
+def test_a_mask_that_misnames_devices_is_told_once_with_a_value_that_works(planned):
+    mask = "CN_VISIBLE_DEVICES"
+    said = planned(**{mask: "1,0,7"}).succeeded().stderr
+    step = f"export {mask}=1,0"
+    assert (
+        said.count(f"Warning: {mask}='1,0,7': it names 3, but the vendor counts 2. Next step: {step}\n") == 1
+    )
+    assert "Warning" not in planned(**dict([step.removeprefix("export ").split("=")])).succeeded().stderr
+    more = "2 mlu devices: CN_VISIBLE_DEVICES='1,0' shows 2. Start at most 2, or unset CN_VISIBLE_DEVICES."
+    assert more in planned("--nproc-per-node", "4", **{mask: "1,0"}).stderr
+
+
 def test_what_is_refused_and_the_status_that_says_so(planned):
     unknown = "there is no option"
     for arguments, variables, status, message in (

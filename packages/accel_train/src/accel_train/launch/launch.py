@@ -10,17 +10,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accel_core import Backend
 from accel_core.errors import AccelError, LaunchError
 from accel_core.toolkit import (
     DS_ACCELERATOR,
     clean,
     options,
     parse_pin,
+    placement,
     spoilers,
+    visible_devices,
 )
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
@@ -106,7 +109,24 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
         not_alone=not_alone,
         warning="",
         defaults=missing_defaults(accelerator.backend, environ),
+        **masks_of(accelerator.backend, environ, count),
     )._asdict()
+
+
+def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, str]:
+    """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
+    present = visible_devices.there(backend)
+    found = visible_devices.masks(backend, environ, present, count)
+    steps = [step for step in found.steps if not step.overruled_by]
+    limited = bool(steps) and (present[0] is None or present[0] > count)
+    shows = f"{' with '.join(map(str, steps))} shows {count}{f' of {present[0]}' if present[0] else ''}"
+    unset = placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+    return {
+        "masked": "; ".join(map(str, found.faulty)),
+        "masked_step": found.step if found.faulty else "",
+        "limited": shows if limited else "",
+        "limited_step": unset if limited else "",
+    }
 
 
 def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:
