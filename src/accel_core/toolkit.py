@@ -17,14 +17,14 @@ _HOMES = {
     "detection": ("How", "discovery", "guard", "messages"),
     "detection.device": ("installed_imports",),
     "detection.discovery": ("Spoiler", "declarers", "find_candidates", "installed_names", "spoilers"),
-    "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
+    "detection.isolated": ("IsolatedLoader",),
     "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
     "current": ("exact", "exchange", "late_changes", "named", "overriding"),
     "accelerators.devices": ("missing_defaults", "torchs_device"),
-    "accelerators.torch_device": ("lacks_page_locks",),
+    "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
@@ -38,7 +38,7 @@ _HOMES = {
         "ACCEL_ALLOW", "ACCEL_PROBE", "DS_ACCELERATOR", "OURS", "Pin", "Settings", "Variable", "entry_points",
         "flag", "normalize_distribution", "parse_pin", "read as read_settings", "whole_number",
     ),
-    "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
+    "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "decode_backend", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
     "errors": ("clean", "did_you_mean", "printable", "shown"),

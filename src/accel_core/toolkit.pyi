@@ -14,10 +14,11 @@ from accel_core._support.torch_import import origin as origin
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.accelerators.devices import missing_defaults as missing_defaults
 from accel_core.accelerators.devices import torchs_device as torchs_device
-from accel_core.accelerators.torch_device import lacks_page_locks as lacks_page_locks
+from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
+from accel_core.backend import decode_backend as decode_backend
 from accel_core.backend import is_variable_prefix as is_variable_prefix
 from accel_core.cli import output as options
 from accel_core.cli import page as page
@@ -41,8 +42,6 @@ from accel_core.detection.discovery import find_candidates as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.discovery import spoilers as spoilers
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
-from accel_core.detection.isolated import decode_candidate as decode_candidate
-from accel_core.detection.isolated import encode_candidate as encode_candidate
 from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
@@ -97,11 +96,10 @@ __all__ = [
     "child",
     "clean",
     "declarers",
-    "decode_candidate",
+    "decode_backend",
     "devices",
     "did_you_mean",
     "discovery",
-    "encode_candidate",
     "entry_points",
     "exact",
     "exchange",

@@ -131,7 +131,7 @@ ANSWERS = {
         "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x')",
     },
     "accel_create": {  # what a plugin says in our words is its answer
-        "return 5": f"npu (accel-npu 1.0) built 5 (int), expected {ACCELERATOR}",
+        "return 5": f"accel_create() of accel-npu 1.0 gave 5 (int), expected {ACCELERATOR}",
         "raise accel_core.BackendUnavailableError('busy')": ("busy", Status.BROKEN, ""),
         "raise accel_core.DeclinedError('none', hint='buy one')": ("none", Status.NO_DEVICE, "buy one"),
         "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
@@ -170,8 +170,8 @@ def test_an_explanation_that_explains_nothing(torch_world, body):
     [
         ("missing_module:X", Status.BROKEN, " failed: ModuleNotFoundError: No module named 'missing_module'"),
         ("json:missing", Status.BROKEN, " failed: AttributeError"),
-        ("json:dumps", INVALID, "expected a class"),
-        ("json:JSONDecoder", Status.BROKEN, " failed: TypeError"),
+        ("json:dumps", INVALID, "expected an accel_core.Accelerator"),
+        ("json:JSONDecoder", INVALID, "gave <class 'json.decoder.JSONDecoder'> (type), expected an"),
     ],
 )
 def test_a_class_that_cannot_be_built_is_the_plugins_fault_and_not_its_vendors(

@@ -45,7 +45,7 @@ def gone(pid):
 
 def test_an_answer_comes_back(job):
     report = job("stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2)
-    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "")
+    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "", waited=20)
     assert not report.timed_out
 
 

@@ -68,7 +68,7 @@ def test_one_variable(backend, count, value, seen, lost, better):
         ("GPU-7,GPU-1A2B3C4", UUIDS, (UUIDS[2], UUIDS[0]), ""),
         ("GPU-7,GPU-77", UUIDS, (), f"{UUIDS[2]} is there twice"),
         ("GPU-1a2b3c4,GPU-5,GPU-7", UUIDS, UUIDS[:1],
-         "there is no device GPU-5, which ends the list: GPU-7 not seen"),
+         f"there is no device GPU-5, which ends the list: {UUIDS[2]} not seen"),
         ("GPU-7,GPU-1a", UUIDS, UUIDS[2:],
          "GPU-1a is the beginning of 2 UUIDs"),
         ("GPU-5", (), ("GPU-5",), ""),  # nobody knows

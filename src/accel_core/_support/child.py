@@ -61,7 +61,7 @@ class ChildReport(NamedTuple):
     returncode: int | None = None
     stage: str = "start"
     stderr: str = ""
-    #: The seconds in which no answer came, of one that was stopped.
+    #: The most seconds that it was given; 0 for any number.
     waited: float = 0
 
     @property
@@ -100,6 +100,7 @@ def run(
     *,
     as_we_are: bool = False,
     live: bool = False,
+    start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`; stop the child after `timeout` seconds, if any.
 
@@ -109,7 +110,8 @@ def run(
 
     The report's `stderr` is the end of what the child prints; with `live` it goes to our stderr at once
     instead. In the child, torch's autoload is off unless `as_we_are` is set. The child ends when this process
-    does (not on Windows). Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
+    does (not on Windows). `start`, which is called in place of `Popen`, may start `main` in another way.
+    Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
     """
     nonce = os.urandom(8).hex()
     job = {
@@ -125,7 +127,7 @@ def run(
             raise OSError("this process ends, and starts no other any more")
         given.write(json.dumps(job).encode())
         given.seek(0)
-        process = subprocess.Popen(
+        process = (start or subprocess.Popen)(
             command(_PROGRAM, *(p for p in sys.path if isinstance(p, str))),
             stdin=given,
             stdout=out,
@@ -150,8 +152,7 @@ def run(
                 LOGGER.handle(logging.makeLogRecord(line["log"]))
         # Whoever dies with the answer on the lips has not done what was asked.
         answer = next((line["answer"] for line in lines if "answer" in line), None) if code == 0 else None
-        waited = (timeout or 0) if code is None else 0
-        return ChildReport(answer, code, _stage(lines), _text(err)[-2000:].strip(), waited)
+        return ChildReport(answer, code, _stage(lines), _text(err)[-2000:].strip(), timeout or 0)
 
 
 def _unnamed_file() -> IO[bytes]:

@@ -55,10 +55,6 @@ class CPUAccelerator(Accelerator):
         """Return True: every call returns after its work is done."""
         return True
 
-    def is_available(self) -> bool:
-        """Return True: every machine has a processor."""
-        return True
-
     # Devices
 
     def _named(self, index: int | None) -> str:
@@ -123,10 +119,6 @@ class CPUAccelerator(Accelerator):
         The processor has one queue, so this changes no order of work.
         """
         return self._torch.cpu.stream(stream)
-
-    def set_stream(self, stream: torch.Stream) -> None:
-        """Make `current_stream` return `stream`; the processor has one queue, so no order of work changes."""
-        self.stream(stream).__enter__()  # torch.cpu has no set_stream: its context sets it, and is not left
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the stream that `stream` or `set_stream` selected, else the default stream."""
