@@ -27,26 +27,7 @@ INDICES = {"visibility": {"grammar": "indices"}}
 #: Variables, fields of the declaration; what is said, which may end in an ellipsis, and the next step.
 SAID = {
     "nothing is known": ({}, {}, NONE, ""),
-    **{
-        f"a number beyond the devices: {name}": (
-            {name: "99"}, {},
-            f"{name}='99' hides every device: there is no device 99",
-            f"export {name}=0,1",
-        )
-        for name in (ONE, OTHER, FILTER)
-    },
-    "one of them is there": (
-        {ONE: "2,1,7"}, {}, f"{ONE}='2,1,7' hides every device: there is no device 2…", f"export {ONE}=1",
-    ),
     "one that another overrules is not blamed": ({ONE: "1", OTHER: "99"}, {}, f"{NONE} with {ONE}='1'", NAME),
-    # What each grammar makes of a value with a number too high for two devices.
-    **{
-        f"in the grammar of {grammar}": (
-            {ONE: "7"}, {"visibility": {"grammar": grammar}},
-            f"{ONE}='7' hides every device: there is no device 7", None,
-        )
-        for grammar in ("cuda", "ascending", "mlu")
-    },
     # A value that may be right is only named: modules are numbered by their places, one door leads to all, a
     # card has several devices.
     **{
@@ -57,7 +38,6 @@ SAID = {
             ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}), ("7", {"hardware": Hardware()}),
         )
     },
-    "it hides all": ({ONE: ""}, {}, f"{ONE}='' hides every device", f"export {ONE}=0,1"),
     "it cannot be read": ({ONE: "all"}, INDICES, f"{ONE}='all' is not valid: …", UNSET),
     # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.
     "nodes, and no libraries": (

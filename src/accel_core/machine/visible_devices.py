@@ -94,17 +94,12 @@ class Masks(NamedTuple):
         return f"export {' '.join(written)}" if written else unset
 
 
-def masks(
-    backend: Backend,
-    environ: Mapping[str, str],
-    present: Present = (None, (), ()),
-    counted: int | None = None,
-) -> Masks:
+def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
     """Combine the visible-devices variables in `environ`, for the devices of `backend` that are `present`.
 
     As in the vendors' runtimes, the variables of `Visibility.filters` come first, each counting among the
     devices that the previous one leaves; then the first variable of `Visibility.variables` that is set.
-    `present` is `there(backend)`, if that is known. `counted`: how many the vendor counts under them.
+    `present` is `there(backend)`, if that is known.
     """
     (count, numbers, uuids), visibility = present, backend.visibility
     rules, steps = _grammar(visibility.grammar), list[Step]()
@@ -129,11 +124,6 @@ def masks(
         steps.append(Step(name, value, lost, malformed, "", better, seen == [] and asked.ids is not None))
         left = left if asked.ids is None and not malformed else len(meant) or left
     unknown = not steps or any(step.malformed for step in steps) or seen is None
-    if counted is not None and not unknown and asked.ids is not None and counted < len(seen or ()):
-        steps[-1] = steps[-1]._replace(
-            lost=f"it names {len(asked.ids)}, but the vendor counts {counted or 'none'}",
-            better=",".join(map(str, asked.ids[:counted])) if rules.ends_the_list else "",
-        )
     steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
     return Masks(tuple(steps), None if unknown else tuple(seen or ()))
 

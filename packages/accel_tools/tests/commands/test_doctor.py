@@ -149,7 +149,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
     assert finding["what"].startswith("DS_ACCELERATOR='npu' is honoured without a device: ")
     assert finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
-    assert "the vendor counts none" in finding["facts"]["also, from visible-devices.dropped"]
+    assert "the vendor sees none" in finding["facts"]["also, from visible-devices.fewer"]
 
 
 def test_what_fails_for_torch_is_told_once_and_torch_first(accel):

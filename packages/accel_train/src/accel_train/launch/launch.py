@@ -122,16 +122,19 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
 def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, str]:
     """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
     present = visible_devices.there(backend)
-    found = visible_devices.masks(backend, environ, present, count)
+    found = visible_devices.masks(backend, environ, present)
     steps = [step for step in found.steps if not step.overruled_by]
+    values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
+    masked = "; ".join(map(str, found.faulty))
+    more = placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+    if not masked and len(found.devices or ()) > count:
+        masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
     limited = bool(steps) and (present[0] is None or present[0] > count)
-    shows = f"{' with '.join(map(str, steps))} shows {count}{f' of {present[0]}' if present[0] else ''}"
-    unset = placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
     return {
-        "masked": "; ".join(map(str, found.faulty)),
-        "masked_step": found.step if found.faulty else "",
-        "limited": shows if limited else "",
-        "limited_step": unset if limited else "",
+        "masked": masked,
+        "masked_step": found.step if found.faulty else more if masked else "",
+        "limited": f"{values} shows {count}{f' of {present[0]}' if present[0] else ''}" if limited else "",
+        "limited_step": more if limited else "",
     }
 
 

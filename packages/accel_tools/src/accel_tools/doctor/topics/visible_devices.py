@@ -55,8 +55,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         )  # fmt: skip
         return
     present = visible_devices.there(backend)
-    counted = found.devices if found is not None else None
-    sees, count = visible_devices.masks(backend, visit.environ, present, counted), present[0]
+    sees, count = visible_devices.masks(backend, visit.environ, present), present[0]
     facts = _table(backend, sees, count, found)
     faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
     yield from faults
@@ -132,6 +131,25 @@ def _faults(
             )
         elif step.lost:
             yield Finding(Level.WARNING, "visible-devices.dropped", str(step), write, about, facts)
+    if any(step.lost or step.malformed for step in sees.steps):
+        return
+    if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
+        yield _fewer(sees, found.devices, candidate, facts)
+
+
+def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: Mapping[str, str]) -> Finding:
+    """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
+    assert sees.devices is not None
+    first = sees.steps[0]
+    named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
+    return Finding(
+        Level.WARNING,
+        "visible-devices.fewer",
+        f"{first} names {named}, but the vendor sees {seen or 'none'}",
+        f"unset {first.variable}",
+        candidate.name,
+        facts,
+    )
 
 
 def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Finding]:
