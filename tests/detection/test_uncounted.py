@@ -19,7 +19,7 @@ CARD = acme(
     hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
     granted={"slurm": "gpu", "apptainer": "--acme"},
 )
-ONE, OTHER, FILTER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"
+ONE, OTHER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"
 NONE = "the vendor's runtime counts no device"
 NAME = f"unset {ONE}, or name in it devices that exist"
 UNSET = f"unset {ONE}, or name in it the devices to use"
@@ -53,8 +53,6 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     """On a machine with two cards, all of which may be opened."""
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     environ, changes, reason, hint = SAID[what]
-    for name in (ONE, OTHER, FILTER):
-        monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     machine = Computer(tmp_path)
