@@ -194,7 +194,11 @@ class World(NamedTuple):
         """The devices in the one variable: by number, by the host's number, by UUID."""
         entries = self.environ.get(CUDA, "").split(",")
         numbers = [int(e) for e in entries if e.isdecimal()]
-        if any(n >= self.count for n in numbers) and {*numbers} <= {*self.numbers} and "G" not in entries[0]:
+        if (
+            any(n >= self.count for n in numbers)
+            and {*numbers} <= {*self.numbers}
+            and "GPU" not in str(entries)
+        ):
             return {self.numbers.index(n) for n in numbers}
         every = [*range(self.count)]
         named = [(e[:4], at[0]) for e in entries if len(at := self._named(e, every)) == 1]
