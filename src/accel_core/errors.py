@@ -281,15 +281,12 @@ def raise_if_users(error: BaseException) -> None:
     from traceback import walk_tb
 
     handlers = map(signal.getsignal, signal.valid_signals())
-    codes = {_code(getattr(each, "func", each)) for each in handlers if callable(each)} - {None}
+    called = (getattr(each, "func", each) for each in handlers if callable(each))
+    # Of a function, a method, or an object that is called.
+    codes = {getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None) for f in called}
     for each in _chain(error):
         if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
             raise each
-
-
-def _code(handler: object) -> object:
-    """The code of a function, a method, or an object that is called."""
-    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def message(error: BaseException) -> str:

@@ -113,18 +113,10 @@ CARD = Backend(name="mlu", priority=1, device_type="mlu", visibility=Visibility(
 GAUDI = replace(CARD, visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
 
 
-#: Variables, and what is said; of two that are set the first counts.
-HIDDEN = {
-    "PATH=": None,
-    "CUDA_VISIBLE_DEVICES=-1": "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list",
-    "CUDA_VISIBLE_DEVICES=0,-1": None,
-    "MLU_VISIBLE_DEVICES= CUDA_VISIBLE_DEVICES=0": "MLU_VISIBLE_DEVICES='' hides every device",
-}
-
-
 def test_what_hides_every_device():
-    for environ, said in HIDDEN.items():
-        assert hidden_by(CARD, dict(pair.split("=") for pair in environ.split(" "))) == said, environ
+    said = "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list"
+    assert hidden_by(CARD, {"CUDA_VISIBLE_DEVICES": "-1"}) == said
+    assert hidden_by(CARD, {"CUDA_VISIBLE_DEVICES": "0,-1"}) is None
     refused = hidden_by(GAUDI, {"HABANA_VISIBLE_MODULES": ""})
     assert refused.startswith("HABANA_VISIBLE_MODULES='' is not valid: ")
     assert "module ids from 0 to 7" in refused

@@ -9,6 +9,7 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from accel_core._support.torch_import import FREE_SLOT
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import parameters, torchs_device
 from accel_core.backend import Backend
@@ -107,9 +108,8 @@ class TorchAccelerator(Accelerator):
     # What is there
 
     def _torch_device_type(self) -> str:
-        return super()._torch_device_type() if self._is_declared else self._torchs_own_type()
-
-    def _torchs_own_type(self) -> str:
+        if self._is_declared and self.backend.device_type != FREE_SLOT:  # `generic` declares that
+            return super()._torch_device_type()
         try:
             device = torchs_device(self._torch)
         except RuntimeError as why:  # torch finds two that exclude each other
@@ -257,9 +257,6 @@ class GenericAccelerator(TorchAccelerator):
     Its name is "generic"; `device_name()` is torch's name of the device. Raises `BackendUnavailableError` if
     torch reports no accelerator.
     """
-
-    def _torch_device_type(self) -> str:
-        return self._torchs_own_type()
 
     def device_count(self) -> int:
         """Return the number of devices that torch sees; a device that reports 0 before its start is

@@ -73,17 +73,9 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
         if backend.in_torch.private_use1:
             _require_private_use1(backend, others)
         with torch_import.autoload_restored():
-            failures: list[BaseException] = []
-            for name in installed_imports(backend) or backend.vendor_imports[:1]:
-                announce(f"importing {name} ({source})")
-                try:
-                    importlib.import_module(name)
-                    break
-                except errors.CAUGHT as error:
-                    errors.raise_if_users(error)
-                    failures.append(error)
-            else:
-                raise failures[0]
+            name = next(iter(installed_imports(backend)), backend.vendor_imports[0])
+            announce(f"importing {name} ({source})")
+            importlib.import_module(name)
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := discovery.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)

@@ -15,16 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend
-from accel_core.errors import AccelError, LaunchError
-from accel_core.toolkit import (
-    DS_ACCELERATOR,
-    clean,
-    options,
-    parse_pin,
-    placement,
-    spoilers,
-    visible_devices,
-)
+from accel_core.errors import AccelError, LaunchError, clean
+from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, placement, spoilers, visible_devices
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
