@@ -118,7 +118,9 @@ def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[s
     steps = [step for step in found.steps if not step.overruled_by]
     values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
     masked = "; ".join(map(str, found.faulty))
-    more = placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+    more = (
+        placement.placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+    )
     if not masked and len(found.devices or ()) > count:
         masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
     limited = bool(steps) and (present[0] is None or present[0] > count)
