@@ -1,21 +1,31 @@
-"""A fork before, after and amid the choice leaves both sides working."""
+"""A fork, or a signal that the program handles, before, after and amid the choice."""
 
 import copy
+import functools
 import inspect
 import json
 import os
 import pickle
+import signal
+import sys
 import threading
 import time
 import warnings
 from importlib.util import find_spec
+from unittest import mock
 
 import pytest
+from accel_tests.asking import counting, vendor
 from accel_tests.forks import forked
+from accel_tests.plugins import hook
 
 import accel_core
 from accel_core.detection import guard
-from accel_core.errors import SettingWarning
+from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
+
+# ---------------------------------------------------------------------------- current forks
+# A fork before, after and amid the choice leaves both sides working.
+
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
@@ -170,3 +180,75 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
         record = accel_core.selection().to_dict()
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
         assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"
+
+
+# ---------------------------------------------------------------------------- users signals
+# A signal handler of the program's own that raises while a plugin runs: what it raises is the program's.
+
+
+#: The signal comes while the plugin runs.
+HIT = "__import__('os').kill(__import__('os').getpid(), __import__('signal').SIGUSR1)"
+WRAPPED = f"""
+try:
+    {HIT}
+except BaseException as error:
+    raise ImportError("libacme.so: undefined symbol") from error
+"""
+
+
+class Failed(BaseException): ...
+
+
+class AsPytest:
+    def __call__(self, *_):
+        self.fail()
+
+    def fail(self):
+        raise Failed("Timeout >1.0s")
+
+
+def late(*_):
+    raise TimeoutError("too late")
+
+
+#: How a program means its handler, and what it then sees.
+HANDLERS = {
+    "exits": (lambda *_: sys.exit(3), SystemExit, "3"),
+    "deadline": (functools.partial(late, 1), TimeoutError, "too late"),
+    "as pytest": (AsPytest(), Failed, r"Timeout >1\.0s"),
+}
+
+
+@pytest.fixture
+def handler():
+    """Sets the handler of SIGUSR1 for the test."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield functools.partial(signal.signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("means", HANDLERS)
+@pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count"])
+def test_the_program_gets_what_its_handler_raised(torch_world, handler, means, where):
+    if where == "vendor":
+        vendor(torch_world, HIT)
+    elif where == "count":
+        counting(torch_world, HIT)
+    else:
+        extra = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}[
+            where
+        ]
+        torch_world.backend("npu", extra=f"\n{extra}")
+    does, kind, said = HANDLERS[means]
+    handler(does)
+    with pytest.raises(kind, match=f"^{said}$"):
+        accel_core.get_accelerator()
+
+
+@pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock()], ids=["default", "mock"])
+def test_what_no_handler_raised_is_the_plugins_fault(torch_world, handler, means):
+    """Both are called "handlers" by what Python shows of them: an enum's lookup is not `SIG_DFL`'s doing."""
+    torch_world.backend("npu", extra="\nimport enum\nclass Card(enum.Enum):\n    A = 1\nCard(5)\n")
+    handler(means)
+    with pytest.warns(AcceleratorFallbackWarning, match="5 is not a valid Card"):
+        assert accel_core.get_accelerator().name == "cpu"
