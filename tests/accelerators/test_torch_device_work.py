@@ -1,7 +1,6 @@
 """`TorchAccelerator` over a simulated vendor: memory, data types, graphs, deferred calls, and training."""
 
 import types
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -337,7 +336,7 @@ def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
     vendor.reset_accumulated_memory_stats = lambda device=None: vendor.asked.append(device)
     accelerator = TorchAccelerator(backend())
     accelerator.reset_accumulated_memory_stats("maia:1")
-    torchs = SimpleNamespace(empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages))
+    torchs = types.SimpleNamespace(empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages))
     for locks in (False, True):
         vars(accelerator).update(_torch_accelerator=torchs, _locks_pages=locks)
         accelerator.empty_host_cache()
@@ -394,7 +393,7 @@ def test_the_capability_is_torchs_word_or_tried(simulated, monkeypatch):
             raise RuntimeError("Backend doesn't support getting device capabilities")
         return said
 
-    torchs = SimpleNamespace(get_device_capability=get_device_capability)
+    torchs = types.SimpleNamespace(get_device_capability=get_device_capability)
     monkeypatch.setattr(simulated, "_torch_accelerator", torchs)
     found = simulated.get_device_capability("maia:1")
     assert found == {"supported_dtypes": {torch.float16}}

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 import pytest
 from accel_tests import children
-from accel_tests.children import SIMULATED
 from click.testing import CliRunner
 
 from accel_core import __version__, cli, settings
@@ -144,7 +143,7 @@ def test_one_rule_of_exit_statuses(accel, words, name, status):
 
 def program(world, *arguments):
     """A Python program that is the command, with what is installed in this world."""
-    path = [*world.path, str(SIMULATED)]
+    path = [*world.path, str(children.SIMULATED)]
     return (
         f"import sys; sys.path[:] = {path!r}; sys.argv = ['accel', *{arguments!r}]; "
         "from accel_core.cli import main; main()"

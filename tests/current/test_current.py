@@ -305,9 +305,7 @@ def test_none_that_is_usable(torch_world):
         accel_core.accelerator("npu:1")
 
 
-def test_two_distributions_of_one_name(torch_world):
-    for distribution in ("accel-npu", "better-npu"):
-        torch_world.backend("npu", distribution=distribution)
+def test_two_distributions_of_one_name(rivals):
     with pytest.raises(BackendConflictError, match="npu"):
         accel_core.accelerator(device("npu"))
 

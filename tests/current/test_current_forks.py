@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import time
 import warnings
 from importlib.util import find_spec
@@ -18,10 +17,12 @@ import pytest
 from accel_tests.asking import counting, vendor
 from accel_tests.forks import forked
 from accel_tests.plugins import hook
+from accel_tests.processes import beside
 
 import accel_core
 from accel_core.detection import guard
 from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
+from accel_testing.conformance import forks
 
 # ---------------------------------------------------------------------------- current forks
 # A fork before, after and amid the choice leaves both sides working.
@@ -35,18 +36,9 @@ pytestmark = [
 
 def in_fork(work):
     """What `work()` gives in a forked child."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write, json.dumps(work()).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as lines:
-        text = lines.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return json.loads(text)
+    said, status = forks.in_fork(lambda: json.dumps(work()), 60)
+    assert status == 0, said
+    return json.loads(said)
 
 
 def mine():
@@ -79,7 +71,7 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
 #: The same for a process of its own.
 FORK = (
     "import accel_core, json, os, sys, threading, time, warnings\nwarnings.simplefilter('ignore')\n"
-    + "\n".join(map(inspect.getsource, (in_fork, mine)))
+    "from accel_testing.conformance import forks\n" + "\n".join(map(inspect.getsource, (in_fork, mine)))
 )
 
 
@@ -97,12 +89,10 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     """The child has the parent's accelerator, whole, or chooses; it never hangs on a dead thread's lock."""
     mlu.module("slow_vendor", "import time; time.sleep(0.5)")
     mlu.backend("slow", 900, vendor_import="slow_vendor")
-    thread = threading.Thread(target=accel_core.get_accelerator)
-    thread.start()
-    while not guard._choosing:
-        time.sleep(0.001)
-    child = in_fork(mine)
-    thread.join()
+    with beside(accel_core.get_accelerator):
+        while not guard._choosing:
+            time.sleep(0.001)
+        child = in_fork(mine)
     parent = mine()
     assert child[:2] == parent[:2] == ["slow", "slow"]
     assert child[3] == parent[3]
@@ -141,12 +131,8 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
 
     # First of all: a fork amid the import of the module itself is Python's own deadlock.
     accel_core.get_accelerator()
-    threads = [threading.Thread(target=churn) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    children = [in_fork(mine)[0] for _ in range(15)]
-    for thread in threads:
-        thread.join()
+    with beside(churn, churn):
+        children = [in_fork(mine)[0] for _ in range(15)]
     assert {*children} == {"mlu"}
 
 

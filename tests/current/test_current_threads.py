@@ -4,6 +4,8 @@ import asyncio
 import threading
 import time
 
+from accel_tests.processes import beside
+
 import accel_core
 from accel_core import current
 
@@ -25,11 +27,8 @@ def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
         barrier.wait()
         got.append((accel_core.get_accelerator(), accel_core.selection()))
 
-    threads = [threading.Thread(target=ask) for _ in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with beside(*[ask] * 32):
+        pass
     assert len(got) == 32
     assert len({(id(a), id(s)) for a, s in got}) == 1
     assert len(chosen) == 1
@@ -47,13 +46,10 @@ def test_use_is_seen_by_no_other_thread(mlu):
             seen.append(accel_core.get_accelerator().name)
         done.set()
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    with accel_core.use_accelerator("cpu") as cpu:
+    with beside(other), accel_core.use_accelerator("cpu") as cpu:
         inside.set()
         assert done.wait(10)
         assert accel_core.get_accelerator() is cpu
-    thread.join(10)
     assert seen == [outer, "cpu"]
 
 

@@ -8,12 +8,10 @@ from accel_tests.asking import chosen, error, only, statuses
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
+from accel_core import AcceleratorFallbackWarning, Candidate, InTorch, Status
 from accel_core._support import child, torch_import
-from accel_core.backend import InTorch
-from accel_core.detection import Candidate, Status
 from accel_core.detection.discovery import spoilers
 from accel_core.detection.select import select
-from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- autoload

@@ -10,10 +10,9 @@ from accel_tests import layouts, plugins
 from accel_tests.asking import look, names, only
 from accel_tests.plugins import arguments, declaring
 
-from accel_core.backend import Backend, InTorch, Provenance
+from accel_core import Backend, InTorch, Provenance, discover
 from accel_core.detection import Candidate, Status, discovery
 from accel_core.detection.discovery import rank
-from accel_core.detection.select import discover
 from accel_core.settings import parse_pin
 
 # ---------------------------------------------------------------------------- discovery

@@ -16,11 +16,9 @@ from accel_tests import children
 from accel_tests.acme import ACME, acme
 from accel_tests.computers import Computer
 
-from accel_core.backend import Backend, Hardware
-from accel_core.detection import Candidate, Status
+from accel_core import Backend, Candidate, Hardware, Status, evidence
 from accel_core.detection.device import uncounted
 from accel_core.detection.probe import Case, examine
-from accel_core.machine.devices import evidence
 from accel_core.settings import Settings
 
 # ---------------------------------------------------------------------------- facts
@@ -61,8 +59,6 @@ class Machine(Computer):
 def machine(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
-    for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return Machine(tmp_path)
 
@@ -378,8 +374,6 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     """On a machine with two cards, all of which may be opened."""
     monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     environ, changes, reason, hint = SAID[what]
-    for name in (ONE, OTHER, FILTER):
-        monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     machine = Computer(tmp_path)

@@ -4,16 +4,14 @@ import sys
 import time
 
 import pytest
-from accel_tests import plugins
 from accel_tests.asking import chosen, counting, judge, look, names, statuses, vendor
-from accel_tests.plugins import HEAD, arguments, declaring, hook
+from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
 
 import accel_core
+from accel_core import Granted, InTorch, discover
 from accel_core._support import child
-from accel_core.backend import Granted, InTorch
 from accel_core.detection import Candidate, Status, Unloaded, isolated
 from accel_core.detection.probe import Prober
-from accel_core.detection.select import discover
 from accel_core.settings import Pin, Settings, read
 
 # ---------------------------------------------------------------------------- loading
@@ -355,7 +353,7 @@ def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
 @posix
 def test_the_child_finds_the_very_candidate(torch_world):
     """Two backends of one name and one distribution differ in their priority."""
-    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
+    torch_world.module("none_device", ACCELERATOR.format(count="return 0"))
     torch_world.plugin(
         "xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790))
     )

@@ -5,13 +5,11 @@ import sys
 
 import pytest
 from accel_faults.catalogue import FAULTS, Kind
-from accel_tests import plugins
 from accel_tests.asking import counting, judge, only, vendor
-from accel_tests.plugins import arguments, declaring, hook
+from accel_tests.plugins import HEAD, arguments, declaring, hook
 
-from accel_core import __version__
+from accel_core import Status, __version__
 from accel_core._support.torch_import import import_torch
-from accel_core.detection import Status
 from accel_core.errors import root_cause
 
 # ---------------------------------------------------------------------------- misbehaving
@@ -54,7 +52,7 @@ def plant(world, place, source):
         case "import":
             world.plugin("npu", source)
         case "accel_backends":
-            world.plugin("npu", plugins.HEAD + hook(place, "", source))
+            world.plugin("npu", HEAD + hook(place, "", source))
         case "vendor":
             vendor(world, source)
         case "device_count":
@@ -118,7 +116,7 @@ ANSWERS = {
     "import": {
         "": NO_BACKEND,
         "def accel_backends(): return []": NO_BACKEND,
-        f"{plugins.HEAD}\naccel_backends = 3": NO_BACKEND,
+        f"{HEAD}\naccel_backends = 3": NO_BACKEND,
         declaring(arguments("Bad Name")): "name 'Bad Name' is malformed",
         declaring(arguments("npu", "high")): "priority 'high' is str, expected int",
         declaring(arguments("npu", hardware="red")): "hardware 'red' is str, expected Hardware",

@@ -5,15 +5,12 @@ import os
 import sys
 
 import pytest
-from accel_tests import plugins
 from accel_tests.asking import counting, judge, names, vendor
-from accel_tests.plugins import arguments, hook
+from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
 
-from accel_core import machine
-from accel_core.backend import Hardware, InTorch
+from accel_core import Hardware, InTorch, discover, machine
 from accel_core.detection import Outcome, Status, Unloaded, Verdict
 from accel_core.detection.probe import Prober
-from accel_core.detection.select import discover
 from accel_core.machine import devices, vendors
 from accel_core.settings import Pin, Settings
 
@@ -324,7 +321,7 @@ SAID = {
 @pytest.mark.parametrize("what", SAID)
 def test_a_plugins_own_word_on_its_device(torch_world, what):
     answer, accelerator, pinned, *verdict = SAID[what]
-    torch_world.module("npu_device", plugins.ACCELERATOR.format(count="raise RuntimeError('never asked')"))
+    torch_world.module("npu_device", ACCELERATOR.format(count="raise RuntimeError('never asked')"))
     fields = {"accelerator": accelerator} if accelerator else {}
     torch_world.backend("npu", extra=hook("accel_probe", "backend, others", f"return {answer}"), **fields)
     found = judge(pinned=pinned)
@@ -369,7 +366,7 @@ def test_the_owner_alone_is_asked_about_his_device(torch_world, own, named, name
 
 def test_a_declaration_under_another_name_is_read(torch_world):
     named = "@hookimpl(specname='accel_backends')\ndef what_we_have():\n"
-    torch_world.plugin("acme", f"{plugins.HEAD}{named}    return Backend({arguments('acme')})\n")
+    torch_world.plugin("acme", f"{HEAD}{named}    return Backend({arguments('acme')})\n")
     assert "acme" in names(discover())
     assert judge("acme").usable
 

@@ -175,18 +175,12 @@ def test_it_nests_and_ends_with_an_exception(capsys):
     assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
 
 
-def elsewhere():
-    """Print from another thread."""
-    thread = threading.Thread(target=print, args=("from another thread",))
-    thread.start()
-    thread.join(10)
-
-
 def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
     before = sys.stdout
     with quiet(printed := io.StringIO()):
         print("mine")
-        elsewhere()
+        with processes.beside(lambda: print("from another thread")):
+            pass
         with quiet():
             print("quiet")
         print("mine again")
@@ -213,11 +207,8 @@ def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
             first_out.wait(10)
             print("second")
 
-    threads = [threading.Thread(target=work) for work in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    with processes.beside(first, second):
+        pass
     assert sys.stdout is before
     assert capsys.readouterr() == ("", "second\n")
 

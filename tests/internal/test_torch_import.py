@@ -4,12 +4,12 @@ import builtins
 import os
 import sys
 import threading
+import time
 
 import pytest
 from accel_tests import processes
 
-from accel_core._support import torch_import
-from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
+from accel_core._support.torch_import import TorchBuild, _lock, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -94,11 +94,9 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
     )
     entered = sys.modules["__main__"].__dict__.setdefault("torch_entered", threading.Event())
     try:
-        thread = threading.Thread(target=__import__, args=("torch",))
-        thread.start()
-        assert entered.wait(10)
-        assert import_torch().finished
-        thread.join(10)
+        with processes.beside(lambda: __import__("torch")):
+            assert entered.wait(10)
+            assert import_torch().finished
     finally:
         del sys.modules["__main__"].__dict__["torch_entered"]
 
@@ -109,13 +107,10 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(tor
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
         "from accel_core._support.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
     )
-    threads = [threading.Thread(target=__import__, args=("torch",)), threading.Thread(target=import_torch)]
-    for thread in threads:
-        thread.start()
-        threads[0].join(0.05)
-    for thread in threads:
-        thread.join(10)
-    assert not any(thread.is_alive() for thread in threads)
+    with processes.beside(lambda: __import__("torch")):
+        time.sleep(0.05)
+        with processes.beside(import_torch):
+            pass
 
 
 # ---------------------------------------------------------------------------- what torch this is
@@ -224,4 +219,4 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
-    assert processes.fork_amid(torch_import._lock, lambda: import_torch().Tensor)
+    assert processes.fork_amid(_lock, lambda: import_torch().Tensor)

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from accel_core import machine as host
-from accel_core.machine import cgroup_cpu_quota, cgroup_memory_available, cgroup_memory_limit
 from accel_core.machine.devices import pci_devices
 from accel_core.machine.placement import placement
 from accel_core.machine.vendors import known_hardware
@@ -254,7 +253,7 @@ TREES = {
 
 
 def asked(machine):
-    questions = (cgroup_memory_limit, cgroup_memory_available, cgroup_cpu_quota)
+    questions = (host.cgroup_memory_limit, host.cgroup_memory_available, host.cgroup_cpu_quota)
     return tuple(question(machine.path) for question in questions)
 
 

@@ -9,14 +9,13 @@ import pytest
 
 from accel_core._support import packages
 from accel_core.machine import devices, vendors
-from accel_core.machine.devices import PciDevice
 from accel_core.machine.vendors import FIRST_PARTY, VENDORS, known_hardware, sourced
 
 # ---------------------------------------------------------------------------- vendors
 # Hardware that is known without its plugin, on trees built on disk, and against what plugins declare.
 
 
-H200 = PciDevice("0000:00:04.0", "10de", "2335", "030200")
+H200 = devices.PciDevice("0000:00:04.0", "10de", "2335", "030200")
 
 
 def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):

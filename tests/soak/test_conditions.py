@@ -37,10 +37,8 @@ def choose(several, before="", *, path=None, around=(), **variables):
     environ = children.untraced(children.clean_environment(**variables))
     environ = {name: value for name, value in environ.items() if value != "unset"}
     program = children.program(before + _CHOOSE, path or several.path, strict=False)
-    done = subprocess.run(
-        [*around, sys.executable, *program],
-        env=environ, capture_output=True, text=True, check=False, timeout=120, cwd=several.root,
-    )  # fmt: skip
+    command = [*around, sys.executable, *program]
+    done = children.run_command(command, environ, timeout=120, cwd=several.root)
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.splitlines()[-1])
     assert "Traceback" not in done.stderr, done.stderr

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -165,11 +166,8 @@ def test_ranks_meet_in_a_store_in_which_others_have_met_before():
             me = Rank(rank, 3, None, "h")
             got[rank] = exchange(store, me, f"of {rank}", lambda left: repr(sorted(left.items())), timeout)
 
-        threads = [threading.Thread(target=one, args=(rank,)) for rank in ranks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(one, ranks))
         if len(ranks) == 3:
             got[0].depart_last()
         return {rank: exchanged.verdict for rank, exchanged in got.items()}

@@ -5,9 +5,7 @@ import sys
 import pytest
 from accel_tests import layouts
 
-from accel_core import __version__
-from accel_core._support.torch_import import TorchBuild
-from accel_core.backend import Backend, Environment, Hardware
+from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
 from accel_core.machine import devices, vendors
 from accel_core.settings import read
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit

@@ -171,8 +171,7 @@ def test_nothing_is_changed_by_those_that_behave(torch_world):
     assert (finding.level, finding.code) == (Level.OK, "patched.nothing")
 
 
-def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world, monkeypatch):
-    monkeypatch.delenv("MASTER_PORT", raising=False)
+def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world):
     world.module("torch.__init__", TORCH)
     world.module("torch.version", "__version__ = '2.99.0'\n")
     world.module("torch.cuda", "")

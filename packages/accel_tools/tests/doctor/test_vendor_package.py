@@ -12,9 +12,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
-from accel_core._support.torch_import import TorchBuild
-from accel_core.backend import Provenance
-from accel_core.detection import Status, Verdict
+from accel_core import Provenance, Status, TorchBuild, Verdict
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
