@@ -9,7 +9,7 @@ from accel_tests.tools import words
 
 from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
-from accel_core.accelerators.torch_device import lacks_page_locks
+from accel_core.accelerators.memory import lacks_page_locks
 
 # ---------------------------------------------------------------------------- torch device work
 # `TorchAccelerator` over a simulated vendor: memory, data types, graphs and deferred calls.

@@ -35,7 +35,7 @@ from accel_core.machine.visible_devices import format_visible_devices, parse_vis
 from accel_tools.commands import setup
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 from accel_train.launch import command_line, plan
-from accel_train.launch.cores import format_ranges, parse_ranges, physical_cores
+from accel_train.launch.cores import format_ranges, numa_node_of, parse_ranges, physical_cores
 from accel_train.launch.environment import as_deepspeed, as_shell
 from accel_train.launch.formats import as_ray, as_slurm
 from accel_train.launch.rendezvous import read_rank
@@ -418,7 +418,7 @@ def test_any_files_are_a_machine(base, files):
     assert placed.schedulers_step(_BACKEND) is not None
     for device in devices.pci_devices(root):
         assert devices.matches_pci(device, [device.vendor])
-        assert (devices.numa_node_of(device.address, root) or 0) >= 0
+        assert (numa_node_of(device.address, root) or 0) >= 0
         assert isinstance(driver_of(device.address, root), str)
     shutil.rmtree(folder, ignore_errors=True)
 

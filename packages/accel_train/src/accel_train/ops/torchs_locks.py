@@ -128,4 +128,4 @@ def _is_seen(path: Path, owner: int) -> bool:
             mounted[place] = kind
     parents = (str(parent) for parent in path.resolve().parents)
     kind = next((mounted[parent] for parent in parents if parent in mounted), "")
-    return kind in (_PRIVATE if placement(environ=os.environ).container else _LOCAL)
+    return kind in (_PRIVATE if placement.placement(environ=os.environ).container else _LOCAL)
