@@ -4,15 +4,10 @@ Each of ours is an `AccelError` and also the built-in class a caller would expec
 against the built-in keeps working.
 """
 
-from __future__ import annotations
-
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")

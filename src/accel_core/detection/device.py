@@ -201,10 +201,9 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
 
 def _is_well_formed(answer: ProbeResult) -> bool:
     """Whether the fields have their types: they go into messages and JSON."""
-    devices: object = answer.devices
     flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
     texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
-    return flags and texts and (devices is None or _is_count(devices))
+    return flags and texts and (answer.devices is None or _is_count(answer.devices))
 
 
 def _is_count(number: object) -> TypeGuard[int]:

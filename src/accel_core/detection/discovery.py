@@ -9,8 +9,6 @@ chosen. If accel_core is the first to import torch, it leaves that out; a progra
 and every rank that a launcher starts, does not. So a child process does what torch does, a package at a time.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

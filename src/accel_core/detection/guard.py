@@ -6,8 +6,6 @@ to change: the working directory, `os.environ`, `sys.path`, `torch.cuda` and the
 Everything else stays as they leave it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

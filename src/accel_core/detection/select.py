@@ -5,8 +5,6 @@ choice goes down the order and stops at the first usable backend, so that a judg
 imports nothing below it. A pin looks at what it names and nothing else.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import time

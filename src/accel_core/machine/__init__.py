@@ -5,8 +5,6 @@ folder under which `/sys`, `/proc` and the rest are looked for. What cannot be r
 absent.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -6,8 +6,6 @@ processor waits until it was, while another starts at once. Nothing of them is i
 is asked for.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -201,7 +199,7 @@ class Operator:
         asked = self.candidates[: self.candidates.index(self.used) + 1]
         return any(candidate.error is not None for candidate in asked)
 
-    def untried(self) -> Operator:
+    def untried(self) -> "Operator":
         """Return the operator with nothing imported yet: an import that failed may succeed later."""
         return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 

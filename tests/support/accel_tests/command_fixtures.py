@@ -141,7 +141,7 @@ class Accel:
         sources = self.world.root.rglob("*.py")
         return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
 
-    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False):
+    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False, start=None):
         """Call the function here, as `child.run` calls it in a child."""
         stages = ["start"]
         autoload = {} if as_we_are else {torch_import.AUTOLOAD: "0"}
