@@ -138,8 +138,8 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
+        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
         with _lock:
-            _overrides.discard(override)
             _settle(_chosen, _selection)
         if _override.get() is override:
             _override.set(override.around)

@@ -1,5 +1,6 @@
 """A fork, or a signal that the program handles, before, after and amid the choice."""
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -214,27 +215,39 @@ def handler():
 
 
 @pytest.mark.parametrize("means", HANDLERS)
-@pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count"])
-def test_the_program_gets_what_its_handler_raised(torch_world, handler, means, where):
+@pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count", "listing"])
+def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypatch, means, where):
+    listed = os.listdir
+    if where == "listing":  # importlib.metadata drops it, and takes the folder for empty from then on
+        monkeypatch.setattr(os, "listdir", lambda folder: eval(HIT) or listed(folder))
     if where == "vendor":
         vendor(torch_world, HIT)
     elif where == "count":
         counting(torch_world, HIT)
     else:
-        extra = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}[
-            where
-        ]
-        torch_world.backend("npu", extra=f"\n{extra}")
+        sources = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}
+        torch_world.backend("npu", extra=f"\n{sources.get(where, '')}")
     does, kind, said = HANDLERS[means]
     handler(does)
     with pytest.raises(kind, match=f"^{said}$"):
         accel_core.get_accelerator()
+    if where == "listing":
+        handler(signal.SIG_IGN)
+        assert accel_core.get_accelerator().name == "npu"
 
 
-@pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock()], ids=["default", "mock"])
+@pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock(), late], ids=["default", "mock", "handled"])
 def test_what_no_handler_raised_is_the_plugins_fault(torch_world, handler, means):
-    """Both are called "handlers" by what Python shows of them: an enum's lookup is not `SIG_DFL`'s doing."""
+    """Two are called "handlers" by what Python shows of them: an enum's lookup is not `SIG_DFL`'s doing.
+
+    The third has raised before, and the program asks for its accelerator while it handles that.
+    """
     torch_world.backend("npu", extra="\nimport enum\nclass Card(enum.Enum):\n    A = 1\nCard(5)\n")
     handler(means)
-    with pytest.warns(AcceleratorFallbackWarning, match="5 is not a valid Card"):
-        assert accel_core.get_accelerator().name == "cpu"
+    with contextlib.suppress(TimeoutError):
+        try:
+            if means is late:
+                late()
+        finally:
+            with pytest.warns(AcceleratorFallbackWarning, match="5 is not a valid Card"):
+                assert accel_core.get_accelerator().name == "cpu"

@@ -76,21 +76,15 @@ def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, cap
     assert f"accel-faulty 1.2 changed {parts}: put back" in caplog.text
 
 
-def test_what_changes_nothing_is_not_logged(torch, caplog):
+def test_objects_that_were_replaced_are_the_old_ones_again(torch, caplog):
     caplog.set_level(logging.DEBUG, "accel_core")
-    with restoring("accel-acme 1.0"):
-        pass
-    assert not caplog.text
-
-
-def test_objects_that_were_replaced_are_the_old_ones_again(torch):
     before = state()
     with restoring("accel-faulty 1.2"):
         os.environ = {**os.environ}  # noqa: B003
         sys.path = ["/nowhere"]
         with restoring("accel-acme 1.0"):
-            pass
-    assert state() == before
+            pass  # which is not logged
+    assert (state(), "acme" in caplog.text) == (before, False)
 
 
 def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(torch):
@@ -110,16 +104,12 @@ def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(to
 
 
 def test_while_other_threads_run_their_variables_stay():
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
+    thread = threading.Timer(0.2, int)
     thread.start()
-    try:
-        with restoring("accel-acme 1.0"):
-            os.environ["SPAM"] = "a thread's own"
-        assert os.environ["SPAM"] == "a thread's own"
-    finally:
-        done.set()
-        thread.join()
+    with restoring("accel-acme 1.0"):
+        os.environ["SPAM"] = "a thread's own"
+    thread.join()
+    assert os.environ["SPAM"] == "a thread's own"
 
 
 def test_a_directory_that_is_gone_is_no_fault(tmp_path):
@@ -145,17 +135,6 @@ def test_what_callers_expect_passes(error):
 
 # ---------------------------------------------------------------------------- quiet
 # What plugins print goes to stderr; what anybody else prints stays where it belongs.
-
-
-def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
-    before = sys.stdout
-    with quiet():
-        print("inside")
-        sys.stdout.write("written\n")
-        sys.stdout.flush()
-    print("outside")
-    assert sys.stdout is before
-    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
 
 
 def test_it_nests_and_ends_with_an_exception(capsys):

@@ -9,7 +9,9 @@ import time
 import pytest
 from accel_tests import processes
 
-from accel_core._support.torch_import import TorchBuild, _lock, import_torch, torch_build
+import accel_core
+from accel_core._support import torch_import
+from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -73,6 +75,16 @@ def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
     assert str(caught.value).startswith(said)
     assert caught.value.__cause__ is not None
     assert AUTOLOAD not in os.environ
+
+
+def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
+    """Half of torch's compiled part would end the process."""
+    world.module("torch.begun", "")
+    world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        accel_core.get_accelerator()
+    with pytest.raises(BackendUnavailableError, match="of this process failed or was interrupted"):
+        accel_core.get_accelerator()
 
 
 def test_a_folder_named_torch_is_not_pytorch(world):
@@ -184,10 +196,10 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     first, then = alone.answer
     assert "libbad.so" in first
     assert then == (
-        "an earlier `import torch` of this process failed, and torch cannot be imported twice. torch-bad 1.0 "
-        "fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: libbad.so: "
-        "undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "an `import torch` of this process failed or was interrupted, and torch cannot be imported "
+        "twice. torch-bad 1.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): "
+        "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or "
+        "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
     ours = real.child(
         "import json, warnings, accel_core\n"
@@ -219,4 +231,4 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
-    assert processes.fork_amid(_lock, lambda: import_torch().Tensor)
+    assert processes.fork_amid(torch_import._lock, lambda: import_torch().Tensor)

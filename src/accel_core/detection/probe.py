@@ -15,7 +15,7 @@ from accel_core._support.packages import requirement, version
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
-from accel_core.errors import BackendUnavailableError, hint_for, shown
+from accel_core.errors import BackendUnavailableError, hint_for, shown, tolerating
 from accel_core.machine import devices
 from accel_core.settings import Settings
 
@@ -43,10 +43,9 @@ class Case(NamedTuple):
         """Whether the device's runtime has started here: then neither files nor variables decide."""
         namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
         ask = getattr(namespace, "is_initialized", None)
-        try:
+        with tolerating(Exception):  # a vendor's namespace, before or after its package has failed
             return bool(ask and ask())
-        except Exception:  # a vendor's namespace, before or after its package has failed
-            return False
+        return False
 
 
 class Prober:

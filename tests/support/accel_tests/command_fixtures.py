@@ -87,7 +87,7 @@ def as_a_new_process(root, path, environ):
         variables, aside = dict(os.environ), other_modules(root)
         for name, value in copy.deepcopy(NOTHING_CHOSEN).items():
             patch.setattr(f"accel_core.current.{name}", value)
-        patch.setattr(torch_import, "_ours", False)
+        patch.setattr(torch_import, "imported_by_us", False)
         patch.setattr(sys, "path", list(path))
         _set_variables(environ)
         importlib.invalidate_caches()
