@@ -111,7 +111,7 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
     )._asdict()
 
 
-def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, str]:
+def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, Any]:
     """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
     present = visible_devices.there(backend)
     found = visible_devices.masks(backend, environ, present)
