@@ -132,11 +132,15 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        _count_override(_overrides.add, override)
+        with _lock:
+            _overrides.add(override)
+            _settle(_chosen, _selection)
         _override.set(override)
         yield override.accelerator
     finally:
-        _count_override(_overrides.discard, override)
+        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
+        with _lock:
+            _settle(_chosen, _selection)
         if _override.get() is override:
             _override.set(override.around)
 
@@ -286,13 +290,6 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         return before
 
 
-def _count_override(step: Callable[[_Override], None], override: _Override) -> None:
-    global _fast
-    with _lock:
-        step(override)
-        _fast = None if _overrides else _chosen
-
-
 def _resolve(new: object) -> Accelerator:
     if isinstance(new, type) and issubclass(new, Accelerator):
         new = new()
@@ -338,11 +335,6 @@ def _warn_of_fallback(record: Selection) -> None:
 _FORK_WAIT = 10.0
 
 
-def _after_fork_in_parent() -> None:
-    with contextlib.suppress(RuntimeError):  # it is another thread's: the wait was in vain
-        _lock.release()
-
-
 def _after_fork_in_child() -> None:
     global _fast
     _fast = None
@@ -351,6 +343,6 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=lambda: _lock.acquire(timeout=_FORK_WAIT),
-        after_in_parent=_after_fork_in_parent,
+        after_in_parent=_lock.release,  # which Python reports where the wait was in vain, and goes on
         after_in_child=_after_fork_in_child,
     )

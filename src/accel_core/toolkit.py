@@ -7,8 +7,6 @@ released together, and what stands here may change from one release to the next.
 Importing it imports neither torch nor the rest: each name is resolved when it is first used.
 """
 
-from __future__ import annotations
-
 from accel_core import _by_name, _resolving
 
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
@@ -31,25 +29,17 @@ _HOMES = {
     "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
     "": ("machine as host",),
-    "machine": ("devices", "vendors", "visible_devices"),
-    "machine.placement": ("placement",),
+    "machine": ("devices", "placement", "vendors", "visible_devices"),
     # Settings and declarations.
     "settings": (
         "ACCEL_ALLOW", "ACCEL_PROBE", "DS_ACCELERATOR", "OURS", "Pin", "Settings", "Variable", "entry_points",
         "flag", "normalize_distribution", "parse_pin", "read as read_settings", "whole_number",
     ),
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "decode_backend", "is_variable_prefix"),
-    "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
-    "errors": ("clean", "did_you_mean", "printable", "shown"),
     "cli": ("output as options", "page"),
     "cli.output": ("Output", "answering", "status_of"),
-    "cli.page": ("to_text",),
 }  # fmt: skip
 _HOME = _by_name(_HOMES)
 __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the names, not two
 __getattr__ = _resolving(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

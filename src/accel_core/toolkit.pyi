@@ -25,7 +25,6 @@ from accel_core.cli import page as page
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.output import status_of as status_of
-from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
 from accel_core.current import late_changes as late_changes
@@ -45,15 +44,10 @@ from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
 from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
-from accel_core.errors import clean as clean
-from accel_core.errors import did_you_mean as did_you_mean
-from accel_core.errors import printable as printable
-from accel_core.errors import shown as shown
-from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
+from accel_core.machine import placement as placement
 from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
-from accel_core.machine.placement import placement as placement
 from accel_core.operators import providers as providers
 from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
@@ -77,7 +71,6 @@ __all__ = [
     "DS_ACCELERATOR",
     "ENTRY_POINT_GROUP",
     "EXPECTED_PREFIX",
-    "LEVELS",
     "LOGGER",
     "OURS",
     "PROJECT",
@@ -94,11 +87,9 @@ __all__ = [
     "answering",
     "autoload_is_on",
     "child",
-    "clean",
     "declarers",
     "decode_backend",
     "devices",
-    "did_you_mean",
     "discovery",
     "entry_points",
     "exact",
@@ -127,15 +118,12 @@ __all__ = [
     "page",
     "parse_pin",
     "placement",
-    "printable",
     "providers",
     "read_settings",
     "select",
-    "shown",
     "spoilers",
     "status_of",
     "survey",
-    "to_text",
     "torchs_device",
     "vendors",
     "visible_devices",

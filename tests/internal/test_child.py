@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from accel_tests.processes import gone, until
 
 from accel_core._support import child as isolation
 from accel_core._support.child import ChildReport
@@ -28,19 +30,6 @@ def job(world):
         return isolation.run(importlib.import_module("the_job").work, arguments, timeout)
 
     return run
-
-
-def gone(pid):
-    """Whether the process has ended (as an orphan it may stay a zombie where init does not reap)."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_an_answer_comes_back(job):
@@ -114,9 +103,7 @@ def test_a_child_does_not_outlive_its_parent(world, tmp_path):
     )
     parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=sys.path)])
     try:
-        while not note.exists():
-            assert parent.poll() is None
-            time.sleep(0.02)
+        until(note.exists, 60)
     finally:
         parent.kill()
         parent.wait()
@@ -251,7 +238,7 @@ def test_no_python_to_start_is_an_os_error(job, monkeypatch, executable):
         job("return {}")
 
 
-def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world):
+def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world, monkeypatch):
     work = world.root / "log"
     world.module(
         "the_job",
@@ -262,8 +249,8 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
-    with isolation.at_most(1):
-        reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
+    monkeypatch.setattr(isolation, "turns", threading.BoundedSemaphore(1))
+    reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 

@@ -5,8 +5,6 @@ imported. The child takes that, and the parent learns how it ended. The child is
 with its own options; it ends when its parent does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -16,9 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from accel_core._support import LOGGER
@@ -37,11 +34,9 @@ _running: dict[subprocess.Popen[bytes], None] = {}
 watching: Callable[[str, float], None] | None = None
 #: Whether this process ends, so that its threads are to start no more of them.
 _over = False
-#: What children wait for before they start, where somebody has limited how many run at once.
-_turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-
-#: The longest pause between two looks at a child, in seconds.
-_PAUSE = 0.02
+#: What children wait for before they start: whoever limits how many run at once puts a semaphore here. The
+#: wait does not count against their timeout.
+turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 #: A line that tells an error: one at the margin, as frames of a traceback are not, and no line of a log.
 _ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
@@ -122,7 +117,7 @@ def run(
         "log": LOGGER.isEnabledFor(logging.DEBUG),
     }
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with _turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
+    with turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
         if _over:
             raise OSError("this process ends, and starts no other any more")
         given.write(json.dumps(job).encode())
@@ -136,8 +131,6 @@ def run(
             start_new_session=True,
         )
         _running[process] = None
-        if _over:  # by now
-            end_group(process)
         try:
             code = _wait(process, timeout, lambda: _lines(_text(out), nonce))
         finally:
@@ -170,7 +163,7 @@ def _wait(
     began = looked = time.monotonic()
     while timeout is None or time.monotonic() - began < timeout:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_PAUSE)
+            return process.wait(0.02)  # the longest pause between two looks at it
         now = time.monotonic()
         if watching is not None and now - looked >= 1 and process is next(iter(_running), None):
             looked = now
@@ -207,37 +200,17 @@ def _stage(lines: list[dict[str, Any]]) -> str:
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
     """Call `function`, which runs a child, for each item, with at most `at_once` calls in parallel.
 
-    If no thread can be started, the calls run one after the other. An interrupt ends the children: each is a
-    session of its own, so Ctrl-C does not reach it.
+    An interrupt ends the children: each is a session of its own, so Ctrl-C does not reach it.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
     given = list(items)
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
-            try:
-                later = pool.map(function, given)
-            except RuntimeError:  # "can't start new thread": as many processes as the user may have
-                pool.shutdown(cancel_futures=True)
-                return list(map(function, given))
-            return list(later)
+            return list(pool.map(function, given))
         except BaseException:
             end_all()
             raise
-
-
-@contextlib.contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Let at most `count` children run at once within the block, whichever threads start them.
-
-    Further children wait for their turn. The wait does not count against their timeout.
-    """
-    global _turns
-    before, _turns = _turns, threading.BoundedSemaphore(count)
-    try:
-        yield
-    finally:
-        _turns = before
 
 
 def end_all(*, for_good: bool = False) -> None:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from accel_core import machine
 from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import Device
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.backend import Backend
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceProperties
 
@@ -174,12 +174,8 @@ class CPUAccelerator(Accelerator):
         free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), total
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        # Nothing copies out of host memory here, so locking it would only cost.
-        return tensor
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        return tensor.new_empty(shape)
+    #: Nothing copies out of host memory here, so locking it would only cost.
+    _locks_pages = False
 
     # Data types
 

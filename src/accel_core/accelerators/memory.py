@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Devices, has_parameter
+from accel_core.accelerators.devices import Device, Devices, has_parameter
 from accel_core.errors import HostMemoryError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from torch.types import Device
 
 
 class Memory(Devices):
@@ -170,8 +169,8 @@ class Pinning(Devices):
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return self._lock(tensor.pin_memory) if self._locks_pages else tensor.clone()
+        """A page-locked copy of a host tensor; the tensor itself where the device has no such memory."""
+        return self._lock(tensor.pin_memory) if self._locks_pages else tensor
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """An uninitialised page-locked tensor of that shape and of `tensor`'s data type; else an ordinary

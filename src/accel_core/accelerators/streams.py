@@ -9,11 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core.accelerators.devices import Base, Devices
+from accel_core.accelerators.devices import Base, Device, Devices
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
 
 class HostEvent:
@@ -40,10 +39,9 @@ class HostEvent:
         """Return the milliseconds from this event to `end_event`; both need `enable_timing=True` and
         `record()`.
         """
-        if not (self._enable_timing and end_event._enable_timing):
-            raise RuntimeError("elapsed_time needs both events made with enable_timing=True")
-        if self._recorded_ns is None or end_event._recorded_ns is None:
-            raise RuntimeError("elapsed_time needs both events recorded")
+        timed = self._enable_timing and end_event._enable_timing
+        if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
+            raise RuntimeError("elapsed_time needs both events made with enable_timing=True, and recorded")
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:

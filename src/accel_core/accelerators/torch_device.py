@@ -7,15 +7,13 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cached_property, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accel_core._support.torch_import import FREE_SLOT
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import parameters, torchs_device
+from accel_core.accelerators.devices import Device, parameters, torchs_device
 from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError
-
-if TYPE_CHECKING:
-    from torch.types import Device
 
 Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
@@ -107,9 +105,8 @@ class TorchAccelerator(Accelerator):
     # What is there
 
     def _torch_device_type(self) -> str:
-        return super()._torch_device_type() if self._is_declared else self._torchs_own_type()
-
-    def _torchs_own_type(self) -> str:
+        if self._is_declared and self.backend.device_type != FREE_SLOT:  # `generic` declares that
+            return super()._torch_device_type()
         try:
             device = torchs_device(self._torch)
         except RuntimeError as why:  # torch finds two that exclude each other
@@ -257,9 +254,6 @@ class GenericAccelerator(TorchAccelerator):
     Its name is "generic"; `device_name()` is torch's name of the device. Raises `BackendUnavailableError` if
     torch reports no accelerator.
     """
-
-    def _torch_device_type(self) -> str:
-        return self._torchs_own_type()
 
     def device_count(self) -> int:
         """Return the number of devices that torch sees; a device that reports 0 before its start is

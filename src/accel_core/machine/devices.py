@@ -4,8 +4,6 @@ Every function takes `root`, the folder under which `/sys` and `/dev` are looked
 be read as absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -125,12 +123,6 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
         if is_its and device.class_code.startswith(class_prefix):
             return True
     return False
-
-
-def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
-    text = machine.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
-    return machine.parse_number(text)  # the kernel writes -1 for "not known"
 
 
 # --- Device nodes --------------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ processor waits until it was, while another starts at once. Nothing of them is i
 is asked for.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
-from accel_core.errors import CAUGHT, raise_if_users, root_cause
+from accel_core.errors import CAUGHT, raise_if_users, root_cause, tolerating
 from accel_core.settings import Variable, flag
 
 #: Whether operators are compiled for the processor at their first use; else what starts at once serves.
@@ -74,8 +72,7 @@ class OpProvider:
     def load(self, source: str) -> type[Any]:
         """Return the builder class for `"module:Class"`; raises the errors of the import."""
         module, _, attribute = source.partition(":")
-        found: type[Any] = getattr(importlib.import_module(module), attribute)
-        return found
+        return cast("type[Any]", getattr(importlib.import_module(module), attribute))
 
 
 @dataclass(frozen=True)
@@ -145,11 +142,9 @@ class OpCandidate:
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
         """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
-        try:
+        with tolerating(*CAUGHT):
             return question(self._builder)
-        except CAUGHT as error:
-            raise_if_users(error)
-            return None
+        return None
 
     @cached_property
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
@@ -202,7 +197,7 @@ class Operator:
         asked = self.candidates[: self.candidates.index(self.used) + 1]
         return any(candidate.error is not None for candidate in asked)
 
-    def untried(self) -> Operator:
+    def untried(self) -> "Operator":
         """Return the operator with nothing imported yet: an import that failed may succeed later."""
         return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 

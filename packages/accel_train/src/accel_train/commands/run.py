@@ -8,8 +8,8 @@ import sys
 
 import click
 
-from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
-from accel_core.toolkit import LOGGER, clean, entry_points, status_of, vendors
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, clean
+from accel_core.toolkit import LOGGER, entry_points, status_of, vendors
 from accel_train.commands import launcher
 from accel_train.launch import command_line, forked, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -42,6 +42,8 @@ def command(arguments: tuple[str, ...]) -> None:
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)
+        if machine.masked:
+            click.echo(f"Warning: {machine.masked}. Next step: {machine.masked_step}\n", err=True)
         if machine.why_kept:
             click.echo(f"{machine.why_kept}\n", err=True)
         if parsed.dry_run:

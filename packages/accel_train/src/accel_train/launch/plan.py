@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import accel_train_startup as startup
 from accel_core.errors import LaunchError
-from accel_core.toolkit import DS_ACCELERATOR, devices, host
-from accel_train.launch.cores import format_ranges, numa_nodes, physical_cores
+from accel_core.toolkit import DS_ACCELERATOR, host
+from accel_train.launch.cores import format_ranges, numa_node_of, numa_nodes, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
@@ -55,6 +55,12 @@ class Machine(NamedTuple):
     #: Variables that keep other vendors' broken packages out of the ranks, and a sentence that says why.
     kept: dict[str, str] = {}  # noqa: RUF012
     why_kept: str = ""
+    #: What the visible-devices variables hide or misname, and the value that works here.
+    masked: str = ""
+    masked_step: str = ""
+    #: That they show fewer devices than there are, and how to see the others.
+    limited: str = ""
+    limited_step: str = ""
 
 
 class RankPlan(NamedTuple):
@@ -107,10 +113,12 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
     if count > _MOST_RANKS:
         raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
     if count > machine.devices and not machine.is_cpu:
+        few = machine.masked or machine.limited
+        more = machine.limited_step or "choose another accelerator with --backend"
         raise LaunchError(
             f"--nproc-per-node {wanted}: {count} ranks but {machine.devices} {machine.name} "
-            f"device{'' if machine.devices == 1 else 's'}. Start at most {machine.devices}, or choose "
-            "another accelerator with --backend."
+            f"device{'' if machine.devices == 1 else 's'}{few and f': {few}'}. Start at most "
+            f"{machine.devices}, or {more}."
         )
     return count
 
@@ -134,7 +142,7 @@ def _shares(arguments: argparse.Namespace, machine: Machine, count: int, root: s
     if unbound or not allowed:
         return None
     addresses = [None] * count if machine.is_cpu else machine.pci[:count]
-    near = [devices.numa_node_of(address, root) for address in addresses]
+    near = [numa_node_of(address, root) for address in addresses]
     return share_out(near, allowed, root, quota=host.cgroup_cpu_quota(root))
 
 
