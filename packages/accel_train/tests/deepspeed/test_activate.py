@@ -27,6 +27,18 @@ def test_before_the_import(device):
     assert activated()[0] == found, "a second time is the same"
 
 
+@forked("acme")
+def test_an_engine_asks_for_the_compiler_when_it_compiles():
+    activated()
+    from deepspeed.inference import engine as inference
+    from deepspeed.runtime import engine as training
+
+    assert "torch._dynamo" not in sys.modules, "inductor is a second to import"
+    engines = (training.DeepSpeedEngine, inference.InferenceEngine)
+    assert {inspect.signature(e.compile).parameters["backend"].default for e in engines} == {"accel"}
+    assert importlib.import_module("accel_core").get_accelerator().get_compile_backend() == "inductor"
+
+
 @forked("cpu")
 def test_after_the_import_deepspeeds_own_is_replaced_everywhere():
     import deepspeed
