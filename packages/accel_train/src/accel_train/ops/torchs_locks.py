@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from accel_core.toolkit import placement
 
-__all__ = ["Lock", "found", "locked", "remove", "wait"]
+__all__ = ["Lock", "found", "locked", "prepare", "remove", "wait"]
 
 #: File systems of this host alone, and of those the ones that containers do not share.
 _LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs")
@@ -76,6 +77,14 @@ def wait(folders: Callable[[], Iterable[Path]], name: str, say: Callable[[str], 
                 also = "" if lock.holder else f". If nothing compiles it there: {lock.removal}"
                 say(f"waiting for {whom}, which compiles {name}{also}")
         time.sleep(_PAUSE)
+
+
+def prepare() -> None:
+    """Remove stale locks when a program imports torch's code for JIT builds, which would wait for them."""
+    for lock in found(locked(os.environ)):
+        if lock.is_stale:
+            remove(lock)
+            sys.stderr.write(f"accel: removed {lock.path}: the process that was compiling there is gone\n")
 
 
 def remove(lock: Lock) -> None:
