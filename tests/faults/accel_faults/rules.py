@@ -81,7 +81,7 @@ def _choice(fault, place, mode, seen):
         return
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
-    elif seen.chosen != right or (right is None and "chosen is not known" not in f"{seen.text} {seen.document}"):
+    elif seen.chosen != right or (right is None and "chosen is not known" not in str(seen)):
         status = f"exit status {seen.returncode}"
         yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
     if seen.verdicts or mode.is_program or mode in _SHOWS_VERDICTS:
