@@ -27,7 +27,6 @@ def test_before_the_import(device):
     assert activated()[0] == found, "a second time is the same"
     compiling = inspect.signature(sys.modules["deepspeed"].DeepSpeedEngine.compile).parameters["backend"]
     assert compiling.default == {"cpu": "inductor", "acme": "accel"}[device]
-    assert "torch._dynamo" not in sys.modules, "DeepSpeed's import takes a second more"
 
 
 @forked("cpu")
