@@ -133,7 +133,7 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
     tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
     loaded = [e.distribution for e in discovery.announced() if not tops or e.module.partition(".")[0] in tops]
     before = f"before Python starts, and import nothing of {holder}'s"
-    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us:
         off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
         before = f"{off}: `import torch` loads {' and '.join(loaded)}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
@@ -201,10 +201,9 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
 
 def _is_well_formed(answer: ProbeResult) -> bool:
     """Whether the fields have their types: they go into messages and JSON."""
-    devices: object = answer.devices
     flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
     texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
-    return flags and texts and (devices is None or _is_count(devices))
+    return flags and texts and (answer.devices is None or _is_count(answer.devices))
 
 
 def _is_count(number: object) -> TypeGuard[int]:
@@ -280,12 +279,9 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
 def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
-    try:
-        with quiet(), restoring(plugin):
-            answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
-    except errors.CAUGHT as another:
-        errors.raise_if_users(another)
-        return None
+    answer: object = None
+    with errors.tolerating(*errors.CAUGHT), quiet(), restoring(plugin):
+        answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
     return given if isinstance(given, ProbeResult) and _is_well_formed(given) else None
 
@@ -299,25 +295,21 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     from accel_core.machine.placement import denied_nodes, permission_step, placement
     from accel_core.machine.visible_devices import masks, there
 
-    seen = devices.evidence(backend, root)
-    nodes = seen.nodes if seen else ()
+    nodes = (devices.evidence(backend, root) or devices.Evidence()).nodes
     mask = masks(backend, os.environ, there(backend, root))
     if mask.faulty:
         return hidden(backend, mask)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
-        reason = f"this process may not open {devices.enumerated(denied)}"
-        if place.withheld(backend):
-            reason += f"; Slurm gave the job {place.slurm_job} none"
+        reason = f"this process may not open {devices.enumerated(denied)}{place.withheld(backend)}"
         return no_device(reason, place.step(backend) or permission_step(denied[0], root))
     reason = "the vendor's runtime counts no device"
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
-    if used := [step for step in mask.steps if not step.overruled_by]:
-        hint = f"unset {used[-1].variable}, or name in it devices that exist"
-        return no_device(f"{reason} with {' and '.join(map(str, used))}", hint)
-    return no_device(reason)
+    used = [step for step in mask.steps if not step.overruled_by]
+    hint = f"unset {used[-1].variable}, or name in it devices that exist" if used else ""
+    return no_device(" with ".join(filter(None, [reason, " and ".join(map(str, used))])), hint)
 
 
 def hidden(backend: Backend, mask: Masks) -> Outcome:
@@ -325,7 +317,6 @@ def hidden(backend: Backend, mask: Masks) -> Outcome:
     from accel_core.machine.placement import placement
 
     place = placement()
-    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
-        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
-        return no_device(reason, place.schedulers_step(backend))
-    return no_device(str(mask), mask.step)
+    # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
+    withheld = place.withheld(backend)
+    return no_device(f"{mask}{withheld}", place.schedulers_step(backend) if withheld else mask.step)
