@@ -1,5 +1,6 @@
-"""What a plugin or a vendor's package leaves changed in the user's process is put back."""
+"""What a plugin or a vendor's package changes or prints in the user's process is put back or led aside."""
 
+import io
 import logging
 import os
 import sys
@@ -9,8 +10,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from accel_tests import processes
 
-from accel_core.detection.guard import restoring
+from accel_core.detection import guard
+from accel_core.detection.guard import quiet, restoring
+
+# ---------------------------------------------------------------------------- state
+# What a plugin or a vendor's package leaves changed in the user's process is put back.
 
 
 @pytest.fixture
@@ -125,3 +131,93 @@ def test_what_callers_expect_passes(error):
     with pytest.raises(type(error)) as raised, restoring("accel-faulty 1.2"):
         raise error
     assert raised.value is error
+
+
+# ---------------------------------------------------------------------------- quiet
+# What plugins print goes to stderr; what anybody else prints stays where it belongs.
+
+
+def test_it_nests_and_ends_with_an_exception(capsys):
+    before = sys.stdout
+
+    def nested():
+        with quiet():
+            with quiet():
+                print("inner")
+            print("still quiet")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        nested()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
+
+
+def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
+    before = sys.stdout
+    with quiet(printed := io.StringIO()):
+        print("mine")
+        with processes.beside(lambda: print("from another thread")):
+            pass
+        with quiet():
+            print("quiet")
+        print("mine again")
+    print("outside")
+    assert printed.getvalue() == "mine\nmine again\n"
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("from another thread\noutside\n", "quiet\n")
+
+
+def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
+    before = sys.stdout
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with quiet():
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second():
+        first_in.wait(10)
+        with quiet():
+            second_in.set()
+            first_out.wait(10)
+            print("second")
+
+    with processes.beside(first, second):
+        pass
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("", "second\n")
+
+
+def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
+    mine = io.StringIO()
+    before = sys.stdout
+    try:
+        with quiet():
+            sys.stdout = mine
+        assert sys.stdout is mine
+    finally:
+        sys.stdout = before
+    print("outside")
+    assert capsys.readouterr().out == "outside\n"
+
+
+def test_a_stdout_that_was_taken_away_is_back(capsys):
+    before = sys.stdout
+    with quiet():
+        sys.stdout = None
+    assert sys.stdout is before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_amid_it_leaves_a_child_that_works():
+    def works():
+        with quiet():
+            pass
+        return guard._active == 0
+
+    assert processes.fork_amid(guard._lock, works)

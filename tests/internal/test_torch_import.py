@@ -4,6 +4,7 @@ import builtins
 import os
 import sys
 import threading
+import time
 
 import pytest
 from accel_tests import processes
@@ -105,11 +106,9 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
     )
     entered = sys.modules["__main__"].__dict__.setdefault("torch_entered", threading.Event())
     try:
-        thread = threading.Thread(target=__import__, args=("torch",))
-        thread.start()
-        assert entered.wait(10)
-        assert import_torch().finished
-        thread.join(10)
+        with processes.beside(lambda: __import__("torch")):
+            assert entered.wait(10)
+            assert import_torch().finished
     finally:
         del sys.modules["__main__"].__dict__["torch_entered"]
 
@@ -120,13 +119,10 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(tor
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
         "from accel_core._support.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
     )
-    threads = [threading.Thread(target=__import__, args=("torch",)), threading.Thread(target=import_torch)]
-    for thread in threads:
-        thread.start()
-        threads[0].join(0.05)
-    for thread in threads:
-        thread.join(10)
-    assert not any(thread.is_alive() for thread in threads)
+    with processes.beside(lambda: __import__("torch")):
+        time.sleep(0.05)
+        with processes.beside(import_torch):
+            pass
 
 
 # ---------------------------------------------------------------------------- what torch this is

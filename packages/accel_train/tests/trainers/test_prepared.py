@@ -1,8 +1,14 @@
-"""Programs without a line of ours, as `accel run` starts them; and what those hear that stay on the CPU."""
+"""Programs without a line of ours, and Transformers' own tests, as `accel` starts them."""
 
 import pytest
 
 pytest.importorskip("sentence_transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+
+# ---------------------------------------------------------------------------- prepared
+# Programs without a line of ours, as `accel run` starts them; and what those hear that stay on the CPU.
 
 
 ACCELERATE = """
@@ -20,18 +26,18 @@ import torch, sentence_transformers as library
 print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
 LIGHTNING = """
-import sys, torch, lightning, lightning.pytorch.cli as cli
-from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
+import sys, torch, lightning
+from lightning.pytorch.demos.boring_classes import BoringModel
 
 class Model(BoringModel):
     on_train_end = lambda self: print(f"{self.device}/{self.trainer.world_size}", end=" ")
 
-asked = sys.argv[1:]
-quiet = {"max_steps": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-cli.LightningCLI(Model, BoringDataModule, None, trainer_defaults=quiet, args=["fit", *asked])
-for options in ({}, {"accelerator": "auto", "strategy": "ddp", "precision": "bf16-mixed"}):
-    asked or lightning.Trainer(**quiet, **options).fit(Model())
-print(lightning.Fabric(accelerator="cpu" if asked else "auto").device)
+off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+cpu = {"accelerator": "cpu"} if "cpu" in sys.argv else {}
+auto = dict.fromkeys(("accelerator", "strategy", "devices"), "auto")  # as LightningCLI says it
+for options in ({}, auto, {**auto, "strategy": "ddp", "precision": "bf16-mixed"}):
+    lightning.Trainer(max_steps=2, **dict.fromkeys(off, False), **{**options, **cpu}).fit(Model())
+print(lightning.Fabric(**cpu).device)
 """
 AFTER_A_MINUTE = """
 import os, sys, time, accel_train_startup
@@ -55,7 +61,7 @@ PROGRAMS = [
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
     (LIGHTNING, [], 1, "acme:0/1 acme:0/1 acme:0/1 acme:0", ""),
     (LIGHTNING, [], 2, "acme:{rank}/2 acme:{rank}/2 acme:{rank}/2 acme:{rank}", ""),
-    (LIGHTNING, ["--trainer.accelerator=cpu"], 1, "cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
+    (LIGHTNING, ["cpu"], 1, "cpu/1 cpu/1 cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
@@ -67,9 +73,51 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
 def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
-    run = run_on_acme(program, *arguments, processes=ranks, environ={"ACCEL_INTEGRATIONS": "auto"})
+    variables = {"ACCEL_INTEGRATIONS": "auto", "ACCEL_SIMULATE": f"acme:{ranks}"}
+    run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
         lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]
         assert len(lines) == bool(heard and rank == 0), ended.stderr
         assert all(heard in line for line in lines)
+
+
+# ---------------------------------------------------------------------------- device spec
+# The file that `accel env --format transformers-spec` writes, read by Transformers itself on `acme`.
+
+
+#: As `transformers.testing_utils` is used by each of their tests.
+SCRIPT = """
+import json, os, subprocess, sys
+from pathlib import Path
+
+command = [sys.executable, "-m", "accel_core", "env", "--format", "transformers-spec"]
+spec = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+Path("accel_spec.py").write_text(spec, "utf-8")
+os.environ["TRANSFORMERS_TEST_DEVICE_SPEC"] = "accel_spec.py"
+sys.path.insert(0, os.getcwd())  # as pytest's folder; they append it too
+
+import torch
+from transformers import testing_utils as theirs
+
+device = theirs.torch_device
+drawn = []
+for _ in range(2):
+    theirs.backend_manual_seed(device, 7)
+    drawn.append(torch.rand(3, device=device).tolist())
+theirs.backend_empty_cache(device)
+print(json.dumps({
+    "device": device, "drawn": drawn, "count": theirs.backend_device_count(device),
+    "sum": torch.ones(4, device=device).sum().item(),
+}))
+"""
+
+
+def test_transformers_tests_run_run_on_acme(run_on_acme, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # The device has a generator of its own here, which their seed must reach.
+    answer = run_on_acme(SCRIPT, environ={"ACCEL_SIMULATE_RANDOM": ""}).answer
+    assert answer["device"] == "acme"
+    assert answer["count"] == 2
+    assert answer["sum"] == 4
+    assert answer["drawn"][0] == answer["drawn"][1]
