@@ -14,7 +14,6 @@ from io import FileIO
 from pathlib import PurePosixPath
 from stat import S_ISREG
 
-
 # --- Files and platform --------------------------------------------------------------------------------
 
 
