@@ -55,7 +55,10 @@ def test_a_missing_torch_says_what_to_install(world):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import absent_dependency", "torch fails to import: No module named 'absent_dependency'"),
+        (
+            "import absent_dependency",
+            "torch fails to import: ModuleNotFoundError: No module named 'absent_dependency'",
+        ),
         ("raise OSError('libtorch_cpu.so: cannot open')", "torch fails to import: OSError: libtorch_cpu.so"),
         (
             "raise RuntimeError('Failed to load the backend extension: foo')",
