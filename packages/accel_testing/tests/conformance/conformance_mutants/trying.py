@@ -14,22 +14,27 @@ import accel_core
 from accel_testing.conformance.compute.test_amounts import TestAmounts
 from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
 from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_forms import TestForms
 from accel_testing.conformance.compute.test_numbers import TestNumbers
 from accel_testing.conformance.compute.test_queues import TestQueues
 from accel_testing.conformance.compute.test_randomness import TestRandomness
+from accel_testing.conformance.compute.test_reductions import TestReductions
 from accel_testing.conformance.interface import test_sharing
 from accel_testing.conformance.interface.test_answers import TestAnswers
+from accel_testing.conformance.interface.test_guards import TestGuards
 from accel_testing.conformance.interface.test_selection import TestSelection
 from accel_testing.conformance.interface.test_sharing import TestSharing
 from accel_testing.conformance.interface.test_signatures import TestSignatures
 from accel_testing.conformance.interface.test_types import TestTypes
 from conformance_mutants.generated import close_what_is_open, generated
 from conformance_mutants.members import MUTANTS
+from conformance_mutants.planted import PLANTED
 from conformance_mutants.records import Mutant
 
 KINDS = (
-    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestArithmetic, TestNumbers,
-    TestRandomness, TestQueues, TestAmounts, TestCompiling,
+    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestGuards,
+    TestArithmetic, TestNumbers, TestReductions, TestForms, TestRandomness, TestQueues, TestAmounts,
+    TestCompiling,
 )  # fmt: skip
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
@@ -49,6 +54,10 @@ def checks():
         for name, _ in inspect.getmembers(kind, inspect.isfunction):
             if name.startswith("test_"):
                 yield f"{group}.{name.removeprefix('test_')}", getattr(kind(), name)
+
+
+#: The folder of each group: `answers` is in `interface`.
+_PARTS = {kind.__module__.rpartition("test_")[2]: kind.__module__.split(".")[-2] for kind in KINDS}
 
 
 def broken(mutant):
@@ -169,10 +178,43 @@ def of_generated():
         yield name, _failing(mutant)
 
 
-def _failing(mutant):
+def of_the_whole(times, names):
+    """Each of these checks so many times on the accelerator that is whole, and what it says if it fails."""
+    _prepare()
+    chosen = accel_core.get_accelerator()
+    for _ in range(times):
+        for name in names:
+            yield f"{_PARTS[name.partition('.')[0]]}.{name}", failing(chosen, [name]).get(name, "")
+
+
+#: The groups in which each area's faults are looked for first; those of kernels in others.
+_FIRST = {
+    "queries": ("queues",), "new threads": ("guards",), "seeds": ("randomness",),
+    "guards": ("guards", "randomness", "arithmetic", "queues"),
+    "other members": ("answers", "types", "selection", "amounts", "queues"),
+}  # fmt: skip
+
+
+def of_planted(only=""):
+    """Every planted fault whose name begins so, and the first check that fails with it."""
+    _prepare()
+    for name, mutant in PLANTED.items():
+        if name.startswith(only):
+            yield name, _failing(mutant, _FIRST.get(mutant.kind, ("reductions", "forms", "randomness")))
+
+
+def _failing(mutant, first=()):
+    """What fails; with the names of groups the first alone, looked for in these groups first."""
     but = [*SLOW, *(() if mutant.members else _CAPTURE)]
     try:
         with mutant.kernel():
-            return failing(broken(Mutant("", mutant.members)), but=but)
+            accelerator = broken(Mutant("", mutant.members))
+            if not first:
+                return failing(accelerator, but=but)
+            names = [name for name, _ in checks() if name not in but]
+            for name in sorted(names, key=lambda name: name.partition(".")[0] not in first):
+                if found := failing(accelerator, [name]):
+                    return found
+            return {}
     except Exception as error:
         return {"making it": f"{type(error).__name__}: {error}"}

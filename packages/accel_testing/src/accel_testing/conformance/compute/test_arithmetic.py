@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 
@@ -11,13 +12,10 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.compared import BOUNDS
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestArithmetic"]
-
-#: How far a result may be from the one in float64, relative to the largest number in it: a few units in the
-#: last place of each type, times what sums of some hundred numbers add to it.
-BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 
 _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": lambda a, b: a + b,
@@ -187,6 +185,33 @@ class TestArithmetic(Subject):
             pass
         still = torch.is_autocast_enabled(accelerator.device_type)
         require(not still, "after an error inside it autocast is still on")
+
+    def test_autocasts_nest(self, accelerator: Accelerator) -> None:
+        """After an inner `autocast` the outer one is as before, its type too, even after an error."""
+        ones, kind = torch.ones(8, 8, device=accelerator.device()), accelerator.device_type
+        types = accelerator.supported_dtypes()[1:]
+        if not types:
+            not_claimed("float32 is the only type to train in")
+        usual = torch.get_autocast_dtype(kind)
+        for outer, inner in ((types[0], types[-1]), (types[-1], types[0])):
+            for enabled in (True, False):
+                what = f"autocast({inner}, enabled={enabled}) inside autocast({outer})"
+                with accelerator.autocast(outer):
+                    for how in ("", "an error in "):
+                        with contextlib.suppress(KeyError), accelerator.autocast(inner, enabled=enabled):
+                            now = (ones @ ones).dtype
+                            if how:
+                                raise KeyError
+                        wanted = inner if enabled else torch.float32
+                        require(now is wanted, f"inside {what} a product is of {now}; expected {wanted}")
+                        now = (ones @ ones).dtype
+                        require(now is outer, f"after {how}{what} a product is of {now}; expected {outer}")
+                now = (ones @ ones).dtype
+                require(now is torch.float32, f"after both, {what}, a product is of {now}; expected float32")
+                left = torch.get_autocast_dtype(kind)
+                require(
+                    left is usual, f"after {what} torch.get_autocast_dtype({kind!r}) is {left}, was {usual}"
+                )
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
         """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
