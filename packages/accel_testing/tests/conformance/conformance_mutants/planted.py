@@ -350,17 +350,6 @@ def _stream_in_one_slot(self, stream):
 
 
 @contextlib.contextmanager
-def _leaves_the_other_devices(self, stream):
-    before = self.current_device()
-    with whole(self, "stream", stream):
-        yield
-    if stream is not None and stream.device.index != before:
-        with whole(self, "device_guard", stream.device.index):
-            self.set_stream(stream)
-        self.set_device(before)
-
-
-@contextlib.contextmanager
 def _seeds_in_one_slot(self, devices=None):
     self._states = [torch.get_rng_state(), *(self.get_rng_state(i) for i in range(self.device_count()))]
     try:
@@ -430,7 +419,6 @@ GUARDS = {
         "device_guard", "stream", "fork_rng", "autocast", "capture_to_graph", "range")},
     "stream goes back to the default": {"stream": _back_to_default},
     "stream has one slot": {"stream": _stream_in_one_slot},
-    "stream stays on the other device": {"stream": _leaves_the_other_devices},
     "fork_rng has one slot": {"fork_rng": _seeds_in_one_slot},
     "autocast is off afterwards": {"autocast": _off_afterwards},
     "autocast leaves its type": {"autocast": _leaves_the_type},

@@ -1,5 +1,6 @@
 """Running the checks on mutants, all in one process that simulates `acme`."""
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -44,6 +45,8 @@ SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sha
 #: A forked process that hangs is ended sooner than a vendor's: nothing is slow here.
 test_sharing._SECONDS = 4.0
 
+#: Torch's type of autocast for a device of its own.
+_USUAL = torch.get_autocast_dtype("acme")
 _MODULE = sys.modules.setdefault("mutants", ModuleType("mutants"))
 
 
@@ -88,6 +91,7 @@ def failing(accelerator, names=None, but=()):
             found[name] = f"{type(error).__name__}: {error}"
         close_what_is_open()
         torch.set_autocast_enabled(whole.device_type, False)  # which a mutant may leave on
+        torch.set_autocast_dtype(whole.device_type, _USUAL)
         torch.clear_autocast_cache()
         whole.set_device(0)
         whole.set_stream(whole.default_stream())
@@ -104,7 +108,7 @@ def _prepare():
     gc.freeze()
 
 
-#: Of those that are made by rule: what these checks must catch, each by an assertion that no chosen one has.
+#: Made by rule or planted: what these checks must catch, each by an assertion that no chosen one has.
 BY_RULE = {
     "answers.compile_backend": ["set_compile_backend: does nothing"],
     "answers.device_names": ["device_name: is the first device's"],
@@ -122,9 +126,9 @@ BY_RULE = {
     "arithmetic.autocast": ["autocast: does nothing"],
     "randomness.same_seed_same_numbers": ["manual_seed: does nothing"],
     "randomness.seed_is_told": ["initial_seed: in other units"],
-    "randomness.all_devices_are_seeded": ["manual_seed_all: does nothing"],
+    "randomness.all_devices_are_seeded": ["manual_seed_all: does nothing", "seeds: all, each another"],
     "randomness.state_restores": ["set_rng_state: does nothing"],
-    "randomness.fork_rng_restores": ["fork_rng: does nothing"],
+    "randomness.fork_rng_restores": ["fork_rng: does nothing", "seeds: fork_rng is of the current"],
     "queues.stream_is_current_inside": ["stream: leaves by an error what it has changed"],
     "queues.set_stream_stays": ["set_stream: does nothing"],
     "queues.graph_replays_with_new_inputs": ["replay_graph: does nothing"],
@@ -135,6 +139,32 @@ BY_RULE = {
     "amounts.totals_start_anew": ["reset_accumulated_memory_stats: is the current device's"],
     "amounts.free_memory_shrinks": ["mem_get_info: keeps its first answer"],
     "amounts.fraction_limits": ["set_per_process_memory_fraction: does nothing"],
+    # Of those that are planted.
+    "guards.errors_come_out_of_blocks": ["guards: range swallows errors"],
+    "guards.device_guards_nest": ["guards: device_guard has one slot"],
+    "guards.streams_nest": ["guards: stream goes back to the default"],
+    "guards.new_threads_find_nothing_of_others": ["new threads: begin inside another's autocast"],
+    "guards.threads_are_heard": ["new threads: cannot seed"],
+    "arithmetic.autocasts_nest": ["guards: autocast is off afterwards"],
+    "randomness.numbers_are_as_asked": ["other kernels: randn is half as wide"],
+    "queues.done_is_done": ["queries: a stream is always done"],
+    "queues.captures_leave_all_as_before": ["guards: a capture leaves its stream"],
+    "reductions.integers_are_added_up_in_int64": ["width: int32 is added up in int32"],
+    "reductions.halves_are_added_up_in_float32": ["width: half in half, mm"],
+    "reductions.nan_in_every_reduction": ["NaN: median along a dimension"],
+    "reductions.first_of_equals": ["equal elements: argmax of a long row"],
+    "reductions.some_of_equals": ["equal elements: median, the upper"],
+    "reductions.duplicates_all_count": ["duplicates: scatter_add, many"],
+    "forms.broadcast": ["other kernels: add of a row"],
+    "forms.types_promote": ["other kernels: cat of different types"],
+    "forms.signs": ["other kernels: remainder has the sign of the first"],
+    "forms.zeros_and_infinities": ["other kernels: -0.0 is 0.0, neg"],
+    "forms.in_place": ["other kernels: add in place forgets alpha"],
+    "forms.moved": ["other kernels: roll the other way"],
+    "forms.layers": ["other kernels: layer_norm forgets eps"],
+    "forms.each_gradient": ["gelu_backward: gives the right shape, and zeros"],
+    "forms.many_rows": ["other kernels: many rows of softmax"],
+    "forms.every_length": ["other kernels: a number of no dimension"],
 }  # fmt: skip
 
 
@@ -143,14 +173,20 @@ def meant_to():
     _prepare()
     meant = {name: mutant.meant for name, mutant in MUTANTS.items()}
     tried = [(name, mutant, mutant.meant) for name, mutant in MUTANTS.items()]
-    made = generated()
+    made = {**generated(), **PLANTED}
     for check, names in BY_RULE.items():
-        tried += [(f"{name} ({check})", Mutant(check, made[name].members), check) for name in names]
+        tried += [(f"{name} ({check})", made[name], check) for name in names]
     return {
         "meant": meant,
-        "mutants": {name: failing(broken(mutant), [check]).get(check, "") for name, mutant, check in tried},
+        "mutants": {name: _said(mutant, check) for name, mutant, check in tried},
         "whole": failing(accel_core.get_accelerator(), {check for *_, check in tried}),
     }
+
+
+def _said(mutant, check):
+    """What the check says of it."""
+    with getattr(mutant, "kernel", contextlib.nullcontext)():
+        return failing(broken(mutant), [check]).get(check, "")
 
 
 def all_of_them(only=None):

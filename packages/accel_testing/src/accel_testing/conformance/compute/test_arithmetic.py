@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.compute.compared import BOUNDS
+from accel_testing.conformance.compute.compared import BOUNDS, blamed
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestArithmetic"]
@@ -55,12 +55,15 @@ class TestArithmetic(Subject):
             a, b = left.to(dtype), right.to(dtype)
             for name, operator in _OPERATORS.items():
                 expected = operator(a.double(), b.double())
+                here = a.to(accelerator.device()), b.to(accelerator.device())
                 try:
-                    given = operator(a.to(accelerator.device()), b.to(accelerator.device()))
+                    given = operator(*here)
                 except Exception as error:
-                    faults.append(f"{name} in {dtype}: {type(error).__name__}: {str(error)[:100]}")
+                    words = f"{type(error).__name__}: {str(error)[:100]}{blamed(operator, *here)}"
+                    faults.append(f"{name} in {dtype}: {words}")
                     continue
-                faults.extend(_fault(f"{name} in {dtype}", given, expected, dtype))
+                found = _fault(f"{name} in {dtype}", given, expected, dtype)
+                faults.extend(f"{fault}{blamed(operator, *here)}" for fault in found)
         require(not faults, "; ".join(faults))
 
     def test_integers_are_exact(self, accelerator: Accelerator) -> None:
@@ -78,7 +81,8 @@ class TestArithmetic(Subject):
         }
         for name, operator in operators.items():
             given, expected = operator(here).cpu(), operator(host)
-            require(torch.equal(given, expected), f"integers {name}: {given.tolist()}")
+            told = f"integers {name}: {given.tolist()}; expected {expected.tolist()}"
+            require(torch.equal(given, expected), told + blamed(operator, here))
 
     def test_gradients(self, accelerator: Accelerator) -> None:
         """A small network's gradients are the processor's, in float32 within the bound."""
@@ -101,7 +105,8 @@ class TestArithmetic(Subject):
             for place, (given, expected) in enumerate(zip(ours, theirs, strict=True))
             for fault in _fault(f"gradient {place}", given, expected.double(), torch.float32)
         ]
-        require(not faults, "; ".join(faults))
+        where = blamed(lambda: gradients(accelerator.device())) if faults else ""
+        require(not faults, f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}")
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
         """Five steps of AdamW and SGD end where the processor's do, within the bound."""
@@ -120,8 +125,9 @@ class TestArithmetic(Subject):
             partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
         ):
             ours, theirs = trained(accelerator.device(), kind), trained("cpu", kind).double()
-            faults = _fault("weights", ours, theirs, torch.float32)
-            require(not faults, "; ".join(faults))
+            faults = _fault("the weight", ours, theirs, torch.float32)
+            where = blamed(lambda k=kind: trained(accelerator.device(), k)) if faults else ""
+            require(not faults, f"after five steps of {kind} {'; '.join(faults)}{where}")
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """Data copied to the device come back the same, in parts too, and by way of another device."""
@@ -251,7 +257,7 @@ def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.
     if tuple(given.shape) != tuple(expected.shape):
         return [f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"]
     if given.dtype is not dtype:
-        return [f"{what} is of {given.dtype}"]
+        return [f"{what} is of {given.dtype}; expected {dtype}"]
     here = given.detach().cpu().double()
     largest = float(expected.abs().max().clamp_min(1e-6))
     error = float((here - expected).abs().max()) / largest

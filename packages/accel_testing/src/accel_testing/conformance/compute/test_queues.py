@@ -154,8 +154,14 @@ class TestQueues(Subject):
         done = accelerator.Event()
         done.record()
         done.synchronize()
-        same = torch.equal(back, source * 2)
-        require(same, "what was copied late, doubled and copied back is not what was sent, doubled")
+        wrong = (back != source * 2).nonzero()
+        first = int(wrong[0]) if len(wrong) else 0
+        require(
+            not len(wrong),
+            f"pin_memory(t).to(device(), non_blocking=True) on s, current_stream().wait_stream(s), * 2, "
+            f"copy_(non_blocking=True) back, e.record(), e.synchronize(): at {first} of {_LARGE} it is "
+            f"{back[first]:g}; expected {2 * first}. One of them does not wait",
+        )
 
     def test_every_device_is_waited_for(self, accelerator: Accelerator) -> None:
         """`synchronize(i)` waits for device i, and `current_stream(i)` is its stream, whatever is current."""
@@ -210,14 +216,16 @@ class TestQueues(Subject):
         before, side = accelerator.current_stream(), accelerator.Stream()
         with accelerator.stream(side):
             inside = accelerator.current_stream()
-        require(accelerator.current_stream() == before, "stream(s) did not restore the stream")
+        now = accelerator.current_stream()
+        require(now == before, f"after stream(s) current_stream() gave {now}; expected {before}")
         try:
             with accelerator.stream(side):
                 raise KeyError
         except KeyError:
             pass
-        require(accelerator.current_stream() == before, "after an error stream(s) did not restore it")
-        require(inside == side, "the current stream inside stream(s) is not s")
+        now = accelerator.current_stream()
+        require(now == before, f"after an error in stream(s) current_stream() gave {now}; expected {before}")
+        require(inside == side, f"inside stream(s) current_stream() gave {inside}; expected s, {side}")
         last, now = accelerator.device_count() - 1, accelerator.current_device()
         other = accelerator.Stream(device=accelerator.device(last))
         if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
@@ -271,7 +279,10 @@ class TestQueues(Subject):
                 tensor = tensor * 1.01
             event = side.record_event()
         accelerator.synchronize()
-        require(event.query() is True, "after synchronize() an event on another stream has not happened")
+        require(
+            event.query() is True,
+            "after synchronize() query() of an event on another stream gave False; True",
+        )
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
         """A replayed graph computes with the present values of its inputs; without graphs, the work runs."""
@@ -299,7 +310,11 @@ class TestQueues(Subject):
             accelerator.replay_graph(graph)
             accelerator.synchronize()
             expected = [value * 2 + 1] * 8
-            require(out.tolist() == expected, f"replayed with {value:g}: {out.tolist()}")
+            require(
+                out.tolist() == expected,
+                f"capture_to_graph(g) of out.copy_(x * 2 + 1), x.fill_({value:g}), replay_graph(g): out "
+                f"is {out.tolist()}; expected {expected}",
+            )
 
     def test_captures_leave_all_as_before(self, accelerator: Accelerator) -> None:
         """A capture is on the given stream and restores the one before; its errors come out; each graph is
@@ -342,12 +357,13 @@ class TestQueues(Subject):
 
     def test_capturing_is_told(self, accelerator: Accelerator) -> None:
         """`is_current_stream_capturing` is True inside a capture and False outside one."""
-        require(accelerator.is_current_stream_capturing() is False, "it is True outside a capture")
+        asked, told = accelerator.is_current_stream_capturing, "is_current_stream_capturing() gave"
+        require(asked() is False, f"{told} {asked()!r} outside a capture; expected False")
         if not accelerator.supports_graphs():
             not_claimed("the device has no graphs")
         graph, out = accelerator.create_graph(), torch.zeros(1, device=accelerator.device())
         with accelerator.capture_to_graph(graph):
-            inside = accelerator.is_current_stream_capturing()
+            inside = asked()
             out.add_(1)
         again = accelerator.create_graph()
         try:
@@ -355,8 +371,6 @@ class TestQueues(Subject):
                 raise KeyError
         except KeyError:
             pass
-        require(
-            accelerator.is_current_stream_capturing() is False, "after an error inside it a capture goes on"
-        )
-        require(inside is True, "it is False inside a capture")
-        require(accelerator.is_current_stream_capturing() is False, "it is True after a capture")
+        said = "after an error inside capture_to_graph(g)"
+        require(asked() is False, f"{told} {asked()!r} {said}; expected False: the capture goes on")
+        require(inside is True, f"{told} {inside!r} inside capture_to_graph(g); expected True")

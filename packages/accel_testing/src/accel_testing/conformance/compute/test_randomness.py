@@ -59,9 +59,10 @@ class TestRandomness(Subject):
         again = _drawn(accelerator)
         accelerator.manual_seed(4)
         other = _drawn(accelerator)
-        require(first == again, "the same seed drew other numbers")
-        require(first != second, "the same numbers were drawn twice in a row")
-        require(first != other, "another seed drew the same numbers")
+        said = f"torch.rand(16, device=device(0)) gave {first[:2]}…"
+        require(first == again, f"after manual_seed(3) {said}, and after the same once more {again[:2]}…")
+        require(first != second, f"{said} twice in a row: its generator does not advance")
+        require(first != other, f"{said} after manual_seed(3) and after manual_seed(4)")
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
         """`initial_seed` returns the seed that was set."""
@@ -232,7 +233,10 @@ class TestRandomness(Subject):
         before = torch.get_rng_state()
         _drawn(accelerator)
         accelerator.manual_seed(10)
-        require(torch.equal(torch.get_rng_state(), before), "the host's generator changed")
+        same = torch.equal(torch.get_rng_state(), before)
+        require(
+            same, "torch.rand on the device, then manual_seed(10): torch.get_rng_state() of the host changed"
+        )
 
     def test_checkpointing_draws_the_same(self, accelerator: Accelerator) -> None:
         """Activation checkpointing draws the same dropout mask again in the backward pass."""
@@ -249,4 +253,8 @@ class TestRandomness(Subject):
         with set_checkpoint_early_stop(False):
             checkpoint(layer, x, use_reentrant=False).sum().backward()
         require(len(masks) == 2, f"the layer ran {len(masks)} times; expected 2")
-        require(torch.equal(masks[0], masks[1]), "the mask that was drawn again is another")
+        require(
+            torch.equal(masks[0], masks[1]),
+            "checkpoint() drew another dropout mask in the backward pass: "
+            "get_rng_state and set_rng_state, of torch's module of the device too, must restore it",
+        )

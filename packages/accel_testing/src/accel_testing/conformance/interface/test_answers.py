@@ -316,7 +316,7 @@ class TestAnswers(Subject):
         before = accelerator.current_stream()
         with accelerator.stream(None):
             inside = accelerator.current_stream()
-        require(inside == before, "the stream inside stream(None) is another")
+        require(inside == before, f"inside stream(None) current_stream() gave {inside}; expected {before}")
 
     def test_ranges_never_raise(self, accelerator: Accelerator) -> None:
         """Profiler ranges never raise, profiler or not: they stand in code that must run without one."""

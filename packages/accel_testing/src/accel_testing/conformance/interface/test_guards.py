@@ -23,15 +23,19 @@ class _Lost(Exception):  # noqa: N818 - it is raised to be caught
     """What is raised inside the blocks."""
 
 
-def _broken_off(block: AbstractContextManager[Any], what: str) -> None:
+#: What may go wrong in a block: a vendor's error, a wrong name, anything, and Ctrl-C.
+_ERRORS = (RuntimeError, KeyError, _Lost, KeyboardInterrupt)
+
+
+def _broken_off(block: AbstractContextManager[Any], what: str, kind: type[BaseException] = _Lost) -> None:
     """Leave a block by an error, which must come out of it."""
     came = False
     try:
         with block:
-            raise _Lost
-    except _Lost:
+            raise kind
+    except kind:
         came = True
-    require(came, f"an error raised inside {what} did not come out of the block: {what} must not catch it")
+    require(came, f"a {kind.__name__} raised inside {what} did not come out of it: {what} must not catch it")
 
 
 class TestGuards(Subject):
@@ -52,7 +56,8 @@ class TestGuards(Subject):
             "capture_to_graph(None)": lambda: accelerator.capture_to_graph(None),
         }
         for what, block in blocks.items():
-            _broken_off(block(), what)
+            for kind in _ERRORS:
+                _broken_off(block(), what, kind)
 
     def test_device_guards_nest(self, accelerator: Accelerator) -> None:
         """`device_guard` restores the device selected before it, whichever that is, in nested blocks too."""
@@ -214,7 +219,7 @@ def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C
     last = accelerator.device_count() - 1
     place = accelerator.device(last)
     ones = torch.ones(8, 8, device=accelerator.device(0))
-    side = accelerator.Stream()
+    side, best = accelerator.Stream(), accelerator.supported_dtypes()[-1]
 
     def drawn() -> list[float]:
         return [*torch.rand(4, device=accelerator.device(0)).tolist(), *torch.rand(4, device=place).tolist()]
@@ -307,7 +312,9 @@ def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C
             lambda: accelerator.stream(side), lambda: accelerator.current_stream() == side
         ),
         "current_stream() == s after set_stream(s)": set_stream,
-        "the type of a product inside autocast()": inside(accelerator.autocast, lambda: (ones @ ones).dtype),
+        f"the type of a product inside autocast({best})": inside(
+            lambda: accelerator.autocast(best), lambda: (ones @ ones).dtype
+        ),
         "what is drawn, and initial_seed(), after manual_seed(2)": seeded(lambda: accelerator.manual_seed(2)),
         "what is drawn, and initial_seed(), after manual_seed_all(3)": seeded(
             lambda: accelerator.manual_seed_all(3)
