@@ -82,8 +82,7 @@ def _faults(
     for name, operator in operators.items():
         what = f"{name} of {str(kind).removeprefix('torch.')}" + (f", {way}," if way else "")
         try:
-            ours = pytree.tree_leaves(operator(*here))
-            ours = [each.detach().cpu() if isinstance(each, torch.Tensor) else each for each in ours]
+            ours = _results(operator, here)
         except Exception as error:
             if needed or _works(operator, here):
                 _done.add(name)
@@ -103,10 +102,16 @@ def _wider(tensor: torch.Tensor, reference: torch.dtype | None) -> torch.Tensor:
     return tensor.to(reference) if reference and tensor.is_floating_point() else tensor
 
 
+def _results(operator: Callable[..., Any], here: list[torch.Tensor]) -> list[Any]:
+    """What it gives, on the host: some devices compute, and fail, as late as that."""
+    found = pytree.tree_leaves(operator(*here))
+    return [each.detach().cpu() if isinstance(each, torch.Tensor) else each for each in found]
+
+
 def _works(operator: Callable[..., Any], here: list[torch.Tensor]) -> bool:
     """Whether the device does this with ordinary numbers."""
     try:
-        operator(*(each.nan_to_num() if each.is_floating_point() else each for each in here))
+        _results(operator, [each.nan_to_num() if each.is_floating_point() else each for each in here])
     except Exception:
         return False
     return True

@@ -226,7 +226,7 @@ class TestQueues(Subject):
         now = accelerator.current_stream()
         require(now == before, f"after an error in stream(s) current_stream() gave {now}; expected {before}")
         require(inside == side, f"inside stream(s) current_stream() gave {inside}; expected s, {side}")
-        last, now = accelerator.device_count() - 1, accelerator.current_device()
+        last, selected = accelerator.device_count() - 1, accelerator.current_device()
         other = accelerator.Stream(device=accelerator.device(last))
         if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
             return  # every stream is the current one
@@ -234,7 +234,7 @@ class TestQueues(Subject):
             there = accelerator.current_device()
         require(there == last, f"inside the stream of device {last} current_device() gave {there}")
         back = accelerator.current_device()
-        require(back == now, f"after the stream of another device current_device() gave {back}")
+        require(back == selected, f"after the stream of another device current_device() gave {back}")
 
     def test_set_stream_stays(self, accelerator: Accelerator) -> None:
         """`set_stream(s)` makes it current until another one is set."""

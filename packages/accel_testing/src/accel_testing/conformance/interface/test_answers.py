@@ -260,7 +260,7 @@ class TestAnswers(Subject):
         )
         version = accelerator.communication_backend_version()
         parts = version if isinstance(version, tuple) else ()
-        fits = version is None or (parts and all(isinstance(part, int) for part in parts))
+        fits = version is None or bool(parts and all(isinstance(part, int) for part in parts))
         require(fits, f"communication_backend_version() gave {version!r}; a tuple of int or None")
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
