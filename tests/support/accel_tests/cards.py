@@ -69,6 +69,9 @@ def on_record(name):
 LEFT_OUT = {
     ("tpu-real", "compute.numbers.long_rows"),
     ("tpu-real", "interface.answers.random_states"),
+    ("tpu-real", "compute.reductions.halves_are_added_up_in_float32"),
+    ("tpu-real", "compute.reductions.first_of_equals"),
+    ("tpu-real", "compute.reductions.duplicates_all_count"),
     ("npu-real", "compute.randomness.numbers_are_as_asked"),
 } | {
     ("npu-real", check.name)

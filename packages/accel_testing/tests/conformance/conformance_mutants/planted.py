@@ -457,11 +457,6 @@ OTHER = {
                == whole(self, "memory_allocated", device_index) else 0))
     },
     "the peak is of all devices": {"reset_peak_memory_stats": _peak_of_all},
-    "the peak of what is reserved is not reset": {
-        "max_memory_reserved": lambda self, device_index=None: max(
-            getattr(self, "_most", 0), whole(self, "max_memory_reserved", device_index),
-        )
-    },
     "a refused selection selects": {"set_device": _selects_what_is_refused},
     "on_accelerator knows the current device alone": {
         "on_accelerator": lambda self, t: t.device.type == "acme" and t.device.index == self.current_device()

@@ -307,7 +307,9 @@ DUPLICATES = {
     "index_add": ("index_add", _lose_add),
     "index_add, many": ("index_add", _many(_lose_add)),
     "index_add, alpha": ("index_add", lambda op, a, dim, at, src, *, alpha=1: op(a, dim, at, src)),
-    "index_add of int64 in float32": ("index_add", _through(torch.float32, _INT64)),
+    "index_add of int64 in float32": (
+        "index_add", lambda op, a, dim, at, src, **m: op(a.float(), dim, at, src.float(), **m).to(a.dtype),
+    ),
     "scatter_add": ("scatter_add", _lose_scatter),
     "scatter_add, many": ("scatter_add", _many(_lose_scatter)),
     "scatter_add along the first": (

@@ -260,9 +260,11 @@ class TestQueues(Subject):
         end.synchronize()
         wall = (time.perf_counter() - began) * 1e3
         require(end.query() is True, "query() after synchronize() is not True")
-        time.sleep(0.02)  # which is not the work's
         took = start.elapsed_time(end)
         require(type(took) is float, f"elapsed_time gave {took!r}; expected a float of milliseconds")
+        time.sleep(0.02)  # which is not the work's
+        again = start.elapsed_time(end)
+        require(again == took, f"elapsed_time gave {took}, and {again} for the same events a moment later")
         # As long as the host saw at most; a unit of seconds would be a thousandth, of microseconds more.
         require(
             wall / 200 <= took <= wall * 1.5 + 1,

@@ -335,6 +335,8 @@ class TestReductions(Subject):
             columns = 3 if top == 2**30 else 311
             given = torch.full((2, columns), top).sub(torch.arange(columns) % 2 * (top > 1)).to(dtype)
             hold(accelerator, _WIDE_INTEGERS, given, way=f"numbers up to {top}")
+        sevens = torch.full((2, 11), 7, dtype=torch.int32)
+        hold(accelerator, _table("prod cumprod", 1) | _table("prod", None), sevens, way="sevens")
         large = torch.tensor([[2**53, 1, 3], [7, 2**53, 5]])
         hold(accelerator, _table("sum cumsum", 0, 1), large, way="numbers that float64 lacks")
 
@@ -395,8 +397,6 @@ class TestReductions(Subject):
                 long.T.contiguous().to(dtype),
                 way="long columns",
             )
-        flags: Operators = _table("argmax argmin", None, 1)
-        hold(accelerator, flags, given > 1, way="with equals")
 
     def test_some_of_equals(self, accelerator: Accelerator) -> None:
         """The values of `topk`, `median`, `kthvalue` and `mode` stand at the places given with them."""

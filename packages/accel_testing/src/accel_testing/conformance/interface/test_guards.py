@@ -172,6 +172,10 @@ class TestGuards(Subject):
             }
 
         usual = _in_thread(found)
+        begins = usual["current_device()"]
+        require(
+            begins == 0, f"in a thread that selected no device current_device() gave {begins}; expected 0"
+        )
         accelerator.set_device(last)
         try:
             with accelerator.stream(accelerator.Stream()), accelerator.autocast(), torch.no_grad():
