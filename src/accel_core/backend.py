@@ -237,12 +237,6 @@ class Backend:
         if faults:
             raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
-    def _declared_by(self, provenance: Provenance) -> "Backend":
-        """Return the same declaration with its provenance; it was checked, and is not checked again."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__, provenance=provenance)
-        return copy
-
     @property
     def vendor_imports(self) -> tuple[str, ...]:
         """`vendor_import` as a tuple."""
@@ -260,17 +254,11 @@ RECORDS: dict[str, Any] = {
 }
 
 
-def encode_backend(backend: Backend) -> dict[str, object]:
-    """Return a declaration for JSON, without its provenance and without fields that have their default."""
-    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
-    return {field.name: value for field, value in said if value != field.default}
-
-
 def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """Return the declaration that `encode_backend` wrote. Raises `InvalidBackendError` for anything else."""
+    """Return the declaration with these fields: `vars(backend)`, as JSON gives them."""
     values = {name: _tuples(value) for name, value in given.items()}
-    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
-    return Backend(**{**values, **records})
+    records = {name: record._make(values[name]) for name, record in RECORDS.items()}
+    return Backend(**{**values, **records, "provenance": Provenance(*values["provenance"])})
 
 
 def _tuples(value: object) -> Any:
@@ -371,11 +359,6 @@ def is_variable_prefix(text: str) -> bool:
     return len(text) > 2 and len(text.strip("_")) > 1 and _is_word(text)
 
 
-def _is_assignment(text: str) -> bool:
-    name, equals, _ = text.partition("=")
-    return bool(equals) and _is_word(name)
-
-
 def _is_pair(row: object) -> bool:
     return isinstance(row, tuple) and len(row) == 2 and _holds_text(row)
 
@@ -401,7 +384,10 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "in_torch.taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),
     "in_torch.in_child": (IN_CHILD.__contains__, "'import' or 'count'"),
     "environment.forward": (is_variable_prefix, EXPECTED_PREFIX.removeprefix("expected ")),
-    "environment.set": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
+    "environment.set": (
+        lambda text: "=" in text and _is_word(text.partition("=")[0]),
+        "e.g. 'PT_HPU_LAZY_MODE=0'",
+    ),
     # Their patterns are compiled when an error is there to be explained.
     "hints": (_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
     "computes_otherwise": (_is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"),

@@ -132,11 +132,15 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """
     override = _Override(_resolve(new), _override.get())
     try:
-        _count_override(_overrides.add, override)
+        with _lock:
+            _overrides.add(override)
+            _settle(_chosen, _selection)
         _override.set(override)
         yield override.accelerator
     finally:
-        _count_override(_overrides.discard, override)
+        with _lock:
+            _overrides.discard(override)
+            _settle(_chosen, _selection)
         if _override.get() is override:
             _override.set(override.around)
 
@@ -284,13 +288,6 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, set())
         _settle(chosen, record)
         return before
-
-
-def _count_override(step: Callable[[_Override], None], override: _Override) -> None:
-    global _fast
-    with _lock:
-        step(override)
-        _fast = None if _overrides else _chosen
 
 
 def _resolve(new: object) -> Accelerator:

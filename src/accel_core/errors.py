@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -237,10 +238,6 @@ def root_place(error: BaseException) -> str:
     return place
 
 
-#: Folders of packages, which pass on what their users call.
-_PACKAGES = ("site-packages", "dist-packages")
-
-
 def levels_to_caller() -> int:
     """Return the stack level of the nearest caller outside installed packages, else outside accel."""
     from pathlib import PurePath
@@ -252,7 +249,9 @@ def levels_to_caller() -> int:
         level += "importlib._bootstrap" not in file  # over whose frames `warnings` passes when it counts
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
             nearest = nearest or level
-            if not (file.startswith("<frozen ") or set(_PACKAGES) & set(PurePath(file).parts)):
+            # Packages pass on what their users call.
+            in_package = {"site-packages", "dist-packages"}.intersection(PurePath(file).parts)
+            if not (in_package or file.startswith("<frozen ")):
                 return level
     return nearest or 1
 
@@ -282,15 +281,12 @@ def raise_if_users(error: BaseException) -> None:
     from traceback import walk_tb
 
     handlers = map(signal.getsignal, signal.valid_signals())
-    codes = {_code(getattr(each, "func", each)) for each in handlers if callable(each)} - {None}
+    called = (getattr(each, "func", each) for each in handlers if callable(each))
+    # Of a function, a method, or an object that is called.
+    codes = {getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None) for f in called}
     for each in _chain(error):
         if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
             raise each
-
-
-def _code(handler: object) -> object:
-    """The code of a function, a method, or an object that is called."""
-    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def message(error: BaseException) -> str:
@@ -309,11 +305,9 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     matched without regard to case, and the user's next step. An invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
-    return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
-
-
-def _is_in(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text, re.IGNORECASE) is not None
-    except (re.error, OverflowError, RecursionError):  # the vendor's error matters more than the pattern
-        return False
+    for pattern, hint in hints:
+        # The vendor's error matters more than a pattern that is none.
+        with suppress(re.error, OverflowError, RecursionError):
+            if re.search(pattern, text, re.IGNORECASE):
+                return hint
+    return None

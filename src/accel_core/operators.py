@@ -5,8 +5,6 @@ declare no backend (a framework's builders, a package of kernels), through the e
 `accel.op_builders`, whose modules implement the same hook: accel-train's own, which come last, do so too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain

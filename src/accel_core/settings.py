@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -76,13 +77,10 @@ _STRICT = {**dict.fromkeys(_YES, "1"), **dict.fromkeys(_NO, ""), "always": "alwa
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError("a number of seconds above 0, such as 10 or 2.5")
-    return value
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise ValueError("a number of seconds above 0, such as 10 or 2.5")
 
 
 def whole_number(text: str) -> int:

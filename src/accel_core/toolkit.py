@@ -7,8 +7,6 @@ released together, and what stands here may change from one release to the next.
 Importing it imports neither torch nor the rest: each name is resolved when it is first used.
 """
 
-from __future__ import annotations
-
 from accel_core import _by_name, _resolving
 
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
@@ -17,34 +15,30 @@ _HOMES = {
     "detection": ("How", "discovery", "guard", "messages"),
     "detection.device": ("installed_imports",),
     "detection.discovery": ("Spoiler", "declarers", "find_candidates", "installed_names", "spoilers"),
-    "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
+    "detection.isolated": ("IsolatedLoader",),
     "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
     "current": ("exact", "exchange", "late_changes", "named", "overriding"),
     "accelerators.devices": ("missing_defaults", "torchs_device"),
-    "accelerators.torch_device": ("lacks_page_locks",),
+    "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
     "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
     "": ("machine as host",),
-    "machine": ("devices", "vendors", "visible_devices"),
-    "machine.placement": ("placement",),
+    "machine": ("devices", "placement", "vendors", "visible_devices"),
     # Settings and declarations.
     "settings": (
         "ACCEL_ALLOW", "ACCEL_PROBE", "DS_ACCELERATOR", "OURS", "Pin", "Settings", "Variable", "entry_points",
         "flag", "normalize_distribution", "parse_pin", "read as read_settings", "whole_number",
     ),
-    "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
-    "hookspecs": ("LEVELS",),
+    "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "decode_backend", "is_variable_prefix"),
     # What a command prints, and with which options.
-    "errors": ("clean", "did_you_mean", "printable", "shown"),
     "cli": ("output as options", "page"),
     "cli.output": ("Output", "answering", "status_of"),
-    "cli.page": ("to_text",),
 }  # fmt: skip
 _HOME = _by_name(_HOMES)
 __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the names, not two

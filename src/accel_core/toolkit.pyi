@@ -14,17 +14,17 @@ from accel_core._support.torch_import import origin as origin
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.accelerators.devices import missing_defaults as missing_defaults
 from accel_core.accelerators.devices import torchs_device as torchs_device
-from accel_core.accelerators.torch_device import lacks_page_locks as lacks_page_locks
+from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
+from accel_core.backend import decode_backend as decode_backend
 from accel_core.backend import is_variable_prefix as is_variable_prefix
 from accel_core.cli import output as options
 from accel_core.cli import page as page
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.output import status_of as status_of
-from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
 from accel_core.current import late_changes as late_changes
@@ -41,20 +41,13 @@ from accel_core.detection.discovery import find_candidates as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.discovery import spoilers as spoilers
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
-from accel_core.detection.isolated import decode_candidate as decode_candidate
-from accel_core.detection.isolated import encode_candidate as encode_candidate
 from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
-from accel_core.errors import clean as clean
-from accel_core.errors import did_you_mean as did_you_mean
-from accel_core.errors import printable as printable
-from accel_core.errors import shown as shown
-from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
+from accel_core.machine import placement as placement
 from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
-from accel_core.machine.placement import placement as placement
 from accel_core.operators import providers as providers
 from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
@@ -78,7 +71,6 @@ __all__ = [
     "DS_ACCELERATOR",
     "ENTRY_POINT_GROUP",
     "EXPECTED_PREFIX",
-    "LEVELS",
     "LOGGER",
     "OURS",
     "PROJECT",
@@ -95,13 +87,10 @@ __all__ = [
     "answering",
     "autoload_is_on",
     "child",
-    "clean",
     "declarers",
-    "decode_candidate",
+    "decode_backend",
     "devices",
-    "did_you_mean",
     "discovery",
-    "encode_candidate",
     "entry_points",
     "exact",
     "exchange",
@@ -129,15 +118,12 @@ __all__ = [
     "page",
     "parse_pin",
     "placement",
-    "printable",
     "providers",
     "read_settings",
     "select",
-    "shown",
     "spoilers",
     "status_of",
     "survey",
-    "to_text",
     "torchs_device",
     "vendors",
     "visible_devices",

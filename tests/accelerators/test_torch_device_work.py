@@ -9,7 +9,7 @@ from accel_tests.tools import words
 
 from accel_core import Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
-from accel_core.accelerators.torch_device import lacks_page_locks
+from accel_core.accelerators.memory import lacks_page_locks
 
 # Memory
 

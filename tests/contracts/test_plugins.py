@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,10 +95,8 @@ def explained(plugin, message, *backends):
     error.__cause__ = RuntimeError(message)
     found = set()
     for backend in backends or declared(plugin):
-        named = backend._declared_by(
-            Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        )
-        candidate = Candidate(named)
+        source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
+        candidate = Candidate(replace(backend, provenance=source))
         found.add(explain(candidate, error, Group((candidate,))).hint)
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 import types
+from dataclasses import replace
 
 import pytest
 from accel_tests.fuzzing import fuzzed
@@ -137,7 +138,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     except InvalidBackendError:
         return
     root = str(tmp_path)
-    candidate = Candidate(backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")))
+    candidate = Candidate(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
     for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
             outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
@@ -159,7 +160,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    candidate = Candidate(backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")))
+    candidate = Candidate(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
     outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
     assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 

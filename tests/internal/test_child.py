@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def gone(pid):
 
 def test_an_answer_comes_back(job):
     report = job("stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2)
-    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "")
+    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "", waited=20)
     assert not report.timed_out
 
 
@@ -251,7 +252,7 @@ def test_no_python_to_start_is_an_os_error(job, monkeypatch, executable):
         job("return {}")
 
 
-def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world):
+def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world, monkeypatch):
     work = world.root / "log"
     world.module(
         "the_job",
@@ -262,8 +263,8 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
-    with isolation.at_most(1):
-        reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
+    monkeypatch.setattr(isolation, "turns", threading.BoundedSemaphore(1))
+    reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 

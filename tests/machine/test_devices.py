@@ -11,9 +11,9 @@ from accel_core.machine.devices import (
     evidence,
     matches_node,
     matches_pci,
-    numa_node_of,
     pci_devices,
 )
+from accel_train.launch.cores import numa_node_of
 
 H200 = PciDevice("0000:00:04.0", "10de", "2335", "030200")
 

@@ -13,8 +13,9 @@ from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.detection import discovery
 
 
-def test_without_the_variable_nothing_is_imported(world):
-    """Every process that imports torch runs this; with the variable set to nothing too."""
+def test_nothing_is_imported_before_a_framework_is(world):
+    """Every process that imports torch runs this; with `auto` a framework is prepared when it is imported."""
+    world.module("accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules")
     code = """
 import json, sys
 before = set(sys.modules)
@@ -22,43 +23,39 @@ import accel_train_startup as startup
 ours = [name for name in set(sys.modules) - before if name.startswith("accel")]
 before = set(sys.modules)
 startup.autoload()
-print(json.dumps([ours, sorted(set(sys.modules) - before)]))
-"""
-    for variables in ({}, {"ACCEL_INTEGRATIONS": ""}):
-        child = world.child(code, torch="none", bare=False, variables=variables)
-        assert child.answer == [["accel_train_startup"], []]
-
-
-def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
-    code = """
-import json, sys
-from accel_core._support import packages
-import accel_train_startup as startup
-startup.autoload()
-startup.autoload()
-from accel_core import current
-ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train")]
-print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
-"""
-    for names in ("deepspeed", " DeepSpeed ,"):
-        child = world.child(code, torch="none", variables={startup.VARIABLE: names})
-        assert child.answer == [1, None, False]
-
-
-def test_with_auto_a_framework_is_prepared_when_it_is_imported(world):
-    """Until then nothing of ours is imported."""
-    world.module("accelerate", "import sys\nassert 'accel_train.accelerate' in sys.modules")
-    code = """
-import json, sys
-import accel_train_startup as startup
-before = set(sys.modules)
-startup.autoload()
 more = sorted(set(sys.modules) - before)
 import accelerate
-print(json.dumps([more, sum(isinstance(f, startup._Awaited) for f in sys.meta_path)]))
+awaited = sum(isinstance(finder, startup._Awaited) for finder in sys.meta_path)
+print(json.dumps([ours, more, accelerate.prepared, awaited]))
 """
-    variables = {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}
-    assert world.child(code, torch="none", variables=variables).answer == [[], 1]
+    for variables in ({}, {startup.VARIABLE: ""}, {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}):
+        child = world.child(code, torch="none", bare=False, variables=variables)
+        is_auto = "ACCEL_UNUSED" in variables
+        assert child.answer == [["accel_train_startup"], [], is_auto, int(is_auto)]
+
+
+def test_the_named_integration_is_prepared_and_nothing_is_chosen(torch_world):
+    """By torch, which is not imported here; and where torch is imported through us, with its autoload off."""
+    code = """
+import json, os, sys
+from accel_core._support.torch_import import import_torch
+import accel_train_startup as startup
+{call}
+from accel_core import current
+ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train.")]
+torch = getattr(sys.modules.get("torch"), "autoload_was", None)
+print(json.dumps([len(ours), current._chosen, torch, startup._pid == os.getpid()]))
+"""
+    twice = "startup.autoload(), startup.autoload()"
+    calls = [
+        ("deepspeed", twice),
+        (" DeepSpeed ,", twice),
+        ("deepspeed", "import_torch()"),
+        ("", "import_torch()"),
+    ]
+    for named, call in calls:
+        child = torch_world.child(code.format(call=call), variables={startup.VARIABLE: named})
+        assert child.answer == [int(bool(named)), None, None if call == twice else "0", True]
 
 
 def prepared(monkeypatch, names):
@@ -82,7 +79,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
     assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
-    assert "(known: accelerate, deepspeed, deepspeed_pin)" in told
+    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning, torchs_locks)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
@@ -112,22 +109,9 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
-    assert "integration 'none' (known: accelerate, acme, deepspeed, deepspeed_pin, good)" in told
+    assert "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)" in told
+    assert "integration 'none' " in told
     assert sys.modules["good_trainer"].called == [1]
-
-
-def test_torch_imported_through_us_prepares_too(torch_world):
-    """Then torch's autoload is off, ours included."""
-    code = """
-import json, sys
-from accel_core._support.torch_import import import_torch
-import_torch()
-ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train")]
-print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
-"""
-    variables = {startup.VARIABLE: "deepspeed"}
-    assert torch_world.child(code, variables=variables).answer == [1, "0"]
-    assert torch_world.child(code).answer == [0, "0"]
 
 
 def test_our_own_entry_point_announces_no_device(torch_world):
@@ -143,21 +127,30 @@ def test_the_entry_point_is_declared_and_leads_here():
 
     ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
-    integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
-    ours = {name: f"accel_train.{name}:prepare" for name in ("accelerate", "deepspeed")}
-    ours["deepspeed_pin"] = "accel_train.deepspeed:prepare_pin"
-    assert integrations == ours, "install accel-train again"
+    names = ("accelerate", "deepspeed", "lightning", "ops.torchs_locks")
+    others = {e.value for e in entry_points(startup.GROUP)} ^ {
+        f"accel_train.{name}:prepare" for name in names
+    }
+    assert others == {"accel_train.deepspeed:prepare_pin"}, "install accel-train again"
 
 
-def test_the_real_torch_runs_it(world):
-    """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
-    code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"
-    named = {startup.VARIABLE: "deepspeed"}
-    assert world.child(code, torch="real", variables=named).answer is True
-    assert world.child(code, torch="real").answer is False
-    broken = world.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
-    assert broken.answer is False
-    assert "cannot be applied" in broken.stderr
+def test_the_real_torch_runs_it(world, tmp_path):
+    """torch calls it by its entry point, and warnings as errors do not reach `import torch`.
+
+    With `auto` a lock of torch's own builds goes whose holder is gone: nobody has it open.
+    """
+    lock = tmp_path / "py311_cpu" / "mine" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
+    code = "import sys, torch.utils.cpp_extension; print(str('accel_train.deepspeed' in sys.modules).lower())"
+    removed = f"accel: removed {lock}: the process that was compiling there is gone"
+    for named, words in [("", ""), ("deepspeed", ""), ("nothing", "cannot be applied"), ("auto", removed)]:
+        variables = {startup.VARIABLE: named, "TORCH_EXTENSIONS_DIR": str(tmp_path), "ACCEL_UNUSED": "ignore"}
+        child = world.child(code, torch="real", variables=variables)
+        assert child.answer is (named == "deepspeed")
+        assert words in child.stderr
+        assert lock.exists() is (named != "auto")
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------

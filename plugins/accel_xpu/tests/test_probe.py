@@ -99,6 +99,14 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, n
         assert found is None
 
 
+def test_torchs_own_support_needs_torch_2_8(tmp_path):
+    machine = Machine(tmp_path, "accel_xpu", "intel_extension_for_pytorch")
+    machine.distribution("torch", "2.7.1")
+    before = "torch.version.xpu, torch.xpu = '20250101', type(torch)('torch.xpu')"
+    found = machine.probe(NODE, before=before, rank=1)
+    assert (found["status"], found["reason"][:20]) == ("incompatible", "it needs torch>=2.8 ")
+
+
 REAL = os.environ.get("ACCEL_REAL_IPEX", "")
 
 

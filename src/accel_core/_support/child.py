@@ -5,8 +5,6 @@ imported. The child takes that, and the parent learns how it ended. The child is
 with its own options; it ends when its parent does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -16,9 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from accel_core._support import LOGGER
@@ -37,8 +34,9 @@ _running: dict[subprocess.Popen[bytes], None] = {}
 watching: Callable[[str, float], None] | None = None
 #: Whether this process ends, so that its threads are to start no more of them.
 _over = False
-#: What children wait for before they start, where somebody has limited how many run at once.
-_turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+#: What children wait for before they start: whoever limits how many run at once puts a semaphore here. The
+#: wait does not count against their timeout.
+turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 #: The longest pause between two looks at a child, in seconds.
 _PAUSE = 0.02
@@ -61,7 +59,7 @@ class ChildReport(NamedTuple):
     returncode: int | None = None
     stage: str = "start"
     stderr: str = ""
-    #: The seconds in which no answer came, of one that was stopped.
+    #: The most seconds that it was given; 0 for any number.
     waited: float = 0
 
     @property
@@ -100,6 +98,7 @@ def run(
     *,
     as_we_are: bool = False,
     live: bool = False,
+    start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`; stop the child after `timeout` seconds, if any.
 
@@ -109,7 +108,8 @@ def run(
 
     The report's `stderr` is the end of what the child prints; with `live` it goes to our stderr at once
     instead. In the child, torch's autoload is off unless `as_we_are` is set. The child ends when this process
-    does (not on Windows). Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
+    does (not on Windows). `start`, which is called in place of `Popen`, may start `main` in another way.
+    Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
     """
     nonce = os.urandom(8).hex()
     job = {
@@ -120,12 +120,12 @@ def run(
         "log": LOGGER.isEnabledFor(logging.DEBUG),
     }
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with _turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
+    with turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
         if _over:
             raise OSError("this process ends, and starts no other any more")
         given.write(json.dumps(job).encode())
         given.seek(0)
-        process = subprocess.Popen(
+        process = (start or subprocess.Popen)(
             command(_PROGRAM, *(p for p in sys.path if isinstance(p, str))),
             stdin=given,
             stdout=out,
@@ -134,8 +134,6 @@ def run(
             start_new_session=True,
         )
         _running[process] = None
-        if _over:  # by now
-            end_group(process)
         try:
             code = _wait(process, timeout, lambda: _lines(_text(out), nonce))
         finally:
@@ -150,8 +148,7 @@ def run(
                 LOGGER.handle(logging.makeLogRecord(line["log"]))
         # Whoever dies with the answer on the lips has not done what was asked.
         answer = next((line["answer"] for line in lines if "answer" in line), None) if code == 0 else None
-        waited = (timeout or 0) if code is None else 0
-        return ChildReport(answer, code, _stage(lines), _text(err)[-2000:].strip(), waited)
+        return ChildReport(answer, code, _stage(lines), _text(err)[-2000:].strip(), timeout or 0)
 
 
 def _unnamed_file() -> IO[bytes]:
@@ -206,37 +203,17 @@ def _stage(lines: list[dict[str, Any]]) -> str:
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
     """Call `function`, which runs a child, for each item, with at most `at_once` calls in parallel.
 
-    If no thread can be started, the calls run one after the other. An interrupt ends the children: each is a
-    session of its own, so Ctrl-C does not reach it.
+    An interrupt ends the children: each is a session of its own, so Ctrl-C does not reach it.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
     given = list(items)
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
-            try:
-                later = pool.map(function, given)
-            except RuntimeError:  # "can't start new thread": as many processes as the user may have
-                pool.shutdown(cancel_futures=True)
-                return list(map(function, given))
-            return list(later)
+            return list(pool.map(function, given))
         except BaseException:
             end_all()
             raise
-
-
-@contextlib.contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Let at most `count` children run at once within the block, whichever threads start them.
-
-    Further children wait for their turn. The wait does not count against their timeout.
-    """
-    global _turns
-    before, _turns = _turns, threading.BoundedSemaphore(count)
-    try:
-        yield
-    finally:
-        _turns = before
 
 
 def end_all(*, for_good: bool = False) -> None:

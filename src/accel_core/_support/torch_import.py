@@ -47,10 +47,9 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
-    if os.environ.get("ACCEL_INTEGRATIONS"):  # which accel-train's own entry point follows: it was left out
-        for entry_point in entry_points(TORCH_GROUP):
-            if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
-                entry_point.load()()
+    for entry_point in entry_points(TORCH_GROUP):  # ours was left out with the others
+        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
+            entry_point.load()()
     return _with_named(torch)
 
 

@@ -19,15 +19,13 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from accel_core.accelerators.communication import Communication
-from accel_core.accelerators.devices import Devices
 from accel_core.accelerators.dtypes import Dtypes
 from accel_core.accelerators.generators import Random
 from accel_core.accelerators.graphs import Compilation, Graphs
 from accel_core.accelerators.memory import Memory, Pinning
 from accel_core.accelerators.operators import Operators
-from accel_core.accelerators.streams import Ranges, Streams
+from accel_core.accelerators.streams import Ranges
 from accel_core.backend import Backend
-from accel_core.errors import InvalidAcceleratorError
 from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
@@ -37,10 +35,7 @@ if TYPE_CHECKING:
 ADAPTERS = "accel.adapters"
 
 
-# Those on `Base` come first, then those on `Devices`: an order in which any of them may be combined.
-class Accelerator(
-    Dtypes, Pinning, Graphs, Compilation, Operators, Ranges, Random, Streams, Memory, Communication, Devices
-):
+class Accelerator(Dtypes, Pinning, Graphs, Compilation, Operators, Ranges, Random, Memory, Communication):
     """A device type, its devices, and everything that differs between vendors.
 
     Every member has a default that uses a few basic members, so plugins keep working when accel_core gains a
@@ -72,19 +67,10 @@ class Accelerator(
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
     """Return `foreign` as an accelerator, made by the first adapter that knows it; `None` if none does.
 
-    Errors of the adapter pass through. Raises `InvalidAcceleratorError` if an adapter returns anything else.
+    Errors of the adapter pass through.
     """
-    for entry_point in entry_points(ADAPTERS):
-        adapter = entry_point.load()
-        made: object = adapter.adapt(foreign, backend)
-        if isinstance(made, Accelerator):
-            return made
-        if made is not None:
-            raise InvalidAcceleratorError(
-                f"the adapter {entry_point.value} ({entry_point.distribution}) made {made!r} of {foreign!r}, "
-                "expected an accel_core.Accelerator, or None where it does not know it"
-            )
-    return None
+    made = (entry_point.load().adapt(foreign, backend) for entry_point in entry_points(ADAPTERS))
+    return next((each for each in made if each is not None), None)
 
 
 @contextmanager

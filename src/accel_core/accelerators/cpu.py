@@ -55,10 +55,6 @@ class CPUAccelerator(Accelerator):
         """Return True: every call returns after its work is done."""
         return True
 
-    def is_available(self) -> bool:
-        """Return True: every machine has a processor."""
-        return True
-
     # Devices
 
     def _named(self, index: int | None) -> str:
@@ -124,10 +120,6 @@ class CPUAccelerator(Accelerator):
         """
         return self._torch.cpu.stream(stream)
 
-    def set_stream(self, stream: torch.Stream) -> None:
-        """Make `current_stream` return `stream`; the processor has one queue, so no order of work changes."""
-        self.stream(stream).__enter__()  # torch.cpu has no set_stream: its context sets it, and is not left
-
     def current_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the stream that `stream` or `set_stream` selected, else the default stream."""
         self._index_or_none(device_index)
@@ -182,12 +174,8 @@ class CPUAccelerator(Accelerator):
         free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), total
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        # Nothing copies out of host memory here, so locking it would only cost.
-        return tensor
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        return tensor.new_empty(shape)
+    #: Nothing copies out of host memory here, so locking it would only cost.
+    _locks_pages = False
 
     # Data types
 

@@ -31,6 +31,10 @@ class Base:
     backend: Backend
     #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
     _by_name: Callable[[str], Any] | None = None
+    #: The vendor's module of torch, `torch.npu`; `None` if there is none.
+    device_module: Any = None
+    #: `torch.accelerator` where it speaks of this device, else `None`.
+    _torch_accelerator: Any = None
 
     def __init__(self, backend: Backend | None = None) -> None:
         self._torch: Any = import_torch()
@@ -39,6 +43,10 @@ class Base:
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
+        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+        self.refused: dict[str, str] = {}
+        #: Data types that were tried, and whether the device computes in them.
+        self._trials: dict[torch.dtype, bool] = {}
 
     @classmethod
     def _of(cls, backend: Backend) -> Any:
@@ -145,6 +153,10 @@ class Base:
             return member(*given)
         return None
 
+    def _lookup(self, name: str) -> Any:
+        """Return the vendor's object of that name, or `None`."""
+        return getattr(self.device_module, name, None)
+
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
         """The error to raise where the device cannot do `member`."""
         why = f": {reason}" if reason else ""
@@ -226,7 +238,13 @@ class Devices(Base):
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        return nullcontext() if device_index is None else self._selecting(self._checked_index(device_index))
+        if device_index is None:
+            return nullcontext()
+        index = self._checked_index(device_index)
+        # The vendor's class starts no device only to select it again; TorchTPU keeps its own for torch.
+        kind = self._lookup("device")
+        usable = inspect.isclass(kind) and hasattr(kind, "__enter__") and "device" not in self.refused
+        return (usable and self._part("device", index)) or self._selecting(index)
 
     @contextmanager
     def _selecting(self, index: int) -> Iterator[None]:
@@ -274,21 +292,26 @@ class Devices(Base):
         self._index_or_none(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` and return its result; a vendor may delay the call until the device is
-        initialised.
+        """Call `callback` when the device is initialised; at once if it is, or if the vendor cannot delay
+        calls.
         """
-        return callback()
+        defer = self._lookup("_lazy_call")
+        return defer(callback) if defer else callback()
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the vendor's description of the device, as a frozen record.
+        """Return the vendor's description of the device, `torch.<device_type>.get_device_properties`, as a
+        frozen record.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        from accel_core.accelerators.records import DeviceProperties
+        from accel_core.accelerators.records import DeviceProperties, read_properties
 
         index = self._index(device_index)
+        told = self._part("get_device_properties", index)
         total = self._if_supported(self.total_memory, index)
-        return DeviceProperties(name=self.device_name(index), total_memory=total)
+        if told is None:
+            return DeviceProperties(name=self.device_name(index), total_memory=total)
+        return read_properties(told, total)
 
     def device_uuid(self, device_index: Device = None) -> str | None:
         """Return the device's UUID as the vendor writes it; `None` if the vendor has none."""
@@ -322,19 +345,49 @@ class Devices(Base):
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
         """Return the device's capabilities as torch.accelerator does: `{"supported_dtypes": {...}}`.
 
-        These are the data types that a tensor on the device can have; an operator may support fewer. By
-        default each type is tried on the device with one element. (`torch.cuda.get_device_capability` is
-        different: it returns a compute capability, which is `device_properties().capability` here.)
+        These are the data types that a tensor on the device can have; an operator may support fewer. If
+        torch.accelerator does not tell, each type is tried on the device with one element.
+        (`torch.cuda.get_device_capability` is different: it returns a compute capability, which is
+        `device_properties().capability` here.)
         """
-        device = self.device(self._index_or_none(device_index))
+        index = self._index_or_none(device_index)
+        # Of an older torch; torch's word for a device that does not tell.
+        with suppress(AttributeError, RuntimeError):
+            told = self._torch_accelerator.get_device_capability(self._index(index))
+            return {"supported_dtypes": set(told["supported_dtypes"])}
+        device = self.device(index)
         found = _held_types(self._torch, device)
         if not found:
             raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
         return {"supported_dtypes": found}
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Return the device's memory in bytes."""
+        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
+        if total := getattr(self._part("get_device_properties", device_index), "total_memory", None):
+            return int(total)
+        # Not `self.mem_get_info`: its default asks for the total.
+        if told := self._part("mem_get_info", device_index, torchs="get_memory_info"):
+            return int(told[1])
         raise self._unsupported("total_memory")
+
+    def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
+        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
+        vendors = self._lookup(name)
+        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
+            return None
+        given = [*map(self._index, devices)]
+        try:
+            return ask(*given)
+        except RuntimeError as error:
+            if vendors and not self._holds_tensors():
+                raise
+            self.refused[name] = str(error)
+            return None
+
+    def _holds_tensors(self) -> bool:
+        """Whether the device works as such, so that what raised is the fault of one function."""
+        read = self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu())
+        return read is not None  # one that nobody reads may start nothing
 
     def _index(self, device_index: Device) -> int:
         """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""
@@ -377,6 +430,20 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
     return found
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
+    written in C.
+    """
+    with suppress(TypeError, ValueError):
+        return list(inspect.signature(function).parameters.values())
+    return None
+
+
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether `function` is known to have a parameter of that name."""
+    return any(p.name == name for p in parameters(function) or ())
 
 
 def torchs_device(torch: Any, counted: bool = True) -> torch.device | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base
+from accel_core.accelerators.devices import Devices, has_parameter
 
 if TYPE_CHECKING:
     import torch
@@ -70,30 +71,61 @@ def _tensor_type(name: str, dtype: str) -> Any:
     return property(made)
 
 
-class Dtypes(Base):
+def _natively(ask: Callable[..., Any]) -> bool:
+    """A vendor's answer about a data type, without the emulation that several count by default."""
+    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
+
+
+class Dtypes(Devices):
     """Data types in which a model can be trained, and tensor types of the device."""
 
     def is_bf16_supported(self) -> bool:
         """Whether a model can be trained in bfloat16 on this device, natively or emulated.
 
-        A trainer may refuse to train if this is False. `is_bf16_native` says whether it is fast.
+        A trainer may refuse to train if this is False. `is_bf16_native` says whether it is fast. If the
+        vendor does not tell, a matrix product is tried once, and again later if it failed for another reason
+        than the data type.
         """
-        return False
+        return self._computes("is_bf16_supported", self._torch.bfloat16)
 
     def is_bf16_native(self) -> bool:
         """Whether the hardware computes in bfloat16; otherwise it is emulated, and slower.
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
-        return self.is_bf16_supported()
+        ask = self._lookup("is_bf16_supported")
+        return self.is_bf16_supported() if ask is None else self.is_available() and _natively(ask)
 
     def is_fp16_supported(self) -> bool:
-        """Whether a model can be trained in float16 on this device; a trainer may refuse if this is False."""
-        return False
+        """Whether a model can be trained in float16 on this device; a trainer may refuse if this is False.
+
+        It is the vendor's answer, or found as for bfloat16. A plugin that knows it overrides this, so that
+        asking does not start the device.
+        """
+        return self._computes("is_fp16_supported", self._torch.float16)
 
     def is_fp8_supported(self) -> bool:
-        """Whether the hardware multiplies matrices in an 8-bit floating point type."""
-        return False
+        """Whether the hardware multiplies matrices in an 8-bit floating point type; False if the vendor does
+        not tell.
+        """
+        ask = self._lookup("is_fp8_supported")
+        return ask is not None and self.is_available() and _natively(ask)
+
+    def _computes(self, name: str, dtype: torch.dtype) -> bool:
+        if self.device_module is None or not self.is_available():
+            return False
+        if (ask := self._lookup(name)) is not None:
+            return bool(ask())
+        if dtype not in self._trials:
+            answer = computes_in(self._torch, self._device_type, dtype)
+            if isinstance(answer, Exception):
+                why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
+                untried = f"whether it computes in {dtype} could not be tried, so the answer is no"
+                said = f"{self.name}: {untried} until the next call: {why}"
+                warnings.warn(said, RuntimeWarning, stacklevel=3)
+                return False
+            self._trials[dtype] = answer
+        return self._trials[dtype]
 
     def is_fp64_supported(self) -> bool:
         """Whether the device supports float64; nearly all devices do, mps does not."""

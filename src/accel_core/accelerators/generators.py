@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 from accel_core.accelerators.devices import Devices
@@ -27,9 +27,23 @@ class Random(Devices):
         """Return the generator from which torch draws random numbers on that device; `None`: the current
         device.
 
-        The device may still be uninitialised.
+        It is the vendor's, of its `default_generators`; this may initialise the device. Raises
+        `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        raise self._unsupported("default_generator")
+        if self.device_module is None:
+            raise self._unsupported("default_generator")
+        index = self._index(device_index)
+        if not self._generators():
+            # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
+            (self._lookup("init") or self._lookup("_lazy_init") or self.current_device)()
+        generators = self._generators()
+        if index >= len(generators):  # the vendor has none, or fewer than devices
+            raise self._unsupported("default_generator", f"device {index} has no generator of its own")
+        return cast("Generator", generators[index])
+
+    def _generators(self) -> Any:
+        # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
+        return self._lookup("default_generators") or getattr(self._lookup("random"), "default_generators", ())
 
     def manual_seed(self, seed: int) -> None:
         """Seed the generator of the current device."""
@@ -72,7 +86,10 @@ class Random(Devices):
                 self.manual_seed(crc32(bytes(state.tolist())))
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
-        self.default_generator(self._index(device_index)).set_state(state)
+        if (restore := self._lookup("set_rng_state")) is None:
+            self.default_generator(self._index(device_index)).set_state(state)
+        else:
+            restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
 
     @contextmanager
     def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:

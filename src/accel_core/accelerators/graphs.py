@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from accel_core.accelerators.devices import Base
+from accel_core.accelerators.streams import Streams
 
 if TYPE_CHECKING:
     import torch
@@ -15,21 +17,48 @@ if TYPE_CHECKING:
     from accel_core.accelerators.records import Graph
 
 
-class Graphs(Base):
-    """Graphs: work that is captured once and replayed. The default is a device without graphs."""
-
-    def supports_graphs(self) -> bool:
-        """Whether `create_graph` returns a graph."""
-        return False
+class Graphs(Streams):
+    """Graphs: work that is captured once and replayed, by the vendor's class, else by torch's."""
 
     #: Whether it was said that this device has no graphs.
     _said_no_graphs = False
 
+    @cached_property
+    def _graph_and_capture(self) -> tuple[Any, Any]:
+        """The vendor's graph class and its context manager, else torch's; no class if there is none.
+
+        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
+        """
+        if (capture := self._lookup("graph")) is not None:
+            usual = f"{self._device_type.upper()}Graph"
+            for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
+                kind = self._lookup(name)
+                if isinstance(kind, type) and hasattr(kind, "replay"):
+                    return kind, capture
+        return getattr(self._torch_accelerator, "Graph", None), self._capture_in_torch
+
+    def supports_graphs(self) -> bool:
+        """Whether a graph can be made here: there is a graph class, and there is a device.
+
+        The first call makes a graph, which may initialise the device: the class alone proves nothing, because
+        a torch built without the vendor has it too.
+        """
+        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
+
+    @cached_property
+    def _can_make_a_graph(self) -> bool:
+        with suppress(RuntimeError, TypeError):
+            self._graph_and_capture[0]()
+            return True
+        return False
+
     def create_graph(self) -> Graph | None:
-        """Return a new graph, or `None` if graphs are not supported.
+        """Return a new graph of the vendor's class, or `None` if graphs are not supported.
 
         Work captured into `None` runs once and is never replayed, so the first `None` gives a `UserWarning`.
         """
+        if self.supports_graphs():
+            return cast("Graph", self._graph_and_capture[0]())
         if not self._said_no_graphs:
             self._said_no_graphs = True
             warnings.warn(
@@ -48,7 +77,19 @@ class Graphs(Base):
 
         `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
         """
-        return nullcontext()
+        if graph is None:
+            return nullcontext()
+        # By name, and only what was given: vendors differ in the order and in what they take.
+        given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
+        return cast("Any", self._graph_and_capture[1](graph, **given))
+
+    @contextmanager
+    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
+        if pool is not None:
+            graph.graph_pool = pool
+        # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
+        with self.stream(self.Stream() if stream is None else stream), graph:
+            yield
 
     def replay_graph(self, graph: Graph | None) -> None:
         """Run the work that `graph` captured; do nothing for `None`."""
@@ -56,7 +97,9 @@ class Graphs(Base):
             graph.replay()
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being captured into a graph."""
+        """Whether work on the current stream is being captured into a graph; starts no device."""
+        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
+            return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
         return False
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base, Devices
+from accel_core.accelerators.devices import Devices, has_parameter
+from accel_core.errors import HostMemoryError
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +75,7 @@ class Memory(Devices):
         index = self._index(device_index)
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
-            stats = {**Memory.memory_stats(self, index), **stats}
+            stats = {**self._amounts(index), **stats}
         free = self._if_supported(self.mem_get_info, index)
         return _Summary(_table(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
 
@@ -81,25 +83,36 @@ class Memory(Devices):
         """Return a flat mapping with torch's keys, such as `allocated_bytes.all.current`, and the vendor's
         own keys.
 
-        By default it contains the present and peak amounts that the backend reports.
+        Without a vendor's function, and before its allocator has started, which many vendors report as an
+        empty mapping, it contains the present and peak amounts that the backend reports.
         """
+        given = () if device_index is None else (device_index,)
+        return self._part("memory_stats", *given, torchs="memory_stats") or self._amounts(device_index)
+
+    def _amounts(self, index: Device) -> Mapping[str, Any]:
         amounts = {
             "allocated_bytes.all.current": self.memory_allocated,
             "allocated_bytes.all.peak": self.max_memory_allocated,
             "reserved_bytes.all.current": self.memory_reserved,
             "reserved_bytes.all.peak": self.max_memory_reserved,
         }
-        stats = {key: self._if_supported(ask, device_index) for key, ask in amounts.items()}
+        stats = {key: self._if_supported(ask, index) for key, ask in amounts.items()}
         # A zero would be a lie, a missing key is not.
         return {key: amount for key, amount in stats.items() if amount is not None}
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """Return `(free, total)` bytes of the device.
+        """Return `(free, total)` bytes of the device, as the vendor or torch tells them.
 
         The default does not see other processes: it counts as free whatever this process has not reserved.
+        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
         """
-        total = self.total_memory(device_index)
-        return max(0, total - self.memory_reserved(device_index)), total
+        told: tuple[int, int] | None = self._part("mem_get_info", device_index, torchs="get_memory_info")
+        if told is None and self._lookup("mem_get_info"):
+            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
+        if told is None:
+            total = self.total_memory(device_index)
+            told = max(0, total - self.memory_reserved(device_index)), total
+        return told
 
     def available_memory(self, device_index: Device = None) -> int:
         """Return the bytes that a new process could allocate, as far as the vendor reports them."""
@@ -108,18 +121,33 @@ class Memory(Devices):
     def empty_cache(self) -> None:
         """Return unused cached memory to the device; do nothing if there is no cache."""
 
-    def empty_host_cache(self) -> None:
-        """Return unused page-locked memory, which torch keeps for reuse, to the host.
-
-        Do nothing if torch keeps none, or before torch 2.12.
-        """
-
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        raise self._unsupported("set_per_process_memory_fraction")
+        if (limit := self._lookup("set_per_process_memory_fraction")) is None:
+            raise self._unsupported("set_per_process_memory_fraction")
+        index = self._index_or_none(device_index)
+        given = (index,) if index is not None and has_parameter(limit, "device") else ()
+        with self.device_guard(None if given else index):
+            limit(float(fraction), *given)
 
 
-class Pinning(Base):
+#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
+_NO_LOCKS = (
+    "no pinned memory allocator",
+    "register PrivateUse1HooksInterface",
+    "getPinnedMemoryAllocator",
+    "host memory allocator is not implemented",
+)
+
+
+def lacks_page_locks(error: RuntimeError) -> bool:
+    """Whether torch's error means that the device has no page-locked memory, not that the host's is
+    used up.
+    """
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
+
+
+class Pinning(Devices):
     """Page-locked host memory, from which a copy to the device can run beside other work.
 
     Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and `_torch_is_pinned`, which
@@ -130,17 +158,42 @@ class Pinning(Base):
         """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
         return None
 
+    @cached_property
+    def _locks_pages(self) -> bool:
+        """Whether torch gives page-locked memory for this device: tried at the first use.
+
+        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
+        """
+        try:
+            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
+        except RuntimeError as error:
+            return not lacks_page_locks(error)  # whoever asked is told of all else
+
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """A page-locked copy of a host tensor."""
-        return tensor.pin_memory()
+        """A page-locked copy of a host tensor; the tensor itself where the device has no such memory."""
+        return self._lock(tensor.pin_memory) if self._locks_pages else tensor
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """An uninitialised page-locked tensor of that shape and of `tensor`'s data type."""
-        return tensor.new_empty(shape, pin_memory=True)
+        """An uninitialised page-locked tensor of that shape and of `tensor`'s data type; else an ordinary
+        one.
+        """
+        return self._lock(partial(tensor.new_empty, shape, pin_memory=self._locks_pages))
+
+    def _lock(self, function: Callable[[], Tensor]) -> Tensor:
+        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
+        try:
+            return function()
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            raise HostMemoryError(
+                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
+                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
+            ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is page-locked."""
-        return bool(tensor.is_pinned())
+        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
+        return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
 
     def pin_memory(self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True) -> Tensor:
         """Return page-locked host memory for `tensor`.
@@ -186,12 +239,39 @@ class Pinning(Base):
         if pins := self._pins():
             pins.unpin(tensor)
 
+    def empty_host_cache(self) -> None:
+        """Return unused page-locked memory, which torch keeps for reuse, to the host.
+
+        Do nothing if torch keeps none, as before the device starts, or before torch 2.12.
+        """
+        free = getattr(self._torch_accelerator, "empty_host_cache", None)
+        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+            free()
+
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock `num_bytes` of host memory at `address`; return False if the runtime cannot do that."""
-        return False
+        """Page-lock `num_bytes` of host memory at `address`; return False without a device, or if the runtime
+        cannot do that.
+
+        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
+        """
+        return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`."""
+        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
+        self._call_runtime("HostUnregister", address)
+
+    def _call_runtime(self, name: str, *given: int) -> bool:
+        """Call a function of the vendor's runtime; False without it or without a device to use it on.
+
+        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
+        `cudart().cudaHostRegister`, `supart()`.
+        """
+        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
+        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
+        if function is None or (check := self._lookup("check_error")) is None:
+            return False
+        check(int(function(*given)))
+        return True
 
     def pin_memory_alignment(self) -> int:
         """Return the alignment in bytes that `register_host_memory` requires of its address; 1 for any

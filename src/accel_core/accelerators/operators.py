@@ -53,9 +53,7 @@ class NotImplementedBuilder:
         """Raise `UnsupportedError` that says what is missing."""
         raise UnsupportedError(self._missing)
 
-    def builder(self) -> Any:
-        """Raise `UnsupportedError` that says what is missing."""
-        raise UnsupportedError(self._missing)
+    builder = load
 
 
 class Operators(Base):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.accelerators.devices import Base, Devices
@@ -40,10 +40,9 @@ class HostEvent:
         """Return the milliseconds from this event to `end_event`; both need `enable_timing=True` and
         `record()`.
         """
-        if not (self._enable_timing and end_event._enable_timing):
-            raise RuntimeError("elapsed_time needs both events made with enable_timing=True")
-        if self._recorded_ns is None or end_event._recorded_ns is None:
-            raise RuntimeError("elapsed_time needs both events recorded")
+        timed = self._enable_timing and end_event._enable_timing
+        if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
+            raise RuntimeError("elapsed_time needs both events made with enable_timing=True, and recorded")
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
@@ -101,12 +100,19 @@ class Streams(Devices):
     same methods take their place; if torch has a stream class for the device, they derive from it.
     """
 
+    #: The stream and event classes of the vendor, or torch's; `None` where there is none.
+    _stream_class: Any = None
+    _event_class: Any = None
+
     @cached_property
     def Event(self) -> type[torch.Event]:
         """The vendor's event class, to be called as `Event(enable_timing=True)`.
 
         Without one, a class that waits for the device and uses the host's clock.
         """
+        # Metal has events of its own, and no streams; torch's own are tried with its streams.
+        if self._event_class and (self._event_class is not self._torch.Event or self._has_streams):
+            return cast("Any", self._event_class)
         return cast("Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()}))
 
     @cached_property
@@ -115,6 +121,8 @@ class Streams(Devices):
 
         On a device without user streams, a class with the same methods whose streams are all one queue.
         """
+        if self._has_streams:
+            return cast("Any", self._stream_class)
         members = {
             "synchronize": lambda _: self.synchronize(),
             "_event": self.Event,
@@ -122,7 +130,47 @@ class Streams(Devices):
             "__eq__": lambda this, other: type(this) is type(other),
             "__hash__": lambda this: hash(type(this)),
         }
-        return cast("Any", type("Stream", (HostStream,), members))
+        return cast("Any", self._recorded(type("Stream", (HostStream,), members)))
+
+    @cached_property
+    def _has_streams(self) -> bool:
+        """Whether streams and events work; tried where torch's own classes serve, which promise nothing.
+
+        Whether a device has brought its streams into torch is known by use alone.
+        """
+        if self._stream_class is not self._torch.Stream:
+            return self._stream_class is not None
+        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
+            stream, event = self._stream_class(), self._torch.Event()
+            event.record(stream)
+            event.synchronize()
+            stream.synchronize()
+            self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
+            return True
+        return False
+
+    def _recorded(self, one_queue: type) -> Any:
+        """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+
+        Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue,
+        no memory can be given away too early.
+        """
+        kind = self._torch.Stream
+        try:
+            now = self._torch_accelerator.current_stream()
+            numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
+            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+            made: Any = type("Stream", (one_queue, kind), make)
+            stream = made()
+        except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
+            return one_queue
+        with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
+            tensor = self._torch.empty(1, device=self._device_type)
+            try:
+                tensor.record_stream(stream)
+            except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+                _record_nothing(self._torch, self._device_type)
+        return made
 
     @cached_property
     def _only_stream(self) -> torch.Stream:
@@ -135,9 +183,9 @@ class Streams(Devices):
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` this thread's current stream of its device, until another one is set.
 
-        The default does nothing, because the device has one queue. Prefer `stream`, which restores the
-        previous one.
+        Prefer `stream`, which restores the previous one.
         """
+        self.stream(stream).__enter__()  # sets it, and is not left
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the stream on which this thread's work runs on that device."""
@@ -147,6 +195,15 @@ class Streams(Devices):
     def default_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the device's default stream; the current one if the vendor names no default (xpu)."""
         return self.current_stream(device_index)
+
+
+@cache  # registered only as long as somebody holds it
+def _record_nothing(torch: Any, device_type: str) -> Any:
+    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(device_type)
+    library.impl("record_stream", lambda *_: None, key)
+    return library
 
 
 class Ranges(Base):

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache, cached_property, partial, wraps
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import cached_property, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from accel_core._support.torch_import import FREE_SLOT
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import torchs_device
-from accel_core.accelerators.dtypes import computes_in
+from accel_core.accelerators.devices import parameters, torchs_device
 from accel_core.backend import Backend
-from accel_core.errors import BackendUnavailableError, HostMemoryError
+from accel_core.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
-    import torch
     from torch.types import Device
-
-    from accel_core.accelerators.records import DeviceCapability, DeviceProperties, Graph
 
 Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
@@ -44,26 +40,12 @@ ROWS = {
 #: Each has need of a stream class: without one, the one queue of the default serves.
 OF_STREAMS = ("current_stream", "default_stream", "set_stream", "stream")
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
-_VENDOR_FIRST = ("current_stream", "device_count", "is_current_stream_capturing")
+_VENDOR_FIRST = ("current_stream", "device_count")
 
 
 def _of_allocator(name: str) -> bool:
     """Whether torch's needs an allocator of torch's kind, and says 0 before the device starts."""
     return "mem" in name or name == "empty_cache"
-
-
-def parameters(function: Function) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
-    written in C.
-    """
-    with suppress(TypeError, ValueError):
-        return list(inspect.signature(function).parameters.values())
-    return None
-
-
-def has_parameter(function: Function, name: str) -> bool:
-    """Whether `function` is known to have a parameter of that name."""
-    return any(p.name == name for p in parameters(function) or ())
 
 
 def accepts(function: Function, member: Function) -> bool:
@@ -76,11 +58,6 @@ def accepts(function: Function, member: Function) -> bool:
     return all(p.default is not inspect.Parameter.empty or p.kind in variadic for p in theirs[given:])
 
 
-def _natively(ask: Function) -> bool:
-    """A vendor's answer about a data type, without the emulation that several count by default."""
-    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
-
-
 def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
     """`count`, asked while torch.compile compiles: torch's own returns no tensor, which breaks a graph."""
 
@@ -90,36 +67,6 @@ def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
     # What torch.compiler.assume_constant_result sets; that imports Dynamo, a second.
     device_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return device_count
-
-
-def _is_missing(error: RuntimeError) -> bool:
-    """Whether a vendor's function is none for us: it names torch's instead, as TorchTPU's do."""
-    return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
-
-
-@cache  # registered only as long as somebody holds it
-def _record_nothing(torch: Any, device_type: str) -> Any:
-    """Register a kernel of `record_stream` that does nothing, once for a device type."""
-    library = torch.library.Library("aten", "IMPL")
-    key = torch._C._dispatch_key_for_device(device_type)
-    library.impl("record_stream", lambda *_: None, key)
-    return library
-
-
-#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
-_NO_LOCKS = (
-    "no pinned memory allocator",
-    "register PrivateUse1HooksInterface",
-    "getPinnedMemoryAllocator",
-    "host memory allocator is not implemented",
-)
-
-
-def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory, not that the host's is
-    used up.
-    """
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
 
 
 class TorchAccelerator(Accelerator):
@@ -143,8 +90,7 @@ class TorchAccelerator(Accelerator):
 
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
-        #: The vendor's module: `torch.npu`.
-        self.device_module: Any = getattr(self._torch, self._device_type, None)
+        self.device_module = getattr(self._torch, self._device_type, None)
         if self.device_module is None:
             raise BackendUnavailableError(
                 f"{self.name}: torch has no module torch.{self._device_type}; "
@@ -152,23 +98,18 @@ class TorchAccelerator(Accelerator):
             )
         # Asking initialises nothing.
         torchs = getattr(self._if_supported(torchs_device, self._torch, False), "type", None)
-        #: `torch.accelerator` where it speaks of this device, else `None`.
-        self._torch_accelerator: Any = self._torch.accelerator if torchs == self._device_type else None
+        self._torch_accelerator = self._torch.accelerator if torchs == self._device_type else None
         self._stream_class, self._event_class = self._find_streams()
-        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
-        self.refused: dict[str, str] = {}
         #: What serves each row, also where a subclass overrides the member.
         self._vendor: dict[str, Function] = {}
         for name in ROWS:
             self._bind(name)
-        self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
 
     def _torch_device_type(self) -> str:
-        return super()._torch_device_type() if self._is_declared else self._torchs_own_type()
-
-    def _torchs_own_type(self) -> str:
+        if self._is_declared and self.backend.device_type != FREE_SLOT:  # `generic` declares that
+            return super()._torch_device_type()
         try:
             device = torchs_device(self._torch)
         except RuntimeError as why:  # torch finds two that exclude each other
@@ -181,28 +122,6 @@ class TorchAccelerator(Accelerator):
     def _is_private(self) -> bool:
         """Whether this is torch's renamed PrivateUse1, of whose functions torch promises nothing."""
         return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
-
-    def _lookup(self, name: str) -> Any:
-        """Return the vendor's object of that name, or `None`."""
-        return getattr(self.device_module, name, None)
-
-    def _part(self, name: str, *given: Any, torchs: str = "") -> Any:
-        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
-        vendors = self._lookup(name)
-        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
-            return None
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if vendors and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
-
-    def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one function."""
-        read = self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu())
-        return read is not None  # one that nobody reads may start nothing
 
     # Binding
 
@@ -217,16 +136,10 @@ class TorchAccelerator(Accelerator):
         vendors, torchs = self._lookup(name), None
         with suppress(AttributeError):
             torchs = attrgetter(ROWS[name])(self._torch_accelerator)
-        if name == "is_current_stream_capturing":
-            torchs = self._is_capturing
         is_torchs = self.backend.vendor_imports == ("torch",) and not self._is_private
         torchs_first = self._is_private if name == "set_stream" else is_torchs and name not in _VENDOR_FIRST
         in_order = (torchs, vendors) if torchs_first else (vendors, torchs)
-        last = self._enter if name == "set_stream" else None
-        return [function for function in (*in_order, last) if function is not None]
-
-    def _enter(self, stream: torch.Stream) -> None:
-        self.stream(stream).__enter__()  # sets it, and is not left
+        return [function for function in in_order if function is not None]
 
     def _bind(self, name: str) -> None:
         """Find what serves a row: a function, one that the first call finds, or the default."""
@@ -284,8 +197,9 @@ class TorchAccelerator(Accelerator):
     def _first_that_works(self, name: str, functions: list[Function], default: Function) -> Function:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
-        torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
-        `_is_missing` knows is passed over, as a device that fails raises `RuntimeError` too.
+        torch's raise `RuntimeError` where it cannot serve the device. A vendor's is passed over where it is
+        none for us, as it names torch's instead (TorchTPU's do); a device that fails raises `RuntimeError`
+        too.
         """
 
         @wraps(default)
@@ -297,7 +211,8 @@ class TorchAccelerator(Accelerator):
                 try:
                     answer = shaped(*given, **named)
                 except RuntimeError as error:
-                    if function == self._lookup(name) and not _is_missing(error):
+                    is_none = isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
+                    if function == self._lookup(name) and not is_none:
                         raise  # of a device that fails
                     failures.append(error)
                     continue
@@ -321,340 +236,6 @@ class TorchAccelerator(Accelerator):
             return stream, event
         return self._torch.Stream, event or self._torch.Event
 
-    @cached_property
-    def _has_streams(self) -> bool:
-        """Whether streams and events work; tried where torch's own classes serve, which promise nothing.
-
-        Whether a device has brought its streams into torch is known by use alone.
-        """
-        if self._stream_class is not self._torch.Stream:
-            return self._stream_class is not None
-        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
-            stream, event = self._stream_class(), self._torch.Event()
-            event.record(stream)
-            event.synchronize()
-            stream.synchronize()
-            self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
-            return True
-        return False
-
-    # Devices
-
-    def _selecting(self, index: int) -> Any:
-        """By the vendor's class, if it has one: that does not start a device only to select it again."""
-        kind = self._lookup("device")
-        usable = inspect.isclass(kind) and hasattr(kind, "__enter__") and "device" not in self.refused
-        # TorchTPU keeps its own for torch.
-        return (usable and self._part("device", index)) or super()._selecting(index)
-
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
-        index = self._index(device_index)
-        told = self._part("get_device_properties", index)
-        if told is None:
-            return super().device_properties(index)
-        from accel_core.accelerators.records import read_properties
-
-        return read_properties(told, self._if_supported(self.total_memory, index))
-
-    def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """Return the data types that tensors on the device can have, from `torch.accelerator`, else by trial.
-
-        A vendor's function of this name is not used: it returns a compute capability, which
-        `device_properties()` has.
-        """
-        index = self._index(device_index)
-        # Of an older torch; torch's word for a device that does not tell.
-        with suppress(AttributeError, RuntimeError):
-            told = self._torch_accelerator.get_device_capability(index)
-            return {"supported_dtypes": set(told["supported_dtypes"])}
-        return super().get_device_capability(index)
-
-    # Random numbers
-
-    def default_generator(self, device_index: Device) -> torch.Generator:
-        """Return the device's generator from the vendor's `default_generators`; may initialise the device.
-
-        `None` means the current device. Raises `InvalidDeviceError`, a `ValueError`, if there is no such
-        device.
-        """
-        index = self._index(device_index)
-        if not self._generators():
-            # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
-            (self._lookup("init") or self._lookup("_lazy_init") or self.current_device)()
-        if not (generators := self._generators()):
-            return super().default_generator(index)
-        if index >= len(generators):  # the vendor has fewer than devices
-            raise self._unsupported("default_generator", f"device {index} has no generator of its own")
-        return generators[index]
-
-    def _generators(self) -> Any:
-        # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
-        return self._lookup("default_generators") or getattr(self._lookup("random"), "default_generators", ())
-
-    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
-        if (restore := self._lookup("set_rng_state")) is None:
-            super()._restore_rng_state(state, device_index)
-        else:
-            restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
-
-    # Streams
-
-    @cached_property
-    def Event(self) -> type[torch.Event]:
-        """The vendor's event class, to be called as `Event(enable_timing=True)`; else the default."""
-        # Metal has events of its own, and no streams; torch's own are tried with its streams.
-        own = self._event_class is not self._torch.Event or self._has_streams
-        return (self._event_class if own else None) or super().Event
-
-    @cached_property
-    def Stream(self) -> type[torch.Stream]:
-        """The vendor's stream class, which accepts `device` and `priority`; else the default."""
-        return self._stream_class if self._has_streams else self._recorded(super().Stream)
-
-    def _recorded(self, one_queue: type) -> Any:
-        """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
-
-        Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue,
-        no memory can be given away too early.
-        """
-        kind = self._torch.Stream
-        try:
-            now = self._torch_accelerator.current_stream()
-            numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
-            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
-            made: Any = type("Stream", (one_queue, kind), make)
-            stream = made()
-        except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
-            return one_queue
-        with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
-            tensor = self._torch.empty(1, device=self._device_type)
-            try:
-                tensor.record_stream(stream)
-            except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-                _record_nothing(self._torch, self._device_type)
-        return made
-
-    # Memory
-
-    @cached_property
-    def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device: tried at the first use.
-
-        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
-        """
-        try:
-            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
-        except RuntimeError as error:
-            return not lacks_page_locks(error)  # whoever asked is told of all else
-
-    def empty_host_cache(self) -> None:
-        """Return unused page-locked memory to the host by torch; before the device starts none is kept."""
-        free = getattr(self._torch_accelerator, "empty_host_cache", None)
-        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
-            free()
-
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return self._lock(super()._torch_pin_memory, tensor) if self._locks_pages else tensor.clone()
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Page-locked memory without values; ordinary memory where the device has no other."""
-        return self._lock(partial(tensor.new_empty, pin_memory=self._locks_pages), shape)
-
-    def _lock(self, function: Callable[[Any], torch.Tensor], given: Any) -> torch.Tensor:
-        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
-        try:
-            return function(given)
-        except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-            raise HostMemoryError(
-                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
-                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
-            ) from error
-
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return vars(self).get("_locks_pages", True) and super()._torch_is_pinned(tensor)
-
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Return the vendor's statistics, flat, with torch's keys.
-
-        Before the vendor's allocator has started, which many vendors report as an empty mapping, it contains
-        the present amounts.
-        """
-        index = self._index_or_none(device_index)
-        given = () if index is None else (index,)
-        return self._part("memory_stats", *given, torchs="memory_stats") or super().memory_stats(index)
-
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """`(free, total)` bytes of the device, as the vendor or torch tells them; else the default.
-
-        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
-        """
-        index = self._index(device_index)
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        if told is None and self._lookup("mem_get_info"):
-            raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
-        return super().mem_get_info(index) if told is None else told
-
-    def total_memory(self, device_index: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
-        index = self._index(device_index)
-        if total := getattr(self._part("get_device_properties", index), "total_memory", None):
-            return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        told = self._part("mem_get_info", index, torchs="get_memory_info")
-        return super().total_memory(index) if told is None else int(told[1])
-
-    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
-        """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        if (limit := self._lookup("set_per_process_memory_fraction")) is None:
-            super().set_per_process_memory_fraction(fraction, device_index)
-        index = self._index_or_none(device_index)
-        given = (index,) if index is not None and has_parameter(limit, "device") else ()
-        with self.device_guard(None if given else index):
-            limit(float(fraction), *given)
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; return False without a device, or if the vendor's module cannot do that.
-
-        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
-        """
-        return self._call_runtime("HostRegister", address, num_bytes, 0)
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
-        self._call_runtime("HostUnregister", address)
-
-    def _call_runtime(self, name: str, *given: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device to use it on.
-
-        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
-        `cudart().cudaHostRegister`, `supart()`.
-        """
-        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
-        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
-        if function is None or (check := self._lookup("check_error")) is None:
-            return False
-        check(int(function(*given)))
-        return True
-
-    # Graphs
-
-    @cached_property
-    def _graph_and_capture(self) -> tuple[Any, Any]:
-        """The vendor's graph class and its context manager, else torch's; no class if there is none.
-
-        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
-        """
-        if (capture := self._lookup("graph")) is not None:
-            usual = f"{self._device_type.upper()}Graph"
-            for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
-                kind = self._lookup(name)
-                if isinstance(kind, type) and hasattr(kind, "replay"):
-                    return kind, capture
-        return getattr(self._torch_accelerator, "Graph", None), self._capture_in_torch
-
-    def supports_graphs(self) -> bool:
-        """Whether a graph can be made here: the vendor has a graph class, and there is a device.
-
-        The first call makes a graph, which may initialise the device: the class alone proves nothing, because
-        a torch built without the vendor has it too.
-        """
-        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
-
-    @cached_property
-    def _can_make_a_graph(self) -> bool:
-        with suppress(RuntimeError, TypeError):
-            self._graph_and_capture[0]()
-            return True
-        return False
-
-    def create_graph(self) -> Graph | None:
-        """Return a new graph of the vendor's class, or `None` if graphs are not supported."""
-        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
-
-    def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
-    ) -> AbstractContextManager[Any]:
-        """Return the vendor's context manager that captures into `graph`; with `None` the work simply runs.
-
-        `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
-        """
-        if graph is None:
-            return nullcontext()
-        # By name, and only what was given: vendors differ in the order and in what they take.
-        given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
-        return self._graph_and_capture[1](graph, **given)
-
-    def _is_capturing(self) -> bool:
-        """Whether torch says so of the current stream; starts no device."""
-        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
-            return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
-        return False
-
-    @contextmanager
-    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
-        if pool is not None:
-            graph.graph_pool = pool
-        # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
-        with self.stream(self.Stream() if stream is None else stream), graph:
-            yield
-
-    # Data types
-
-    def is_bf16_supported(self) -> bool:
-        """Return the vendor's answer for bfloat16, emulated or not; without one, try a matrix product.
-
-        The product is computed once, and again later if it failed for another reason than the data type.
-        """
-        return self._computes("is_bf16_supported", self._torch.bfloat16)
-
-    def is_bf16_native(self) -> bool:
-        """Whether the vendor reports bfloat16 without emulation; without such a report,
-        `is_bf16_supported()`.
-        """
-        ask = self._lookup("is_bf16_supported")
-        return super().is_bf16_native() if ask is None else self.is_available() and _natively(ask)
-
-    def is_fp16_supported(self) -> bool:
-        """Return the vendor's answer for float16; without one, try a matrix product as for bfloat16.
-
-        A plugin that knows the answer overrides this, so that asking does not start the device.
-        """
-        return self._computes("is_fp16_supported", self._torch.float16)
-
-    def is_fp8_supported(self) -> bool:
-        """Return the vendor's answer for 8-bit floating point in hardware; False without one."""
-        ask = self._lookup("is_fp8_supported")
-        return ask is not None and self.is_available() and _natively(ask)
-
-    def _computes(self, name: str, dtype: torch.dtype) -> bool:
-        if not self.is_available():
-            return False
-        if (ask := self._lookup(name)) is not None:
-            return bool(ask())
-        if dtype not in self._trials:
-            answer = computes_in(self._torch, self._device_type, dtype)
-            if isinstance(answer, Exception):
-                why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
-                untried = f"whether it computes in {dtype} could not be tried, so the answer is no"
-                said = f"{self.name}: {untried} until the next call: {why}"
-                warnings.warn(said, RuntimeWarning, stacklevel=3)
-                return False
-            self._trials[dtype] = answer
-        return self._trials[dtype]
-
-    # Deferred calls
-
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` when the device is initialised; at once if it is, or if the vendor cannot delay
-        calls.
-        """
-        return (self._lookup("_lazy_call") or super().lazy_call)(callback)
-
 
 def _delegate(name: str) -> Function:
     """A method that calls what serves the member: an override's `super()` reaches it, also when compiled."""
@@ -676,9 +257,6 @@ class GenericAccelerator(TorchAccelerator):
     Its name is "generic"; `device_name()` is torch's name of the device. Raises `BackendUnavailableError` if
     torch reports no accelerator.
     """
-
-    def _torch_device_type(self) -> str:
-        return self._torchs_own_type()
 
     def device_count(self) -> int:
         """Return the number of devices that torch sees; a device that reports 0 before its start is

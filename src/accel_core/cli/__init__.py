@@ -7,8 +7,6 @@ package is imported where the command is called. A package of ours has a line fo
 and gives lines to show beside them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -17,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
@@ -28,13 +26,11 @@ from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
+from accel_core.detection import Verdict
 from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, clean, did_you_mean, root_cause
 from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
-
-if TYPE_CHECKING:
-    from accel_core.detection import Verdict
 
 T = TypeVar("T")
 
@@ -140,11 +136,9 @@ class _Group(click.Group):
                 told = sourced(f"accel {cmd_name} comes with {of}, which is not installed: pip install {of}")
             raise click.UsageError(told, ctx)
 
-        def command(package: Any) -> click.Command:
-            found: click.Command = import_module(f"{package.__name__}.{cmd_name}").command
-            return found
-
-        return _used(known[cmd_name], command)
+        found: click.Command
+        found = _used(known[cmd_name], lambda of: import_module(f"{of.__name__}.{cmd_name}").command)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, and where those are that are not installed."""

@@ -1,7 +1,5 @@
 """`accel list`: every backend that is installed or built in, and whether it can be used here."""
 
-from __future__ import annotations
-
 import click
 
 from accel_core._support.torch_import import torch_build

@@ -4,8 +4,6 @@ Plugins and vendors' packages print, some from C, some at exit, and a script tha
 none of it. So a command keeps a copy of stdout for itself, and descriptor 1 means stderr from then on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

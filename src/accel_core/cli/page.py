@@ -5,8 +5,6 @@ The words and styles that the commands share stand at the end.
 A part is a function that gives its lines for a width.
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`accel why`: the choice in words, or one backend in detail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from accel_core import errors
 from accel_core._support import torch_import
@@ -73,17 +73,9 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
         if backend.in_torch.private_use1:
             _require_private_use1(backend, others)
         with torch_import.autoload_restored():
-            failures: list[BaseException] = []
-            for name in installed_imports(backend) or backend.vendor_imports[:1]:
-                announce(f"importing {name} ({source})")
-                try:
-                    importlib.import_module(name)
-                    break
-                except errors.CAUGHT as error:
-                    errors.raise_if_users(error)
-                    failures.append(error)
-            else:
-                raise failures[0]
+            name = next(iter(installed_imports(backend)), backend.vendor_imports[0])
+            announce(f"importing {name} ({source})")
+            importlib.import_module(name)
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := discovery.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
@@ -102,8 +94,8 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
-            "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+            f"{last_step.get()} gave {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, "
+            "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
         )
     return built
 
@@ -113,21 +105,13 @@ _ANY = "accel_core.accelerators.torch_device:TorchAccelerator"
 
 
 def _instance(backend: Backend) -> object:
-    """Return an instance of the declared class; an adapter wraps a class of another framework."""
-    from accel_core.accelerators import Accelerator, adapted, prepared
+    """Return an instance of the declared class; a class of another framework as it is, for its adapter."""
+    from accel_core.accelerators import Accelerator, prepared
 
     module, _, name = (backend.accelerator or _ANY).partition(":")
-    if module.startswith("accel_core."):
-        return getattr(importlib.import_module(module), name)(backend)
-    with prepared():
+    with contextlib.nullcontext() if module.startswith("accel_core.") else prepared():
         kind = getattr(importlib.import_module(module), name)
-    if not isinstance(kind, type):
-        what = f"accelerator={backend.accelerator!r} of {backend.provenance}"
-        raise errors.InvalidAcceleratorError(f"{what} is {kind!r}, expected a class")
-    if issubclass(kind, Accelerator):
-        return kind._of(backend)
-    foreign: Any = kind
-    return adapted(foreign, backend) or foreign(backend)
+    return kind._of(backend) if isinstance(kind, type) and issubclass(kind, Accelerator) else kind
 
 
 def installed_imports(backend: Backend) -> list[str]:

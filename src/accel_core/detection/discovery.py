@@ -15,6 +15,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from accel_core import __version__, errors
@@ -110,7 +111,7 @@ def declarers(name: str) -> set[str]:
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
+    return tuple(Candidate(replace(backend, provenance=ours)) for backend in (CPU, GENERIC))
 
 
 def rank(candidates: Iterable[Judged]) -> Ranked:
@@ -151,8 +152,8 @@ def load_plugin(entry_point: Provenance) -> Ranked:
                 )
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
-            unique = {(b.name, b.priority): b._declared_by(entry_point) for b in declarations(plugin)}
-            return tuple(map(Candidate, unique.values()))
+            declared = (replace(b, provenance=entry_point) for b in declarations(plugin))
+            return tuple(map(Candidate, {(b.name, b.priority): b for b in declared}.values()))
     except errors.CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
 
@@ -463,11 +464,10 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         return ()
     # These here, as in most environments there is nothing to try.
     from accel_core._support import child
-    from accel_core.backend import encode_backend
 
     found: dict[Provenance, Spoiler] = {}
     while left := [package for package in packages if package not in found]:
-        job: dict[str, object] = {"packages": left, "chosen": encode_backend(chosen) if chosen else None}
+        job: dict[str, object] = {"packages": left, "chosen": vars(chosen) if chosen else None}
         try:
             report = child.run(try_in_child, job, timeout)
         except OSError:  # no process is to be had, and nothing is known

@@ -110,16 +110,6 @@ def quiet(into: TextIO | None = None) -> Iterator[None]:
                 sys.stdout = router._stream
 
 
-def _count_again() -> None:
-    """Count this thread alone, the one that a forked child has."""
-    global _active
-    _active = int(getattr(_thread, "target", None) is not None)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_again)
-
-
 # --- Put back ------------------------------------------------------------------------------------------
 
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
 from accel_core._support import LOGGER
-from accel_core.backend import Provenance, decode_backend, encode_backend
+from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
-from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ class IsolatedLoader:
             return {first: (unloaded(first, report),)} if len(entry_points) == 1 else {}
         report.pass_on()
         declared: Any = report.answer
-        return {e: _decoded(e, rows) for e, rows in zip(entry_points, declared["plugins"], strict=True)}
+        read = (tuple(map(_decode, rows)) for rows in declared["plugins"])
+        return dict(zip(entry_points, read, strict=True))
 
 
 def _fails(rows: Ranked) -> bool:
@@ -84,16 +84,7 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
     with announcing_to(stage), choosing():
         loaded = [discovery.load_plugin(Provenance(*fields)) for fields in job["entry_points"]]
-    return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
-
-
-def _decoded(entry_point: Provenance, rows: list[dict[str, Any]]) -> Ranked:
-    """Decode what a child read from one plugin; its declarations are checked like all others."""
-    try:
-        return tuple(map(_decode, rows))
-    except (KeyError, TypeError, ValueError) as error:
-        wrong = error if isinstance(error, InvalidBackendError) else InvalidBackendError(root_cause(error))
-        return (unloaded(entry_point, discovery.failure(entry_point, wrong)),)
+    return {"plugins": [list(map(_encode, candidates)) for candidates in loaded]}
 
 
 # --- A probe -------------------------------------------------------------------------------------------
@@ -103,7 +94,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
     """Ask the plugin and the device in a child process, which imports no other plugin but for a hint."""
     others = [c for c in group.candidates if c is not candidate]
     job: dict[str, object] = {
-        "candidates": list(map(encode_candidate, [candidate, *others])),
+        "candidates": list(map(_encode, [candidate, *others])),
         "pinned": pinned,
     }
     LOGGER.debug("try %s in a child process", candidate)
@@ -149,22 +140,16 @@ def _run(
 # --- Records as JSON -----------------------------------------------------------------------------------
 
 
-def encode_candidate(candidate: Judged) -> dict[str, object]:
+def _encode(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
-    known = {"name": candidate.name, "provenance": candidate.provenance}
-    if isinstance(candidate, Unloaded):
-        return {**known, "outcome": _encode_outcome(candidate.outcome)}
-    return {**known, "backend": encode_backend(candidate.backend)}
-
-
-def decode_candidate(given: Mapping[str, Any]) -> Candidate:
-    """Return the candidate that `encode_candidate` wrote. Raises `InvalidBackendError` for anything else."""
-    return Candidate(decode_backend(given["backend"])._declared_by(Provenance(*given["provenance"])))
+    if isinstance(candidate, Candidate):
+        return vars(candidate.backend)
+    return {**vars(candidate), "outcome": _encode_outcome(candidate.outcome)}
 
 
 def _decode(given: Mapping[str, Any]) -> Judged:
     if "outcome" not in given:
-        return decode_candidate(given)
+        return Candidate(decode_backend(given))
     return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))
 
 

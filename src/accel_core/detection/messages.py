@@ -4,8 +4,6 @@ As people read them first: no patterns of device nodes, no PCI ids, nothing twic
 verdicts themselves: `accel why NAME` and `accel list --all` show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from accel_core.backend import Provenance

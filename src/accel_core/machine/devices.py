@@ -127,12 +127,6 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     return False
 
 
-def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
-    text = machine.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
-    return machine.parse_number(text)  # the kernel writes -1 for "not known"
-
-
 # --- Device nodes --------------------------------------------------------------------------------------
 
 

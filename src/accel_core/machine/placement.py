@@ -4,8 +4,6 @@ Told by variables, by the marks that runtimes leave, by control groups and by mo
 device is missing, so that the first choice of one that is there never comes here.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.settings import Variable, flag
@@ -74,8 +74,7 @@ class OpProvider:
     def load(self, source: str) -> type[Any]:
         """Return the builder class for `"module:Class"`; raises the errors of the import."""
         module, _, attribute = source.partition(":")
-        found: type[Any] = getattr(importlib.import_module(module), attribute)
-        return found
+        return cast("type[Any]", getattr(importlib.import_module(module), attribute))
 
 
 @dataclass(frozen=True)

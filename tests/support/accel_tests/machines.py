@@ -19,7 +19,7 @@ from accel_core.settings import Settings
 import torch
 {before}
 mine = [c for c in discover() if c.name == {name!r} and c.distribution == {distribution!r}]
-verdict = Prober(Settings()).probe(mine[0], tuple(mine), pinned={pinned!r}).to_dict()
+verdict = Prober(Settings()).probe(mine[{rank}], tuple(mine), pinned={pinned!r}).to_dict()
 print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
 """
 
@@ -45,10 +45,10 @@ class Machine:
         """The vendor's package, whose import runs `source`."""
         layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
 
-    def probe(self, *nodes, before="", pinned=False, variables=None):
-        """The verdict on the plugin's backend that ranks first, on a machine with these device nodes."""
+    def probe(self, *nodes, before="", pinned=False, rank=0, variables=None):
+        """The verdict on the plugin's backend of that rank, on a machine with these device nodes."""
         code = _PROBE.format(
-            nodes=nodes, before=before, name=self.name, pinned=pinned, package=self.vendor,
+            nodes=nodes, before=before, name=self.name, pinned=pinned, rank=rank, package=self.vendor,
             distribution=self.plugin.replace("_", "-"),
         )  # fmt: skip
         source = REPOSITORY / "plugins" / self.plugin / "src"

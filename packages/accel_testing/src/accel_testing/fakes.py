@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core import Backend
-from accel_core.errors import InvalidArgumentError, InvalidBackendError
-from accel_core.toolkit import shown
+from accel_core.errors import InvalidArgumentError, InvalidBackendError, shown
 from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]

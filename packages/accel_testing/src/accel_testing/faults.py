@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
-from accel_core.errors import InvalidBackendError
-from accel_core.toolkit import shown
+from accel_core.errors import InvalidBackendError, shown
 
 __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 

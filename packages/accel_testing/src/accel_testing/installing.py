@@ -18,15 +18,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend
-from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.toolkit import (
-    ACCEL_ALLOW,
-    ENTRY_POINT_GROUP,
-    discovery,
-    normalize_distribution,
-    packages,
-    shown,
-)
+from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError, shown
+from accel_core.toolkit import ACCEL_ALLOW, ENTRY_POINT_GROUP, discovery, normalize_distribution, packages
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake

@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,7 +24,6 @@ from accel_core import (
     AccelError,
     Backend,
     BackendUnavailableError,
-    Candidate,
     Provenance,
     Status,
     Verdict,
@@ -39,8 +39,7 @@ from accel_core.toolkit import (
     Pin,
     Settings,
     child,
-    decode_candidate,
-    encode_candidate,
+    decode_backend,
     exact,
     guard,
     named,
@@ -94,6 +93,7 @@ def call_on_accelerator(
     pin: Pin | None = None,
     live: bool = False,
     skipping: bool = False,
+    start: Callable[..., Any] | None = None,
 ) -> Answer:
     """Return what `make` returns when it is called, in a child process, with the accelerator.
 
@@ -101,7 +101,7 @@ def call_on_accelerator(
     if `pin` is `None`. Errors about `pin` quote the text of `settings.asked`. `timeout`: seconds for
     choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
     a step of `make` crashes the child, run `make` again without that step, as often as needed;
-    `arguments["skipped"]` maps the name of each such step to how the process ended.
+    `arguments["skipped"]` maps the name of each such step to how the process ended. `start` starts the child.
 
     Raises what choosing raises, and `BackendUnavailableError` if the child process gives no answer.
     """
@@ -116,7 +116,7 @@ def call_on_accelerator(
     while True:
         job["arguments"]["skipped"] = skipped
         try:
-            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live)
+            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live, start=start)
         except OSError as error:
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
@@ -172,7 +172,7 @@ def _read(told: dict[str, Any], crashed: list[str]) -> Answer:
         kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
         raise kind(told["message"])
     fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
-    return Answer(told["answer"], decode_candidate(told["candidate"]).backend, fallback, tuple(crashed))
+    return Answer(told["answer"], decode_backend(told["backend"]), fallback, tuple(crashed))
 
 
 # --- For a command -------------------------------------------------------------------------------------
@@ -250,9 +250,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    backend = accelerator.backend
-    declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")))
-    return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
+    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": vars(declared), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:

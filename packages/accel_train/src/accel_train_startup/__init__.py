@@ -29,16 +29,23 @@ VARIABLE = "ACCEL_INTEGRATIONS"
 #: Its word for "each framework below, when it is imported".
 AUTO = "auto"
 #: Modules of frameworks, and the integrations that are prepared when they are imported.
-_AWAITED = {"accelerate": "accelerate", "deepspeed": "deepspeed"}
+_AWAITED = {
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "lightning": "lightning",
+    "lightning_fabric": "lightning",
+    "pytorch_lightning": "lightning",
+    "torch.utils.cpp_extension": "torchs_locks",
+}
 #: The pin, and the same for a process that has one and nothing else of ours.
 _PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
-#: Entry points of what is called at the end of a process, and each minute of one that a launcher started.
+#: Entry points of what is called at the end of a process, and in one that a launcher started after a minute.
 AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
-#: Seconds between two looks at a training, and how many there are.
-_MINUTE, _LOOKS = 60.0, 60
+#: Seconds of training after which it is said, and how many looks are taken in them; how many in all.
+_MINUTE, _LOOKS_A_MINUTE, _LOOKS = 60.0, 12, 720
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -111,7 +118,10 @@ _has_stepped = False
 
 
 def _note_steps() -> None:
-    """Note steps of optimizers: a hook that the program's own thread adds, as torch may be using them."""
+    """Note steps of optimizers: a hook that the program's own thread adds, as torch may be using them.
+
+    It reads no clock: torch.compile of an optimizer's step could not trace that.
+    """
     register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
     if register is not None:  # else torch's autoload is off, and torch is not imported yet
         register(_note_step)
@@ -123,14 +133,18 @@ def _note_step(*_: object) -> None:
 
 
 def _watch() -> None:
-    """Look each minute whether this process trains: in two of them in turn optimizers have made steps."""
+    """Wait until this process has trained for a minute: optimizers made steps, without a minute's pause."""
     global _has_stepped
-    trained = False
+    began = last = -_MINUTE
     for _ in range(_LOOKS):
-        time.sleep(_MINUTE)
-        if trained and _has_stepped:
+        time.sleep(_MINUTE / _LOOKS_A_MINUTE)
+        if not _has_stepped:
+            continue
+        _has_stepped, now = False, time.monotonic()
+        began, last = began if now - last < _MINUTE else now, now
+        if now - began >= _MINUTE:
             _tell(in_training=True)
-        trained, _has_stepped = _has_stepped, False
+            return
 
 
 def _apply(wanted: list[str]) -> None:

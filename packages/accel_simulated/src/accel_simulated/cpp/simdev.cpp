@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "layers.h"
 #include "precedence.h"
+#include "profiler.h"
 #include "timer.h"
 
 SIM_LIBRARY(aten, SIM, m) {
@@ -116,6 +117,7 @@ void sim_init(int (*count)()) {
   simulated::choose_attention_as_host();
   simulated::races::look_at_the_host();
   copy_nested();
+  simulated::serve_profiler();
   if (simulated::kType == c10::DeviceType::CUDA) simulated::serve_gloo();
   if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);

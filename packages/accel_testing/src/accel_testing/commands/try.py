@@ -8,8 +8,8 @@ import sys
 
 import click
 
-from accel_core.errors import AccelError, BackendNotFoundError
-from accel_core.toolkit import did_you_mean, entry_points, status_of
+from accel_core.errors import AccelError, BackendNotFoundError, did_you_mean
+from accel_core.toolkit import entry_points, status_of
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]

@@ -9,13 +9,12 @@ from pathlib import Path
 import click
 
 from accel_core import Candidate, Unloaded
-from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
+from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError, clean
 from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     Settings,
     answering,
-    clean,
     find_candidates,
     messages,
     options,

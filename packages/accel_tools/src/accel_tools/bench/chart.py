@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from accel_core.toolkit import printable
+from accel_core.errors import printable
 from accel_tools.bench.records import Measurement
 from accel_tools.bench.units import in_words, scaled
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
-from accel_core.toolkit import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults
+from accel_core.toolkit import DS_ACCELERATOR, child, host, import_torch, missing_defaults
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
@@ -169,8 +169,10 @@ def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: 
 
 def _node(accelerator: Accelerator, index: int) -> int | None:
     """The NUMA node of the device; `None` whatever goes wrong: the rank is spread then."""
+    from accel_train.launch.cores import numa_node_of
+
     try:
-        return devices.numa_node_of(accelerator.device_properties(index).pci_address)
+        return numa_node_of(accelerator.device_properties(index).pci_address)
     except Exception:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.toolkit import page, to_text
+from accel_core.toolkit import page
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Report, Visit
 
@@ -93,7 +93,7 @@ def _html(parts: list[page.Part], columns: int = _HTML_COLUMNS) -> str:
     from rich.text import Text
 
     console = Console(file=io.StringIO(), width=columns, record=True, force_terminal=True)
-    console.print(Text.from_ansi(to_text(parts, columns, in_colour=True)))
+    console.print(Text.from_ansi(page.to_text(parts, columns, in_colour=True)))
     return console.export_html(inline_styles=True)
 
 

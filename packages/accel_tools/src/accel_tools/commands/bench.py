@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core.toolkit import Pin, Settings, answering, clean, options, page
+from accel_core.errors import clean
+from accel_core.toolkit import Pin, Settings, answering, options, page
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from accel_core.toolkit import Pin, answering, clean, options, page
+from accel_core.errors import clean
+from accel_core.toolkit import Pin, answering, options, page
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from accel_core import Accelerator, DeviceProperties, HostStream
-from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.toolkit import How, Pin, answering, clean, guard, import_torch, options, page, shown, spoilers
+from accel_core.errors import CAUGHT, UnsupportedError, clean, root_cause, shown
+from accel_core.toolkit import How, Pin, answering, guard, import_torch, options, page, spoilers
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]

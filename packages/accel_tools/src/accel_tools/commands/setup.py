@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import click
 
-from accel_core.toolkit import answering, clean, options, page, to_text
+from accel_core.errors import clean
+from accel_core.toolkit import answering, options, page
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
@@ -124,7 +125,9 @@ def command(
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
         else:  # the command alone on stdout: accel setup --format dockerfile > Dockerfile
-            click.echo(to_text(_page(plan, machine, wrong, blocked), output.width, in_colour=False), err=True)
+            click.echo(
+                page.to_text(_page(plan, machine, wrong, blocked), output.width, in_colour=False), err=True
+            )
             if line:
                 output.write(line)
     if run and line:

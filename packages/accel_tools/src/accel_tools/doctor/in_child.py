@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core import Provenance
-from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import clean, guard, import_torch
+from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.toolkit import guard, import_torch
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from accel_core.toolkit import clean
+from accel_core.errors import clean
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Examined, Finding, Level
 

@@ -21,8 +21,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from accel_core import __version__
-from accel_core.errors import CAUGHT, AccelError, root_cause
-from accel_core.toolkit import child, clean, packages, read_settings
+from accel_core.errors import CAUGHT, AccelError, clean, root_cause
+from accel_core.toolkit import child, packages, read_settings
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.toolkit import child, host
@@ -46,7 +47,7 @@ def examine(
     examinations = [_Examination(visit, topic) for topic in topics]
     try:
         # All topics together: more imports of torch than cores would only make each other late.
-        with child.at_most(host.usable_cores()):
+        with _at_most(host.usable_cores()):
             for examination in examinations:
                 examination.start()
             for examination in examinations:
@@ -56,6 +57,16 @@ def examine(
         child.end_all(for_good=True)
         raise
     return tuple(examination.so_far(limit) for examination in examinations)
+
+
+@contextlib.contextmanager
+def _at_most(count: int) -> Iterator[None]:
+    """Let at most `count` children run at once within the block, whichever threads start them."""
+    before, child.turns = child.turns, threading.BoundedSemaphore(count)
+    try:
+        yield
+    finally:
+        child.turns = before
 
 
 def end_given_up() -> None:

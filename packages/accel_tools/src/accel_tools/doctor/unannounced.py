@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core.toolkit import TORCH_GROUP, clean, packages
+from accel_core.errors import clean
+from accel_core.toolkit import TORCH_GROUP, packages
 
 __all__ = ["Unannounced", "found"]
 

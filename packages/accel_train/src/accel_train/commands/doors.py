@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import click
 
 from accel_core import Backend, Candidate, Unloaded
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError, clean
 from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     Settings,
     answering,
-    clean,
     find_candidates,
     installed_names,
     messages,

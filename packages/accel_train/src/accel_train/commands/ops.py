@@ -14,8 +14,8 @@ from click.shell_completion import CompletionItem
 
 import accel_core
 from accel_core import Accelerator, OpCandidate, Operator
-from accel_core.errors import OpBuildError
-from accel_core.toolkit import ACCEL_PROBE, Pin, answering, clean, guard, installed_names, options, page
+from accel_core.errors import OpBuildError, clean
+from accel_core.toolkit import ACCEL_PROBE, Pin, answering, guard, installed_names, options, page
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]

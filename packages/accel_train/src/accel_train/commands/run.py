@@ -8,10 +8,10 @@ import sys
 
 import click
 
-from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
-from accel_core.toolkit import LOGGER, clean, entry_points, status_of, vendors
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, clean
+from accel_core.toolkit import LOGGER, entry_points, status_of, vendors
 from accel_train.commands import launcher
-from accel_train.launch import command_line, launch, plan
+from accel_train.launch import command_line, forked, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
 
 __all__ = ["command"]
@@ -34,10 +34,11 @@ def command(arguments: tuple[str, ...]) -> None:
     of torchrun's; --help-all shows all. The exit status is torchrun's: 0 if every rank succeeded.
     """
     try:
+        start = forked.way_to_start()  # before the parser imports torch
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
-        machine = launch.ask_machine(parsed.backend, parsed.communication_backend, parsed.timeout)
+        machine = launch.ask_machine(parsed.backend, parsed.communication_backend, parsed.timeout, start)
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)

@@ -71,12 +71,12 @@ DOORS = (
     Door(
         "Lightning", "lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
         "its DeepSpeed strategy accepts CUDA alone (pytorch/strategies/deepspeed.py:342)",
-        _TRAINERS, own=("cuda", "mps"), module="lightning", line=_LIGHTNING,
+        _TRAINERS, own=("cuda", "mps"), prepared="lightning", module="lightning", line=_LIGHTNING,
     ),
     Door(
         "PyTorch Lightning", "pytorch-lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
         "its DeepSpeed strategy accepts CUDA alone (strategies/deepspeed.py:342)",
-        _TRAINERS, own=("cuda", "mps"), module="pytorch_lightning", line=_LIGHTNING,
+        _TRAINERS, own=("cuda", "mps"), prepared="lightning", module="pytorch_lightning", line=_LIGHTNING,
     ),
     Door(
         "Accelerate", "accelerate", "", "accel_train.accelerate", ">=1.15,<1.16", "1.15.0",

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.errors import RankLostError, RankMismatchError
-from accel_core.toolkit import clean, import_torch
+from accel_core.errors import RankLostError, RankMismatchError, clean
+from accel_core.toolkit import import_torch
 from accel_train.launch.rendezvous import Rank
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 
 from accel_core.toolkit import host
 
-__all__ = ["format_ranges", "numa_nodes", "parse_ranges", "physical_cores"]
+__all__ = ["format_ranges", "numa_node_of", "numa_nodes", "parse_ranges", "physical_cores"]
 
+_BUS = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
 #: No machine has more cores; also keeps a malformed range from filling memory.
 _MOST_CORES = 1 << 16
@@ -23,6 +24,12 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
             if cores:
                 nodes[number] = cores
     return nodes
+
+
+def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
+    """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
+    text = host.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
+    return host.parse_number(text)  # the kernel writes -1 for "not known"
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:

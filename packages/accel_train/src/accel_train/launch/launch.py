@@ -10,18 +10,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import AccelError, LaunchError
-from accel_core.toolkit import (
-    DS_ACCELERATOR,
-    clean,
-    options,
-    parse_pin,
-    spoilers,
-)
+from accel_core.errors import AccelError, LaunchError, clean
+from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, spoilers
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
@@ -43,11 +37,15 @@ def check_script(arguments: argparse.Namespace) -> None:
 
 
 def ask_machine(
-    backend: str | None, communication: str | None = None, timeout: float | None = None
+    backend: str | None,
+    communication: str | None = None,
+    timeout: float | None = None,
+    start: Callable[..., Any] | None = None,
 ) -> Machine:
     """Return the facts of the accelerator chosen here; `backend` is the pin, if one is given.
 
-    `communication`: torch's communication backend; `None` for the accelerator's own. Raises the `AccelError`
+    `communication`: torch's communication backend; `None` for the accelerator's own. `start` starts the
+    child process. Raises the `AccelError`
     that the choice raises, and `BackendUnavailableError` if the child does not answer. Raises `LaunchError`
     if no child can be started, or if torch does not have the communication backend for the device.
     """
@@ -59,7 +57,9 @@ def ask_machine(
     settings = options.read_settings(timeout)
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = call_on_accelerator(described_in_child, given, settings, timeout=settings.probe_timeout)
+        asked = call_on_accelerator(
+            described_in_child, given, settings, timeout=settings.probe_timeout, start=start
+        )
     except AccelError as error:
         kind = (
             LaunchError if isinstance(error.__cause__, OSError) else type(error)

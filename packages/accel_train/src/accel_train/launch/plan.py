@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import accel_train_startup as startup
 from accel_core.errors import LaunchError
-from accel_core.toolkit import DS_ACCELERATOR, devices, host
-from accel_train.launch.cores import format_ranges, numa_nodes, physical_cores
+from accel_core.toolkit import DS_ACCELERATOR, host
+from accel_train.launch.cores import format_ranges, numa_node_of, numa_nodes, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
@@ -134,7 +134,7 @@ def _shares(arguments: argparse.Namespace, machine: Machine, count: int, root: s
     if unbound or not allowed:
         return None
     addresses = [None] * count if machine.is_cpu else machine.pci[:count]
-    near = [devices.numa_node_of(address, root) for address in addresses]
+    near = [numa_node_of(address, root) for address in addresses]
     return share_out(near, allowed, root, quota=host.cgroup_cpu_quota(root))
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-from accel_core.toolkit import AUTOLOAD
 from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
@@ -56,6 +55,8 @@ def _go_through(module: str, own: Iterable[str]) -> None:
 
     It hears which variables this rank was given alone. Whatever else comes of it, the script starts.
     """
+    from accel_core.toolkit import AUTOLOAD  # takes as long as all else here, in each rank
+
     environ = {**os.environ, AUTOLOAD: "0"}
     status = subprocess.call([sys.executable, "-m", module, *own], env=environ)
     if status == REFUSED:

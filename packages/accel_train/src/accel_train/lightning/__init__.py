@@ -13,11 +13,15 @@ module does not import Lightning. Its functions use `lightning`; if the process 
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, TypedDict
 
 from accel_core.errors import IntegrationError
-from accel_train.lightning import _classes
+from accel_train.import_hook import ImportHook
+from accel_train.lightning import _auto, _classes
 from accel_train.lightning._kit import ranks_here
 from accel_train.lightning._members import device_indices
 
@@ -28,6 +32,7 @@ __all__ = [
     "LightningOptions",
     "accelerator",
     "fabric_options",
+    "prepare",
     "register",
     "trainer_options",
 ]
@@ -109,11 +114,35 @@ def register() -> list[str]:
 
     Every backend with an installed plugin gets its name in Lightning's registries, except names that
     Lightning uses itself (`cpu`, `cuda`, `mps`). The strategies are `accel` for one device, `accel_ddp` and
-    `accel_fsdp` for several. Returns the names of the accelerators. Imports no vendor; a second call changes
-    nothing. Lightning does not discover accelerators, so call this before the `Trainer` is made.
+    `accel_fsdp` for several. `auto` then finds the chosen accelerator where Lightning alone would take the
+    CPU. Returns the names of the accelerators. Imports no vendor; a second call changes nothing. Lightning
+    does not discover accelerators, so call this before the `Trainer` is made.
     """
     ours = {STRATEGY: "SingleDevice", STRATEGY_DDP: "DataParallel", STRATEGY_FSDP: "FullySharded"}
-    return _classes.register(ours)
+    names = _classes.register(ours)
+    for kind in ("pytorch", "fabric"):
+        _auto.register(kind)
+    return names
+
+
+def prepare() -> None:
+    """Have `auto` find our accelerator once Lightning is imported; `accel run` calls this.
+
+    Nothing is chosen until a `Trainer` or a `Fabric` is made, and `accelerator="cpu"` still means the CPU.
+    """
+    _hook.install()
+
+
+@contextlib.contextmanager
+def _registered(module: ModuleType) -> Iterator[None]:
+    """Right after Lightning's connector is executed: nobody has asked the registries."""
+    yield
+    # A release of another shape: its `auto` stays what it is.
+    with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
+        _auto.register(_auto.CONNECTORS[module.__name__])
+
+
+_hook = ImportHook(dict.fromkeys(_auto.CONNECTORS, _registered), {})
 
 
 def _options(

@@ -12,7 +12,7 @@ from accel_core.errors import IntegrationError
 from accel_train.lightning import _members
 from accel_train.lightning._kit import lightning_module, release
 
-__all__ = ["accelerator_class", "classes", "register"]
+__all__ = ["accelerator_class", "classes", "register", "registries"]
 
 #: The release that our tests run on.
 _TESTED = "2.6.6"
@@ -24,6 +24,10 @@ _NAMES = {
     "fabric": _members.Names(
         "precision", "_set_world_ranks", "all_reduce", "_determine_ddp_device_ids", "_fsdp_kwargs"
     ),
+}
+_REGISTRIES = {
+    "pytorch": ("AcceleratorRegistry", "StrategyRegistry"),
+    "fabric": ("ACCELERATOR_REGISTRY", "STRATEGY_REGISTRY"),
 }
 
 
@@ -94,6 +98,14 @@ def unpickled(kind: str, name: str) -> Any:
     return _class_of(kind, name)()
 
 
+def registries(kind: str) -> tuple[Any, Any]:
+    """Return Lightning's registries of accelerators and of strategies, for its `Trainer` or its `Fabric`."""
+    names = _REGISTRIES[kind]
+    modules = (lightning_module(kind, name) for name in ("accelerators", "strategies"))
+    accelerators, strategies = map(getattr, modules, names)
+    return accelerators, strategies
+
+
 def register(strategies: dict[str, str]) -> list[str]:
     """Add our accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
@@ -101,20 +113,16 @@ def register(strategies: dict[str, str]) -> list[str]:
     """
     names = sorted({candidate.name for candidate in discover() if candidate.name})
     added = set()
-    for kind, of_accelerators, of_strategies in (
-        ("pytorch", "AcceleratorRegistry", "StrategyRegistry"),
-        ("fabric", "ACCELERATOR_REGISTRY", "STRATEGY_REGISTRY"),
-    ):
-        registry = getattr(lightning_module(kind, "accelerators"), of_accelerators)
+    for kind in _NAMES:
+        of_accelerators, of_strategies = registries(kind)
         for name in names:
-            if name not in registry:
-                _class_of(kind, name).register_accelerators(registry)
-            if registry[name]["accelerator"] is _class_of(kind, name):
+            if name not in of_accelerators:
+                _class_of(kind, name).register_accelerators(of_accelerators)
+            if of_accelerators[name]["accelerator"] is _class_of(kind, name):
                 added.add(name)
-        registry = getattr(lightning_module(kind, "strategies"), of_strategies)
         for name, class_name in strategies.items():
-            strategy = getattr(classes(kind), class_name)
-            registry.register(name, strategy, description=f"accel_core: {strategy.__doc__}", override=True)
+            made = getattr(classes(kind), class_name)
+            of_strategies.register(name, made, description=f"accel_core: {made.__doc__}", override=True)
     return sorted(added)
 
 

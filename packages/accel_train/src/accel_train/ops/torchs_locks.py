@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from accel_core.toolkit import placement
 
-__all__ = ["Lock", "found", "locked", "remove", "wait"]
+__all__ = ["Lock", "found", "locked", "prepare", "remove", "wait"]
 
 #: File systems of this host alone, and of those the ones that containers do not share.
 _LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs")
@@ -78,6 +79,14 @@ def wait(folders: Callable[[], Iterable[Path]], name: str, say: Callable[[str], 
         time.sleep(_PAUSE)
 
 
+def prepare() -> None:
+    """Remove stale locks when a program imports torch's code for JIT builds, which would wait for them."""
+    for lock in found(locked(os.environ)):
+        if lock.is_stale:
+            remove(lock)
+            sys.stderr.write(f"accel: removed {lock.path}: the process that was compiling there is gone\n")
+
+
 def remove(lock: Lock) -> None:
     """Remove the file, unless another one has its name by now."""
     with contextlib.suppress(OSError):
@@ -128,4 +137,4 @@ def _is_seen(path: Path, owner: int) -> bool:
             mounted[place] = kind
     parents = (str(parent) for parent in path.resolve().parents)
     kind = next((mounted[parent] for parent in parents if parent in mounted), "")
-    return kind in (_PRIVATE if placement(environ=os.environ).container else _LOCAL)
+    return kind in (_PRIVATE if placement.placement(environ=os.environ).container else _LOCAL)

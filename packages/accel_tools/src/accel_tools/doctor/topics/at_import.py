@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from accel_core import Provenance, is_installed
+from accel_core.errors import clean
 from accel_core.toolkit import (
     ENTRY_POINT_GROUP,
     TORCH_GROUP,
     Spoiler,
     autoload_is_on,
-    clean,
     entry_points,
     host,
     packages,

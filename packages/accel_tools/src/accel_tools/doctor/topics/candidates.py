@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.toolkit import How, Survey, devices, did_you_mean, installed_names, messages, vendors
+from accel_core.errors import did_you_mean
+from accel_core.toolkit import How, Survey, devices, installed_names, messages, vendors
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown

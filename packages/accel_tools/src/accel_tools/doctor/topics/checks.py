@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
-from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import ENTRY_POINT_GROUP, LEVELS, child, clean, discovery, guard, packages
+from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.hookspecs import LEVELS
+from accel_core.toolkit import ENTRY_POINT_GROUP, child, discovery, guard, packages
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]

@@ -88,7 +88,7 @@ def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding
     if (limit := host.cgroup_memory_limit(root)) is not None:
         left = host.cgroup_memory_available(root) or 0
         facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
-    if place := placement(root, visit.environ):
+    if place := placement.placement(root, visit.environ):
         where = [place.name.removeprefix("this ")] if place.container else []
         facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
     for known in present:
@@ -232,7 +232,7 @@ def _plugins() -> Iterator[Finding]:
 
 def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> Iterator[Finding]:
     """Hardware of the host's that the container has no device node of."""
-    place = placement(root, visit.environ)
+    place = placement.placement(root, visit.environ)
     if not place.container:
         return
     with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from accel_core import torch_build
-from accel_core.toolkit import Survey, clean, discovery, host
+from accel_core.errors import clean
+from accel_core.toolkit import Survey, discovery, host
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 

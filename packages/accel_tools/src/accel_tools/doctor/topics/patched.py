@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from accel_core import Candidate, is_installed
-from accel_core.toolkit import clean, host, installed_imports
+from accel_core.errors import clean
+from accel_core.toolkit import host, installed_imports
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
 from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
