@@ -1,7 +1,7 @@
 """Run every check of the kit on every broken accelerator, and write what fails beside the kit's tests.
 
-mutants.json has those that somebody chose, generated.json those made by rule, and planted.json what is planted
-as an outsider would, with the first check that fails. Ten minutes, in two processes that simulate
+mutants.json has those that somebody chose, generated.json those made by rule, and planted.json what is
+planted as an outsider would, with the first check that fails. Ten minutes, in two processes that simulate
 `acme`. `./dev mutants`, or `./dev mutants -- planted` for one of them.
 """
 
