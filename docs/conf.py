@@ -80,14 +80,11 @@ def rows(nested: dict[str, Any], depth: int) -> list[tuple[Any, ...]]:
     return list(walk(nested, depth))
 
 
-def by_kind(made: dict[str, Any], part: int = 2) -> dict[str, list[Any]]:
-    """The rows of generated.json by how an accelerator is broken: `"exp: NaN is 0"` by `"NaN is 0"`.
-
-    With part 0, those of planted.json by their areas.
-    """
+def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
+    """The rows of generated.json by how an accelerator is broken: `"exp: NaN is 0"` by `"NaN is 0"`."""
     found: dict[str, list[Any]] = {}
     for name, row in made.items():
-        found.setdefault(name.partition(": ")[part], []).append(row)
+        found.setdefault(name.partition(": ")[2], []).append(row)
     return found
 
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from accel_simulated import DEVICES
-from accel_testing.conformance.catalogue import checks
 from accel_tests.children import without
 from accel_tests.on_simulated import environment
 
@@ -64,20 +63,15 @@ def on_record(name):
     return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-#: Checks that a card leaves out: the stand-in for CANN lacks kernels of theirs, and that spoils the rest; one
-#: ends a process of TorchTPU's, and one fails half of the time.
+#: Checks that a card leaves out, by how their names begin: the stand-in for CANN lacks kernels of theirs, and
+#: that spoils the rest; four end a process of TorchTPU's, and one fails half of the time.
 LEFT_OUT = {
-    ("tpu-real", "compute.numbers.long_rows"),
-    ("tpu-real", "interface.answers.random_states"),
-    ("tpu-real", "compute.reductions.halves_are_added_up_in_float32"),
-    ("tpu-real", "compute.reductions.first_of_equals"),
-    ("tpu-real", "compute.reductions.duplicates_all_count"),
-    ("npu-real", "compute.randomness.numbers_are_as_asked"),
-} | {
-    ("npu-real", check.name)
-    for check in checks()
-    if check.group.name in ("compute.numbers", "compute.reductions", "compute.forms")
-}
+    "npu-real": ("compute.numbers.", "compute.reductions.", "compute.forms.", "compute.randomness.numbers_"),
+    "tpu-real": (
+        "compute.numbers.long_rows", "interface.answers.random_states", "compute.reductions.halves_",
+        "compute.reductions.first_of_equals", "compute.reductions.duplicates_all_count",
+    ),
+}  # fmt: skip
 
 
 def require_as_recorded(card, name):
@@ -86,7 +80,7 @@ def require_as_recorded(card, name):
     bad = [
         check
         for check, outcome in card["outcomes"].items()
-        if outcome not in good and not (outcome == "skipped" and (name, check) in LEFT_OUT)
+        if outcome not in good and not (outcome == "skipped" and check.startswith(LEFT_OUT.get(name, ())))
     ]
     assert not bad, "\n".join(f"{check}: {card['reasons'][check]}" for check in bad)
     said = on_record(name)["outcomes"]

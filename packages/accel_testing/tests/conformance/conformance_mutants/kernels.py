@@ -102,12 +102,12 @@ _WAYS = {
 
 
 @contextlib.contextmanager
-def _broken(op, before, after, *, first_alone=False, called=None):
+def _broken(op, before, after, *, first_alone):
     """While the block runs the device's kernel of that operator is broken."""
     library = torch.library.Library("aten", "IMPL")
     library.impl(
         op.name().removeprefix("aten::"),
-        functools.partial(_run, op, before, after, first_alone, called or _called),
+        functools.partial(_run, op, before, after, first_alone),
         "PrivateUse1",
     )
     try:
@@ -116,17 +116,7 @@ def _broken(op, before, after, *, first_alone=False, called=None):
         library._destroy()
 
 
-def replaced(name, wrong):
-    """A block in which `wrong(op, *args, **kwargs)` stands for that operator, on the processor."""
-
-    def called(op, args, kwargs):
-        with torch.no_grad():
-            return wrong(op, *args, **kwargs)
-
-    return functools.partial(_broken, _overload(name), None, None, called=called)
-
-
-def _run(op, before, after, first_alone, called, *args, **kwargs):
+def _run(op, before, after, first_alone, *args, **kwargs):
     flat, how = pytree.tree_flatten((args, kwargs))
     theirs = [each for each in flat if isinstance(each, torch.Tensor) and each.device.type == "acme"]
     there = theirs[0].device if theirs else torch.device("acme")
@@ -134,7 +124,7 @@ def _run(op, before, after, first_alone, called, *args, **kwargs):
         raise RuntimeError("an illegal memory access was encountered")
     host = [_on_host(each) for each in flat]
     given = before(host) if before else host
-    out, shape = pytree.tree_flatten(called(op, *pytree.tree_unflatten(given, how)))
+    out, shape = pytree.tree_flatten(_called(op, *pytree.tree_unflatten(given, how)))
     results = []
     for each in after(out) if after else out:
         # What is written in place, as it is returned, or as the kernel has left it.

@@ -12,31 +12,17 @@ import pytest
 import torch
 
 import accel_core
-from accel_testing.conformance.compute.test_amounts import TestAmounts
-from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
-from accel_testing.conformance.compute.test_compiling import TestCompiling
-from accel_testing.conformance.compute.test_forms import TestForms
-from accel_testing.conformance.compute.test_numbers import TestNumbers
-from accel_testing.conformance.compute.test_queues import TestQueues
-from accel_testing.conformance.compute.test_randomness import TestRandomness
-from accel_testing.conformance.compute.test_reductions import TestReductions
 from accel_testing.conformance.interface import test_sharing
-from accel_testing.conformance.interface.test_answers import TestAnswers
-from accel_testing.conformance.interface.test_guards import TestGuards
-from accel_testing.conformance.interface.test_selection import TestSelection
-from accel_testing.conformance.interface.test_sharing import TestSharing
-from accel_testing.conformance.interface.test_signatures import TestSignatures
-from accel_testing.conformance.interface.test_types import TestTypes
+from accel_testing.conformance.suite import AcceleratorTests
 from conformance_mutants.generated import close_what_is_open, generated
 from conformance_mutants.members import MUTANTS
-from conformance_mutants.planted import PLANTED
 from conformance_mutants.records import Mutant
 
-KINDS = (
-    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestGuards,
-    TestArithmetic, TestNumbers, TestReductions, TestForms, TestRandomness, TestQueues, TestAmounts,
-    TestCompiling,
-)  # fmt: skip
+KINDS = [
+    kind
+    for kind in AcceleratorTests.__bases__
+    if kind.__module__.split(".")[-2] in ("interface", "compute") and kind.__name__ != "TestTraces"
+]
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
         "sharing.fork_can_ask")  # fmt: skip
@@ -45,8 +31,6 @@ SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sha
 #: A forked process that hangs is ended sooner than a vendor's: nothing is slow here.
 test_sharing._SECONDS = 4.0
 
-#: Torch's type of autocast for a device of its own.
-_USUAL = torch.get_autocast_dtype("acme")
 _MODULE = sys.modules.setdefault("mutants", ModuleType("mutants"))
 
 
@@ -57,10 +41,6 @@ def checks():
         for name, _ in inspect.getmembers(kind, inspect.isfunction):
             if name.startswith("test_"):
                 yield f"{group}.{name.removeprefix('test_')}", getattr(kind(), name)
-
-
-#: The folder of each group: `answers` is in `interface`.
-_PARTS = {kind.__module__.rpartition("test_")[2]: kind.__module__.split(".")[-2] for kind in KINDS}
 
 
 def broken(mutant):
@@ -91,7 +71,7 @@ def failing(accelerator, names=None, but=()):
             found[name] = f"{type(error).__name__}: {error}"
         close_what_is_open()
         torch.set_autocast_enabled(whole.device_type, False)  # which a mutant may leave on
-        torch.set_autocast_dtype(whole.device_type, _USUAL)
+        torch.set_autocast_dtype(whole.device_type, torch.bfloat16)
         torch.clear_autocast_cache()
         whole.set_device(0)
         whole.set_stream(whole.default_stream())
@@ -108,7 +88,7 @@ def _prepare():
     gc.freeze()
 
 
-#: Made by rule or planted: what these checks must catch, each by an assertion that no chosen one has.
+#: Of those that are made by rule: what these checks must catch, each by an assertion that no chosen one has.
 BY_RULE = {
     "answers.compile_backend": ["set_compile_backend: does nothing"],
     "answers.device_names": ["device_name: is the first device's"],
@@ -126,9 +106,9 @@ BY_RULE = {
     "arithmetic.autocast": ["autocast: does nothing"],
     "randomness.same_seed_same_numbers": ["manual_seed: does nothing"],
     "randomness.seed_is_told": ["initial_seed: in other units"],
-    "randomness.all_devices_are_seeded": ["manual_seed_all: does nothing", "seeds: all, each another"],
+    "randomness.all_devices_are_seeded": ["manual_seed_all: does nothing"],
     "randomness.state_restores": ["set_rng_state: does nothing"],
-    "randomness.fork_rng_restores": ["fork_rng: does nothing", "seeds: fork_rng is of the current"],
+    "randomness.fork_rng_restores": ["fork_rng: does nothing"],
     "queues.stream_is_current_inside": ["stream: leaves by an error what it has changed"],
     "queues.set_stream_stays": ["set_stream: does nothing"],
     "queues.graph_replays_with_new_inputs": ["replay_graph: does nothing"],
@@ -138,33 +118,14 @@ BY_RULE = {
     "amounts.peaks": ["reset_max_memory_allocated: does nothing"],
     "amounts.totals_start_anew": ["reset_accumulated_memory_stats: is the current device's"],
     "amounts.free_memory_shrinks": ["mem_get_info: keeps its first answer"],
-    "amounts.fraction_limits": ["set_per_process_memory_fraction: does nothing"],
-    # Of those that are planted.
-    "guards.errors_come_out_of_blocks": ["guards: range swallows errors"],
-    "guards.device_guards_nest": ["guards: device_guard has one slot"],
-    "guards.streams_nest": ["guards: stream goes back to the default"],
-    "guards.new_threads_find_nothing_of_others": ["new threads: begin inside another's autocast"],
-    "guards.threads_are_heard": ["new threads: cannot seed"],
-    "arithmetic.autocasts_nest": ["guards: autocast is off afterwards"],
-    "randomness.numbers_are_as_asked": ["other kernels: randn is half as wide"],
-    "queues.done_is_done": ["queries: a stream is always done"],
-    "queues.captures_leave_all_as_before": ["guards: a capture leaves its stream"],
-    "reductions.integers_are_added_up_in_int64": ["width: int32 is added up in int32"],
-    "reductions.halves_are_added_up_in_float32": ["width: half in half, mm"],
-    "reductions.nan_in_every_reduction": ["NaN: median along a dimension"],
-    "reductions.first_of_equals": ["equal elements: argmax of a long row"],
-    "reductions.some_of_equals": ["equal elements: median, the upper"],
-    "reductions.duplicates_all_count": ["duplicates: scatter_add, many"],
-    "forms.broadcast": ["other kernels: add of a row"],
-    "forms.types_promote": ["other kernels: cat of different types"],
-    "forms.signs": ["other kernels: remainder has the sign of the first"],
-    "forms.zeros_and_infinities": ["other kernels: -0.0 is 0.0, neg"],
-    "forms.in_place": ["other kernels: add in place forgets alpha"],
-    "forms.moved": ["other kernels: roll the other way"],
-    "forms.layers": ["other kernels: layer_norm forgets eps"],
+    "guards.threads_are_heard": ["manual_seed: fails in another thread"],
+    "arithmetic.autocasts_nest": ["autocast: does nothing"],
+    "queues.done_is_done": ["Event: synchronize does nothing"],
+    "queues.captures_leave_all_as_before": ["capture_to_graph: does nothing"],
+    "reductions.nan_in_every_reduction": ["amax: NaN is 0"],
+    "reductions.duplicates_all_count": ["embedding_dense_backward: gives the right shape, and zeros"],
     "forms.each_gradient": ["gelu_backward: gives the right shape, and zeros"],
-    "forms.many_rows": ["other kernels: many rows of softmax"],
-    "forms.every_length": ["other kernels: a number of no dimension"],
+    "amounts.fraction_limits": ["set_per_process_memory_fraction: does nothing"],
 }  # fmt: skip
 
 
@@ -173,7 +134,7 @@ def meant_to():
     _prepare()
     meant = {name: mutant.meant for name, mutant in MUTANTS.items()}
     tried = [(name, mutant, mutant.meant) for name, mutant in MUTANTS.items()]
-    made = {**generated(), **PLANTED}
+    made = generated()
     for check, names in BY_RULE.items():
         tried += [(f"{name} ({check})", made[name], check) for name in names]
     return {
@@ -184,7 +145,6 @@ def meant_to():
 
 
 def _said(mutant, check):
-    """What the check says of it."""
     with getattr(mutant, "kernel", contextlib.nullcontext)():
         return failing(broken(mutant), [check]).get(check, "")
 
@@ -214,43 +174,10 @@ def of_generated():
         yield name, _failing(mutant)
 
 
-def of_the_whole(times, names):
-    """Each of these checks so many times on the accelerator that is whole, and what it says if it fails."""
-    _prepare()
-    chosen = accel_core.get_accelerator()
-    for _ in range(times):
-        for name in names:
-            yield f"{_PARTS[name.partition('.')[0]]}.{name}", failing(chosen, [name]).get(name, "")
-
-
-#: The groups in which each area's faults are looked for first; those of kernels in others.
-_FIRST = {
-    "queries": ("queues",), "new threads": ("guards",), "seeds": ("randomness",),
-    "guards": ("guards", "randomness", "arithmetic", "queues"),
-    "other members": ("answers", "types", "selection", "amounts", "queues"),
-}  # fmt: skip
-
-
-def of_planted(only=""):
-    """Every planted fault whose name begins so, and the first check that fails with it."""
-    _prepare()
-    for name, mutant in PLANTED.items():
-        if name.startswith(only):
-            yield name, _failing(mutant, _FIRST.get(mutant.kind, ("reductions", "forms", "randomness")))
-
-
-def _failing(mutant, first=()):
-    """What fails; with the names of groups the first alone, looked for in these groups first."""
+def _failing(mutant):
     but = [*SLOW, *(() if mutant.members else _CAPTURE)]
     try:
         with mutant.kernel():
-            accelerator = broken(Mutant("", mutant.members))
-            if not first:
-                return failing(accelerator, but=but)
-            names = [name for name, _ in checks() if name not in but]
-            for name in sorted(names, key=lambda name: name.partition(".")[0] not in first):
-                if found := failing(accelerator, [name]):
-                    return found
-            return {}
+            return failing(broken(Mutant("", mutant.members)), but=but)
     except Exception as error:
         return {"making it": f"{type(error).__name__}: {error}"}
