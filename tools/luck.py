@@ -1,8 +1,8 @@
 """Run each check of levels 1 to 3 many times on a device that is right, with every core busy.
 
 What fails is luck. `./dev luck`, or `./dev luck -- TIMES CHECK…`: 200 times each, all of them, by default.
-Most run in one process that simulates `acme`, and those that need processes of their own in theirs. The
-record is luck.json beside the kit's tests, which the docs read.
+Most run in one process that simulates `acme`, and those that need processes of their own in theirs. All of them
+are recorded in luck.json beside the kit's tests.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def main(words: list[str]) -> int:
     wanted = [c for c in checks() if 1 <= c.level <= 3 and (not words or any(w in c.name for w in words))]
     apart = [check.name for check in wanted if check.group.name in APART]
     one = [check.name for check in wanted if check.group.name not in APART]
-    # Five minutes of busy work for each core would be little: they run until the checks are done.
     load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
     runs: Counter[str] = Counter()
     alarms: dict[str, list[str]] = {}
