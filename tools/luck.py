@@ -1,8 +1,8 @@
 """Run each check of levels 1 to 3 many times on a device that is right, with every core busy.
 
 What fails is luck. `./dev luck`, or `./dev luck -- TIMES CHECK…`: 200 times each, all of them, by default.
-Most run in one process that simulates `acme`, and those that need processes of their own in theirs. All of them
-are recorded in luck.json beside the kit's tests.
+Most run in one process that simulates `acme`, those that need processes of their own in theirs. All are
+recorded in luck.json beside the kit's tests.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def failing(accelerator, names=None, but=()):
             found[name] = f"{type(error).__name__}: {error}"
         close_what_is_open()
         torch.set_autocast_enabled(whole.device_type, False)  # which a mutant may leave on
-        torch.set_autocast_dtype(whole.device_type, torch.bfloat16)
+        torch.set_autocast_dtype(whole.device_type, torch.float16)  # torch's for a type of one's own
         torch.clear_autocast_cache()
         whole.set_device(0)
         whole.set_stream(whole.default_stream())

@@ -157,13 +157,18 @@ class TestGuards(Subject):
         last = accelerator.device_count() - 1
         ones = torch.ones(8, 8, device=accelerator.device(0))
 
+        def streams() -> dict[str, Any]:  # torch.cpu's are the process's
+            return {
+                "current_stream(0)": accelerator.current_stream(0),
+                f"current_stream({last})": accelerator.current_stream(last),
+                "current_stream()": accelerator.current_stream(),
+            }
+
         def found() -> dict[str, Any]:
             return {
                 "current_device()": accelerator.current_device(),
                 "current_device_name()": accelerator.current_device_name(),
-                "current_stream(0)": accelerator.current_stream(0),
-                f"current_stream({last})": accelerator.current_stream(last),
-                "current_stream()": accelerator.current_stream(),
+                **(streams() if accelerator.is_accelerator() else {}),
                 "the device of a new tensor": torch.ones(1, device=accelerator.device_type).device,
                 "the device of FloatTensor([1])": accelerator.FloatTensor([1.0]).device,
                 "the type of a product of float32": (ones @ ones).dtype,
