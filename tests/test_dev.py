@@ -133,7 +133,6 @@ def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(monkeypat
     monkeypatch.setattr(_BOOTSTRAP, "DEV_PYTHON", Path(sys.executable))
     monkeypatch.setattr(_BOOTSTRAP, "NOX", tmp_path / ".nox")
     monkeypatch.delenv("UV_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc/none")
     command = [str(Path(sys.executable).with_name("uv")), "pip", "list", "--python", sys.executable]
     assert "Failed to initialize cache" in subprocess.run(command, capture_output=True, text=True).stderr

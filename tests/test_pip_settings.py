@@ -1,17 +1,9 @@
 """`tools/pip_settings.py`: uv installs from where pip would, or not at all."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from accel_tests.tools import load
 
-TOOLS = Path(__file__).parents[1] / "tools"
-if not TOOLS.is_dir():
-    pytest.skip("the repository's tools are not here", allow_module_level=True)
-sys.path.insert(0, str(TOOLS))
-
-from pip_settings import in_uvs_words  # noqa: E402 - found by the line above
-
+in_uvs_words = load("pip_settings").in_uvs_words
 LIKE_PIP = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 

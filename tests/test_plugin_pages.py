@@ -1,19 +1,28 @@
-"""What plugin authors read is whole: the fields of `Backend`, and the members to override."""
+"""Pages that are held against the code: a declaration's fields, the members, what torch has of each."""
 
 import inspect
 import re
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 
+import pytest
+from accel_tests import surfaces
+from accel_tests.tools import load
+
 import accel_core
-from accel_core import Accelerator, Backend
+from accel_core.accelerators.torch_device import ROWS
 from accel_core.backend import RECORDS
+
+# ---------------------------------------------------------------------------- plugin pages
+# What plugin authors read is whole: the fields of `Backend`, and the members to override.
+
 
 MEMBERS = Path(__file__).parents[1] / "docs/reference/members.md"
 
 
 def test_help_tells_every_field_of_a_declaration():
-    names = {Backend: [field.name for field in fields(Backend)]}
+    names = {accel_core.Backend: [field.name for field in fields(accel_core.Backend)]}
     names |= {type(record): list(record._fields) for record in RECORDS.values()}
     assert len(names) == 6
     for kind, expected in names.items():
@@ -25,10 +34,47 @@ def test_help_tells_every_field_of_a_declaration():
 def test_the_page_of_members_has_each_once():
     rows = [line.split("|")[1] for line in MEMBERS.read_text("utf-8").splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(told) == sorted(name for name in dir(Accelerator) if name[0] != "_")
+    assert sorted(told) == sorted(name for name in dir(accel_core.Accelerator) if name[0] != "_")
 
 
 def test_the_stand_ins_are_public():
     for name in ("HostStream", "HostEvent", "NotImplementedBuilder"):
         assert getattr(accel_core, name).__doc__
         assert name in MEMBERS.read_text("utf-8")
+
+
+# ---------------------------------------------------------------------------- member page
+# docs/reference/torch-accelerator.md: every member once, and what it says of torch is what torch has.
+
+
+TOOL = load("member_page")
+
+
+def version(text):
+    """The first two numbers."""
+    return tuple(map(int, text.split(".")[:2]))
+
+
+def test_they_are_those_of_the_surface_and_of_what_is_bound():
+    known = TOOL.facts()
+    surface = surfaces.load("torch_accelerator").modules["torch.accelerator"]
+    public = {n for n, entry in surface.items() if n[0] != "_" and entry.kind != "module"}
+    since = known["since"]
+    assert public == {
+        name for name in since if version(since[name]) <= (2, 13)
+    }  # the surface is of torch 2.13
+    assert {name: torchs for name, torchs in ROWS.items() if torchs}.items() <= known["members"].items()
+
+
+def test_they_are_those_of_the_torch_that_is_here():
+    torch = pytest.importorskip("torch")
+    known = TOOL.facts()
+    here = version(torch.__version__)
+    expected = {name for name, since in known["since"].items() if version(since) <= here}
+    random = [f"random.{name}" for name in getattr(getattr(torch.accelerator, "random", None), "__all__", ())]
+    found = {*torch.accelerator.__all__, *random}
+    assert expected <= found
+    if here <= version(known["read_to"]):
+        assert found == expected
+    for path in known["elsewhere"].values():
+        attrgetter(path.removeprefix("torch."))(torch)

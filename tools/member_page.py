@@ -97,7 +97,7 @@ Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `N
 is not there is an `InvalidDeviceError` (a `ValueError`) that tells the range, what is no device an
 `InvalidArgumentError` (a `TypeError`); a function that is bound as it is keeps its vendor's checks.
 
-accel-simulated's tests ask both on one device, `tests/test_member_page.py` holds the names against torch's.
+accel-simulated's tests ask both on one device, `tests/test_plugin_pages.py` holds the names against torch's.
 
 Since when: {known["source"]}.
 

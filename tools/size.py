@@ -24,7 +24,7 @@ LINES = {
 }
 FILES, TESTS = 50, 32_000
 #: What is over its bound, as it stands: lower these when you shorten it.
-STANDS = {CORE: 5541, "tests": 32425}
+STANDS = {"tests": 32_050}
 _LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 )  # fmt: skip

@@ -138,8 +138,8 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
+        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
         with _lock:
-            _overrides.discard(override)
             _settle(_chosen, _selection)
         if _override.get() is override:
             _override.set(override.around)
@@ -335,11 +335,6 @@ def _warn_of_fallback(record: Selection) -> None:
 _FORK_WAIT = 10.0
 
 
-def _after_fork_in_parent() -> None:
-    with contextlib.suppress(RuntimeError):  # it is another thread's: the wait was in vain
-        _lock.release()
-
-
 def _after_fork_in_child() -> None:
     global _fast
     _fast = None
@@ -348,6 +343,6 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=lambda: _lock.acquire(timeout=_FORK_WAIT),
-        after_in_parent=_after_fork_in_parent,
+        after_in_parent=_lock.release,  # which Python reports where the wait was in vain, and goes on
         after_in_child=_after_fork_in_child,
     )

@@ -4,15 +4,11 @@ Each of ours is an `AccelError` and also the built-in class a caller would expec
 against the built-in keeps working.
 """
 
-from __future__ import annotations
-
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
@@ -39,8 +35,6 @@ def clause(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
-    if text.isprintable():
-        return text
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
     )
@@ -48,11 +42,10 @@ def printable(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return a plugin's result as text for an error: shortened, and safe for objects without a `repr`."""
-    try:
+    with tolerating(Exception):  # `10**5000` has none
         text = repr(value)
-    except Exception:  # `10**5000` has none
-        return f"of {type(value).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"of {type(value).__name__}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -262,13 +255,18 @@ def root(error: BaseException) -> BaseException:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and each that it came of."""
+    """The exception, and each that it came of: not one that a caller handles, whose frame still runs."""
+    from traceback import walk_stack
+
     seen: set[int] = set()
+    running = [frame for frame, _ in walk_stack(None)]
     inner: BaseException | None = error
     while inner is not None and id(inner) not in seen:
         seen.add(id(inner))
         yield inner
         inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
+        if getattr(inner and inner.__traceback__, "tb_frame", None) in running:
+            return
 
 
 def raise_if_users(error: BaseException) -> None:
@@ -277,6 +275,8 @@ def raise_if_users(error: BaseException) -> None:
     Such an exception is meant for the program: a deadline by `SIGALRM`, or a scheduler's SIGTERM. It says
     nothing about the code that was running.
     """
+    if not (error.__context__ or (error.__traceback__ and error.__traceback__.tb_next)):
+        return  # the function that caught it raised it
     import signal  # here, as nearly every process never comes here
     from traceback import walk_tb
 
@@ -289,12 +289,21 @@ def raise_if_users(error: BaseException) -> None:
             raise each
 
 
+class tolerating(suppress):  # noqa: N801 - as `suppress` is written
+    """`contextlib.suppress`, but for what the program's own signal handler raised."""
+
+    def __exit__(self, *raised: Any) -> bool:
+        """Whether the block's exception is one of these kinds."""
+        if known := super().__exit__(*raised):
+            raise_if_users(raised[1])
+        return known
+
+
 def message(error: BaseException) -> str:
     """Return the text of `error`, even if its `__str__` fails."""
-    try:
+    with tolerating(*CAUGHT):  # an exception whose own message fails must not be what the user gets to see
         return str(error)
-    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
-        return "(its message cannot be read)"
+    return "(its message cannot be read)"
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:

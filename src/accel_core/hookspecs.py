@@ -13,14 +13,12 @@ import pluggy
 
 from accel_core.backend import PROJECT, Backend, ProbeResult
 
-#: What a result can be: as it should be; it works, and not as somebody would expect; it does not work.
-LEVELS = ("ok", "warning", "error")
-
 
 class CheckResult(NamedTuple):
     """The result of a check."""
 
-    #: `"ok"`, `"warning"` or `"error"`.
+    #: `"ok"`: as it should be; `"warning"`: it works, and not as somebody would expect; `"error"`: it does
+    #: not work.
     level: str
     #: One sentence without a full stop: "CANN's variables are not set".
     what: str

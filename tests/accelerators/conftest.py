@@ -9,18 +9,11 @@ import types
 import pytest
 import torch
 
-from accel_core import Backend, Environment, Visibility
+from accel_core import Backend, Environment, TorchAccelerator, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.torch_device import TorchAccelerator
 from accel_core.detection.discovery import CPU
 
 SIMULATED = "maia"
-
-
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for variable in ("LOCAL_RANK", "LOCAL_SIZE", "SIM_VISIBLE_DEVICES"):
-        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.fixture

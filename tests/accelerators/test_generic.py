@@ -12,9 +12,8 @@ import torch
 from accel_tests.forks import forked
 from torch.utils import backend_registration
 
-from accel_core import BackendUnavailableError, TorchAccelerator, UnsupportedError
+from accel_core import BackendUnavailableError, HostEvent, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.devices import torchs_device
-from accel_core.accelerators.streams import HostEvent
 from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.discovery import GENERIC
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from accel_core import Accelerator, OpProvider, UnsupportedError
-from accel_core.accelerators.operators import NotImplementedBuilder
+from accel_core import Accelerator, NotImplementedBuilder, OpProvider, UnsupportedError
 from accel_train.ops.provided import accel_op_builders as ours
 
 

@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, completion, colour, and what it does with its output."""
+"""The command as a whole: help, version, completion, colour, its output, and commands of others."""
 
 import io
 import json
@@ -7,17 +7,23 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
 from accel_tests import children
-from accel_tests.children import SIMULATED
 from click.testing import CliRunner
 
 from accel_core import __version__, cli, settings
 from accel_core.cli import accel as command
 from accel_core.cli.output import Output
+from accel_train.commands import deepspeed, run
+from accel_train.launch.command_line import MOST_USED
+
+# ---------------------------------------------------------------------------- command
+# The command as a whole: help, version, completion, colour, and what it does with its output.
+
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 
@@ -137,7 +143,7 @@ def test_one_rule_of_exit_statuses(accel, words, name, status):
 
 def program(world, *arguments):
     """A Python program that is the command, with what is installed in this world."""
-    path = [*world.path, str(SIMULATED)]
+    path = [*world.path, str(children.SIMULATED)]
     return (
         f"import sys; sys.path[:] = {path!r}; sys.argv = ['accel', *{arguments!r}]; "
         "from accel_core.cli import main; main()"
@@ -285,3 +291,124 @@ def test_in_process_too_a_plugin_cannot_spoil_the_document(torch_world, capsys):
     said = capsys.readouterr()
     assert json.loads(said.out)["chosen"] is None
     assert said.err.count("hello") == 1
+
+
+# ---------------------------------------------------------------------------- commands beside
+# Commands of other distributions: listed without importing them, and none costs another.
+
+
+COMMAND = """
+import click
+
+@click.command("rack")
+@click.argument("number", type=int)
+def command(number):
+    "Say which of the racks has a free device."
+    click.echo(f"rack {number}")
+"""
+
+
+@pytest.fixture
+def rack(accel):
+    """Install a command `rack` of these sources, in distribution acme-commands 1.2."""
+
+    def install(package="", module=COMMAND, name="rack"):
+        accel.world.distribution("acme-commands", "1.2", {"accel.commands": {name: "acme_commands"}})
+        accel.world.module("acme_commands.__init__", package)
+        accel.world.module("acme_commands.rack", module)
+
+    return install
+
+
+def test_a_third_partys_command_is_listed_and_runs(accel, rack):
+    rack()
+    told = accel("--help", torch=False, watched=frozenset({"acme_commands", "acme_commands.rack"}))
+    assert "rack        A command of acme-commands 1.2." in told.stdout
+    assert told.stderr == "loaded: []"
+    assert accel("rack", "3", torch=False).stdout == "rack 3\n"
+    wrong = accel("rack", "x", torch=False)
+    assert (wrong.returncode, "Usage: accel rack" in wrong.stderr) == (2, True), wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "said"),
+    [
+        ("raise OSError('libacme.so: cannot open')", COMMAND, "libacme.so: cannot open"),
+        ("import sys; sys.exit(3)", COMMAND, "acme-commands 1.2 cannot be used: "),
+        ("", "import no_such_module_of_acme", "No module named 'no_such_module_of_acme'"),
+        ("", "", "acme_commands.rack"),
+    ],
+    ids=["package raises", "package exits", "module raises", "no command"],
+)
+def test_one_that_fails_says_so_and_the_others_work(accel, rack, package, module, said):
+    rack(package, module)
+    failed = accel("rack", "3", torch=False)
+    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (1, True, False), (
+        failed.stderr
+    )
+
+
+@pytest.mark.parametrize("name", ["list", "doctor"])
+def test_none_takes_the_place_of_one_of_ours(accel, rack, name):
+    rack(name=name)
+    assert "acme" not in accel("--help", torch=False).stdout
+    assert accel("list", torch=False).returncode == 0
+
+
+def test_the_other_commands_import_none_of_it(accel, rack):
+    rack("import os; os._exit(3)")
+    for words in (("list",), ("why", "cpu"), ("help", "variables"), ("--help",)):
+        done = accel(*words, torch=False)
+        assert (done.stdout != "", "rack" in done.stdout) == (True, words == ("--help",)), (words, done)
+    assert accel("rack", torch=False).returncode == 3
+
+
+# ---------------------------------------------------------------------------- completion
+# What is offered to a shell that completes: commands, options, backends and files.
+# How a shell asks, and what it makes of the answer, is click's.
+
+
+#: What is typed before the tab key, and what is offered for it; "file": names of files.
+TYPED = {
+    "accel li": "plain,list",
+    "accel list --no-p": "plain,--no-probe",
+    "accel verify --expected my_pag": "file,my_pag",
+    "accel why np": "plain,npu",
+    "accel run --one-d": "plain,--one-device-per-rank",
+    "accel run --backend np": "plain,npu",
+    "accel run my_tr": "file,my_tr",
+    "accel deepspeed --num_g": "plain,--num_gpus",
+}
+
+
+@pytest.mark.parametrize("words", TYPED)
+def test_what_is_offered(accel, words):
+    accel.world.plugin("npu", "raise SystemExit('it was imported')")
+    place = str(len(words.split()) - 1)
+    done = accel(_ACCEL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=place, process=True)
+    assert TYPED[words] in done.stdout.split(), done
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
+def test_what_is_offered_of_torchruns_options_are_its_options():
+    from torch.distributed.run import get_args_parser
+
+    theirs = {option for action in get_args_parser()._actions for option in action.option_strings}
+    assert set(MOST_USED) <= theirs
+    offered = {item.value for item in run.command.params[0].shell_complete(click_context(run), "--")}
+    assert set(MOST_USED) < offered
+
+
+@pytest.mark.skipif(not find_spec("deepspeed"), reason="the launcher is DeepSpeed's")
+def test_what_is_offered_of_the_launchers_options_are_its_options():
+    source = Path(find_spec("deepspeed").origin).parent / "launcher" / "runner.py"
+    offered = [
+        item.value for item in deepspeed.command.params[0].shell_complete(click_context(deepspeed), "--")
+    ]
+    text = source.read_text("utf-8")
+    assert [option for option in offered if f'"{option}"' not in text] == ["--help"]
+
+
+def click_context(module):
+    return click.Context(module.command)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from accel_tests import plugins
-from accel_tests.plugins import hook
 
 from accel_core import Backend
 from accel_core.backend import RECORDS
@@ -67,7 +66,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
     check = (
         "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
     )
-    accel.world.backend("checked", 1, extra=hook("accel_checks", "backend", check))
+    accel.world.backend("checked", 1, extra=plugins.hook("accel_checks", "backend", check))
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}

@@ -15,8 +15,7 @@ import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 from accel_tests.tools import load
 
-from accel_core import Backend, Provenance
-from accel_core.detection import Candidate
+from accel_core import Backend, Candidate, Provenance
 from accel_core.detection.device import Group, explain
 from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue

@@ -1,23 +1,36 @@
-"""One accelerator a process, whichever way it is asked for, and through pickles and copies."""
+"""One accelerator a process, whichever way it is asked for, also for a device and amid a choice."""
 
+import contextlib
 import copy
+import itertools
 import os
 import pickle
 import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from accel_tests import plugins
+from accel_tests.plugins import hook
 
 import accel_core
 from accel_core import current
-from accel_core.detection import How
+from accel_core.detection import How, guard
+from accel_core.detection.select import select
 from accel_core.errors import (
     BackendConflictError,
     BackendNotFoundError,
     BackendUnavailableError,
     InvalidAcceleratorError,
+    RecursiveChoiceError,
     SettingError,
 )
+from accel_core.settings import read
+
+# ---------------------------------------------------------------------------- current
+# One accelerator a process, whichever way it is asked for, and through pickles and copies.
+
 
 # ---------------------------------------------------------------------------- one object
 
@@ -52,12 +65,6 @@ def test_an_accelerator_by_name_is_one_object_and_no_choice(mlu):
     assert accel_core.accelerator("cpu") is cpu
 
 
-def test_a_name_may_have_no_device(torch_world):
-    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.backend("npu", accelerator="none_device:Simulated")
-    assert accel_core.accelerator("npu").device_count() == 0
-
-
 @pytest.mark.parametrize("name", [3, None, 1.5, ["mlu"], "", "npu@", "@x", "  "])
 def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
     with pytest.raises(
@@ -68,19 +75,14 @@ def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
 
 def test_a_name_that_is_not_installed_or_not_usable_raises_as_a_pin_does(mlu):
     with pytest.raises(
-        BackendNotFoundError, match=r"accelerator\('tpu'\): no installed distribution declares tpu"
+        BackendNotFoundError, match=r"accelerator\('mlu,tpu'\): no installed distribution declares mlu,tpu"
     ):
-        accel_core.accelerator("tpu")
+        accel_core.accelerator("mlu,tpu")  # a list is no name
     mlu.backend("npu", vendor_import="torch_npu")
     with pytest.raises(
         BackendUnavailableError, match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed"
     ):
         accel_core.accelerator("npu")
-
-
-def test_a_list_is_no_name(mlu):
-    with pytest.raises(BackendNotFoundError):
-        accel_core.accelerator("mlu,cpu")
 
 
 @pytest.fixture
@@ -197,14 +199,6 @@ def test_use_is_for_the_block_and_nests(mlu):
     assert current._fast is outer
 
 
-def test_use_ends_with_an_exception_too(mlu):
-    outer = accel_core.get_accelerator()
-    with pytest.raises(ZeroDivisionError), accel_core.use_accelerator("cpu"):
-        raise ZeroDivisionError
-    assert accel_core.get_accelerator() is outer
-    assert current._fast is outer
-
-
 def test_use_before_any_choice_chooses_nothing(mlu):
     with accel_core.use_accelerator("cpu") as cpu:
         assert accel_core.get_accelerator() is cpu
@@ -222,10 +216,183 @@ def test_set_inside_use_counts_after_it(mlu):
     assert accel_core.get_accelerator().name == "cpu"
 
 
-def test_a_block_that_is_interrupted_as_it_begins_is_not_in_force(mlu, monkeypatch):
-    interrupted = type("Interrupted", (set,), {"add": lambda *_: signal.raise_signal(signal.SIGINT)})
-    monkeypatch.setattr(current, "_overrides", interrupted())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a shell's background ignores it
-    with pytest.raises(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
-        pass
+def test_a_block_that_is_interrupted_anywhere_is_not_in_force(mlu):
+    chosen, other = accel_core.get_accelerator(), accel_core.accelerator("cpu")
+    at, ended = 0, False
+
+    def interrupt(frame, event, _):  # where Python looks for signals, at each once
+        own = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
+        if own and event in ("call", "c_return") and next(left) == 0:
+            raise KeyboardInterrupt
+
+    while not ended:
+        left = itertools.count(-at)
+        at += 1
+        try:
+            sys.setprofile(interrupt)
+            with accel_core.use_accelerator(other):
+                pass
+            ended = True
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert (accel_core.get_accelerator(), current._overrides) == (chosen, set()), at
+    assert at > 10
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_a_block_whose_end_is_interrupted_while_others_choose_has_ended(mlu):
+    with ThreadPoolExecutor(1) as pool:
+        with contextlib.suppress(KeyboardInterrupt), accel_core.use_accelerator("cpu"):
+            pool.submit(current._lock.acquire).result()
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        pool.submit(current._lock.release).result()
     assert (accel_core.get_accelerator().name, current._overrides) == ("mlu", set())
+
+
+# ---------------------------------------------------------------------------- current device
+# The accelerator of a device: a `torch.device`, its name with an index, or a tensor that is on it.
+
+
+def device(kind):
+    """What is read of a `torch.device`."""
+    return SimpleNamespace(type=kind, index=0)
+
+
+def each(kind):
+    """A device of that type, as it can be given."""
+    return [device(kind), f"{kind}:0", SimpleNamespace(device=device(kind))]
+
+
+def test_the_chosen_one_serves_its_devices(mlu):
+    chosen = accel_core.get_accelerator()
+    assert [accel_core.accelerator(one) for one in each("mlu")] == [chosen] * 3
+    cpu = accel_core.accelerator("cpu")
+    assert [accel_core.accelerator(one) for one in each("cpu")] == [cpu] * 3
+    assert accel_core.get_accelerator() is chosen
+
+
+def test_a_name_with_an_index_is_no_backends_name(mlu):
+    """`xpu:0` is a device, and `xpu` a backend, of which there may be several for that device."""
+    mlu.backend("cloud", 400, device_type="mlu")
+    assert accel_core.accelerator("mlu").name == "mlu"
+    assert accel_core.accelerator(" MLU:1 ").name == "cloud"
+
+
+@pytest.fixture
+def several_of_a_type(torch_world):
+    """The first has no device, the others do."""
+    torch_world.backend("aaa", 700, device_type="npu", extra=plugins.NO_DEVICE)
+    torch_world.backend("bbb", 600, device_type="npu")
+    torch_world.backend("npu", 500)
+    return torch_world
+
+
+def test_without_a_choice_the_highest_ranking_usable_one_serves(several_of_a_type):
+    found = [accel_core.accelerator(one) for one in each("npu")]
+    assert {acc.name for acc in found} == {"bbb"}
+    assert accel_core.get_accelerator() is found[0] is found[1]
+
+
+def test_what_ds_accelerator_names_serves_before_it(several_of_a_type, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    assert accel_core.accelerator("npu:0").name == "npu"
+    assert accel_core.get_accelerator().name == "npu"
+
+
+def test_one_that_is_used_for_a_while_serves_its_devices(several_of_a_type):
+    assert accel_core.get_accelerator().name == "bbb"
+    with accel_core.use_accelerator("npu"):
+        assert accel_core.accelerator("npu:0").name == "npu"
+        assert accel_core.accelerator("cpu:0").name == "cpu"
+    assert accel_core.accelerator("npu:0").name == "bbb"
+
+
+def test_none_that_is_usable(torch_world):
+    torch_world.backend("aaa", 700, device_type="npu", extra=plugins.NO_DEVICE)
+    torch_world.backend("npu", 500, extra=plugins.NO_DEVICE)
+    with pytest.raises(BackendUnavailableError, match=r"(?s)accelerator\('npu:1'\): none .*aaa .*npu "):
+        accel_core.accelerator("npu:1")
+
+
+def test_two_distributions_of_one_name(rivals):
+    with pytest.raises(BackendConflictError, match="npu"):
+        accel_core.accelerator(device("npu"))
+
+
+@pytest.mark.parametrize("kind", ["meta", "tpu", ""])
+def test_a_type_that_nobody_declares(mlu, kind):
+    expected = f"no installed plugin declares a device of type '{kind}', and torch's own accelerator is None"
+    with pytest.raises(BackendNotFoundError, match=expected):
+        accel_core.accelerator(device(kind))
+
+
+def test_generic_serves_what_torch_alone_knows(torch_world, simulated_torch):
+    simulated_torch.foo = SimpleNamespace(device_count=lambda: 3)
+    simulated_torch.accelerator.current = "foo"
+    with pytest.raises(BackendNotFoundError, match="torch's own accelerator is foo"):
+        accel_core.accelerator("bar:0")
+    found = accel_core.accelerator(device("foo"))
+    assert (found.name, found.device_type) == ("generic", "foo")
+    assert accel_core.get_accelerator() is found is accel_core.accelerator("foo:1")
+
+
+def test_a_type_whose_only_plugin_is_blocked_says_so(mlu, monkeypatch):
+    monkeypatch.setenv("ACCEL_BLOCK", "mlu")
+    with pytest.raises(BackendUnavailableError, match="take mlu out of ACCEL_BLOCK"):
+        accel_core.accelerator("mlu:0")
+
+
+# ---------------------------------------------------------------------------- current recursion
+# A plugin or a vendor's package that asks for the accelerator while it is being chosen.
+
+
+@pytest.mark.parametrize("asks", ["get_accelerator()", "accelerator('mlu')"])
+@pytest.mark.parametrize("where", ["import", "vendor", "accel_probe", "accel_create"])
+def test_a_command_says_what_the_program_gets(mlu, where, asks):
+    asked, vendor = f"accel_core.{asks}", where == "vendor"
+    mlu.module("torch_bad", f"import accel_core; {asked if vendor else ''}")
+    said = "" if vendor else asked if where == "import" else hook(where, "backend, others", asked)
+    mlu.backend("bad", 900, vendor_import="torch_bad", extra=f"import accel_core\n{said}")
+    assert accel_core.get_accelerator().name == "mlu"
+    for told in (accel_core.selection(), select(read(), isolated=True).selection):
+        (bad,) = [v for v in told.verdicts if v.name == "bad"]
+        assert bad.cause.startswith("RecursiveChoiceError: get_accelerator() was called while")
+        assert told.chosen == "mlu"
+
+
+def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
+    mlu.backend("bad", extra=hook("accel_create", "backend, others", "return accel_core.get_accelerator()"))
+    monkeypatch.setenv("DS_ACCELERATOR", "bad")
+    with pytest.raises(BackendUnavailableError, match="RecursiveChoiceError") as caught:
+        accel_core.get_accelerator()
+    assert isinstance(caught.value.__cause__, RecursiveChoiceError)
+    assert not guard._choosing
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "said"),
+    [
+        (
+            "raise OSError('lost')",
+            BackendUnavailableError,
+            r"flaky \(accel-flaky 1.0\) cannot be built: OSError: l",
+        ),
+        ("accel_core.get_accelerator()", RecursiveChoiceError, "while the accelerator was being chosen"),
+    ],
+)
+def test_a_build_that_fails_after_its_probe_is_an_error_of_ours(mlu, second, kind, said):
+    """It is built once, while it is probed, and fails the next time."""
+    mlu.module(
+        "flaky_device",
+        "import accel_core\ntimes = []\nclass Simulated(accel_core.Accelerator):\n"
+        "    def __init__(self, backend):\n        super().__init__(backend)\n        times.append(1)\n"
+        f"        if len(times) > 1:\n            {second}\n"
+        "    def device_count(self):\n        return 1\n",
+    )
+    mlu.backend("flaky", 900, accelerator="flaky_device:Simulated")
+    with pytest.raises(kind, match=said):
+        accel_core.get_accelerator()
+    assert not guard._choosing

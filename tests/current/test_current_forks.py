@@ -1,21 +1,33 @@
-"""A fork before, after and amid the choice leaves both sides working."""
+"""A fork, or a signal that the program handles, before, after and amid the choice."""
 
+import contextlib
 import copy
+import functools
 import inspect
 import json
 import os
 import pickle
-import threading
+import signal
+import sys
 import time
 import warnings
 from importlib.util import find_spec
+from unittest import mock
 
 import pytest
+from accel_tests.asking import counting, vendor
 from accel_tests.forks import forked
+from accel_tests.plugins import hook
+from accel_tests.processes import beside
 
 import accel_core
 from accel_core.detection import guard
-from accel_core.errors import SettingWarning
+from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
+from accel_testing.conformance import forks
+
+# ---------------------------------------------------------------------------- current forks
+# A fork before, after and amid the choice leaves both sides working.
+
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
@@ -25,18 +37,9 @@ pytestmark = [
 
 def in_fork(work):
     """What `work()` gives in a forked child."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write, json.dumps(work()).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as lines:
-        text = lines.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return json.loads(text)
+    said, status = forks.in_fork(lambda: json.dumps(work()), 60)
+    assert status == 0, said
+    return json.loads(said)
 
 
 def mine():
@@ -69,7 +72,7 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
 #: The same for a process of its own.
 FORK = (
     "import accel_core, json, os, sys, threading, time, warnings\nwarnings.simplefilter('ignore')\n"
-    + "\n".join(map(inspect.getsource, (in_fork, mine)))
+    "from accel_testing.conformance import forks\n" + "\n".join(map(inspect.getsource, (in_fork, mine)))
 )
 
 
@@ -87,12 +90,10 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     """The child has the parent's accelerator, whole, or chooses; it never hangs on a dead thread's lock."""
     mlu.module("slow_vendor", "import time; time.sleep(0.5)")
     mlu.backend("slow", 900, vendor_import="slow_vendor")
-    thread = threading.Thread(target=accel_core.get_accelerator)
-    thread.start()
-    while not guard._choosing:
-        time.sleep(0.001)
-    child = in_fork(mine)
-    thread.join()
+    with beside(accel_core.get_accelerator):
+        while not guard._choosing:
+            time.sleep(0.001)
+        child = in_fork(mine)
     parent = mine()
     assert child[:2] == parent[:2] == ["slow", "slow"]
     assert child[3] == parent[3]
@@ -131,12 +132,8 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
 
     # First of all: a fork amid the import of the module itself is Python's own deadlock.
     accel_core.get_accelerator()
-    threads = [threading.Thread(target=churn) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    children = [in_fork(mine)[0] for _ in range(15)]
-    for thread in threads:
-        thread.join()
+    with beside(churn, churn):
+        children = [in_fork(mine)[0] for _ in range(15)]
     assert {*children} == {"mlu"}
 
 
@@ -170,3 +167,87 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
         record = accel_core.selection().to_dict()
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
         assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"
+
+
+# ---------------------------------------------------------------------------- users signals
+# A signal handler of the program's own that raises while a plugin runs: what it raises is the program's.
+
+
+#: The signal comes while the plugin runs.
+HIT = "__import__('os').kill(__import__('os').getpid(), __import__('signal').SIGUSR1)"
+WRAPPED = f"""
+try:
+    {HIT}
+except BaseException as error:
+    raise ImportError("libacme.so: undefined symbol") from error
+"""
+
+
+class Failed(BaseException): ...
+
+
+class AsPytest:
+    def __call__(self, *_):
+        self.fail()
+
+    def fail(self):
+        raise Failed("Timeout >1.0s")
+
+
+def late(*_):
+    raise TimeoutError("too late")
+
+
+#: How a program means its handler, and what it then sees.
+HANDLERS = {
+    "exits": (lambda *_: sys.exit(3), SystemExit, "3"),
+    "deadline": (functools.partial(late, 1), TimeoutError, "too late"),
+    "as pytest": (AsPytest(), Failed, r"Timeout >1\.0s"),
+}
+
+
+@pytest.fixture
+def handler():
+    """Sets the handler of SIGUSR1 for the test."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield functools.partial(signal.signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("means", HANDLERS)
+@pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count", "listing"])
+def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypatch, means, where):
+    listed = os.listdir
+    if where == "listing":  # importlib.metadata drops it, and takes the folder for empty from then on
+        monkeypatch.setattr(os, "listdir", lambda folder: eval(HIT) or listed(folder))
+    if where == "vendor":
+        vendor(torch_world, HIT)
+    elif where == "count":
+        counting(torch_world, HIT)
+    else:
+        sources = {"import": HIT, "wrapped": WRAPPED, "hook": hook("accel_probe", "backend, others", HIT)}
+        torch_world.backend("npu", extra=f"\n{sources.get(where, '')}")
+    does, kind, said = HANDLERS[means]
+    handler(does)
+    with pytest.raises(kind, match=f"^{said}$"):
+        accel_core.get_accelerator()
+    if where == "listing":
+        handler(signal.SIG_IGN)
+        assert accel_core.get_accelerator().name == "npu"
+
+
+@pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock(), late], ids=["default", "mock", "handled"])
+def test_what_no_handler_raised_is_the_plugins_fault(torch_world, handler, means):
+    """Two are called "handlers" by what Python shows of them: an enum's lookup is not `SIG_DFL`'s doing.
+
+    The third has raised before, and the program asks for its accelerator while it handles that.
+    """
+    torch_world.backend("npu", extra="\nimport enum\nclass Card(enum.Enum):\n    A = 1\nCard(5)\n")
+    handler(means)
+    with contextlib.suppress(TimeoutError):
+        try:
+            if means is late:
+                late()
+        finally:
+            with pytest.warns(AcceleratorFallbackWarning, match="5 is not a valid Card"):
+                assert accel_core.get_accelerator().name == "cpu"

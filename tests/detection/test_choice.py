@@ -1,19 +1,28 @@
-"""Which backend is chosen, how, and what the record says about it."""
+"""Which backend is chosen, how, what the record says, and the fall-back's one warning."""
 
 import builtins
 import json
 import os
 import sys
+import warnings
 
 import pytest
-from accel_tests import plugins
-from accel_tests.asking import chosen, error, statuses
-from accel_tests.plugins import hook
+from accel_tests import layouts, plugins
+from accel_tests.asking import chosen, counting, error, statuses
+from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
-from accel_core.backend import InTorch
+from accel_core import current
+from accel_core.backend import Hardware, InTorch, Visibility
 from accel_core.detection import How, Status
-from accel_core.errors import BackendConflictError
+from accel_core.detection.select import select
+from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
+from accel_core.machine import devices
+from accel_core.settings import read
+
+# ---------------------------------------------------------------------------- choice
+# Which backend is chosen, how, and what the record says about it.
+
 
 # ---------------------------------------------------------------------------- ranked
 
@@ -186,3 +195,321 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
 )
 def test_the_record_says_how(several, pin, how):
     assert how in str(chosen(DS_ACCELERATOR=pin))
+
+
+# ---------------------------------------------------------------------------- choice fallback
+# The fall-back to the CPU warns once, with every reason, and only where it is news.
+
+
+def test_the_fall_back_warns_once_with_every_reason(torch_world):
+    """USERS 17, 19, 21: once a process, at the caller's line, saying why."""
+    torch_world.backend("npu", extra=NO_DEVICE)
+    torch_world.backend("mlu", vendor_import="torch_mlu", install_hint="pip install torch-mlu")
+    torch_world.plugin("bad", "raise ImportError('libbad.so')")
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        assert accel_core.get_accelerator().name == "cpu"
+    (warning,) = caught
+    text = str(warning.message)
+    assert text.startswith("No accelerator is usable, so the CPU is used:\n")
+    for line in (
+        "npu (accel-npu 1.0): no device: nothing on the bus",
+        "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. pip install torch-mlu",
+        "bad (accel-bad 1.0): broken: the plugin failed to load: ImportError: libbad.so",
+        "Run `accel why`",
+        "DS_ACCELERATOR=cpu",
+    ):
+        assert line in text
+    assert "generic" not in text
+    assert warning.filename == __file__
+    accel_core.set_accelerator(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    for call in (accel_core.get_accelerator, accel_core.selection):
+        assert [w.filename for w in warned(call)] == [__file__]
+
+
+def test_a_warning_that_is_an_error_leaves_a_choice_behind(torch_world):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    with pytest.raises(AcceleratorFallbackWarning):
+        accel_core.get_accelerator()
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_nothing_installed_and_nothing_there_is_no_news(torch_world):
+    assert accel_core.get_accelerator().name == "cpu"
+    assert accel_core.selection().how is How.FALLBACK
+
+
+@pytest.mark.parametrize(("name", "value"), [("DS_ACCELERATOR", "cpu"), ("ACCEL_BLOCK", "npu")])
+def test_a_pinned_cpu_and_what_the_user_blocked_are_no_news(torch_world, monkeypatch, name, value):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    monkeypatch.setenv(name, value)
+    assert not warned()
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
+    """USERS 19: CUDA_VISIBLE_DEVICES='' in every Ray actor."""
+    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    (caught,) = warned()
+    assert "NPU_VISIBLE" in str(caught.message)
+    assert accel_core.selection().environ["NPU_VISIBLE"] == ""
+
+
+def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
+    """USERS 17: no silent CPU because an unclaimed vendor package is broken."""
+    torch_world.module("torch_foo", "raise ImportError('libfoo.so')")
+    torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    with pytest.warns(AcceleratorFallbackWarning, match=r"generic .* broken: .*ImportError: libfoo\.so"):
+        assert accel_core.get_accelerator().name == "cpu"
+
+
+def two_ways(world, first, second, **fields):
+    """One name declared twice, through one package: what `accel_probe` says of each."""
+    reason = f"{first!r} if backend.priority == 2 else {second!r}"
+    body = f"return ProbeResult(False, {reason}, 'get one')"
+    ways = [plugins.arguments("acme", priority, **fields) for priority in (2, 1)]
+    world.plugin("acme", plugins.declaring(*ways) + plugins.hook("accel_probe", "backend, others", body))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
+)
+def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
+    caplog.set_level("DEBUG", "accel_core")  # in full
+    two_ways(torch_world, first, second)
+    (caught,) = warned()
+    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught.message)
+    assert str(caught.message).count("acme") == 2  # its name and its distribution
+    accel_core.set_accelerator(None)
+    monkeypatch.setenv("DS_ACCELERATOR", "acme")
+    with pytest.raises(accel_core.BackendUnavailableError) as refused:
+        accel_core.get_accelerator()
+    assert f"acme (accel-acme 1.0) is not usable: {told}. Next step: get one." in str(refused.value)
+
+
+def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
+    two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
+    seen = {2: devices.Evidence(pci=("fade:0001",)), 1: None}
+    monkeypatch.setattr(devices, "evidence", lambda backend: seen.get(backend.priority))
+    (caught,) = warned()
+    text = str(caught.message)
+    assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
+    assert "no B" not in text
+    assert "no B" in str(accel_core.selection())
+
+
+# --- how much is said, by whom, and where ---------------------------------------------------------------
+
+HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
+
+
+def cards(world, *names, nodes=GONE):
+    for name in names:
+        card = Hardware(f"{name.capitalize()} GPU", nodes, pci_ids=("fade",))
+        world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
+
+
+def warned(call=accel_core.get_accelerator):
+    accel_core.set_accelerator(None)
+    current._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return caught
+
+
+def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
+    cards(torch_world, "acme", "other")
+    for name in ("mlu", "sdaa", "supa"):
+        torch_world.backend(name, vendor_import=f"torch_{name}")
+    (caught,) = warned()
+    assert str(caught.message) == (
+        "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
+        "DS_ACCELERATOR=cpu says that the CPU is meant."
+    )
+    caplog.set_level("DEBUG", "accel_core")
+    (caught,) = warned()
+    for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
+        assert words in str(caught.message)
+
+
+def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
+    cards(torch_world, "acme")
+    cards(torch_world, "zebra", nodes=HERE)
+    (caught,) = warned()
+    _, first, *_ = str(caught.message).splitlines()
+    assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
+
+
+#: RANK and LOCAL_RANK, and how often it is said: of an absent device, and of a broken one beside it.
+@pytest.mark.parametrize("row", ["0 0 1 1", "1 1 0 0", "8 0 0 1", "3  0 0", "  1 1", "odd 0 0 1"])
+def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(torch_world, monkeypatch, row):
+    rank, local, *said = row.split(" ")
+    absent, broken = map(int, said)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    cards(torch_world, "acme")
+    assert len(warned()) == absent
+    cards(torch_world, "zebra", nodes=HERE)
+    assert len(warned()) == broken
+
+
+def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    between = torch_world.root / "site-packages" / "framework.py"
+    between.write_text("import accel_core\naccel_core.get_accelerator()\n")
+    assert "site-packages" in str(between)
+    torch_world.plugin("unused", "")
+    user = tmp_path / "train.py"
+    user.write_text("import warnings\nwarnings.simplefilter('default')\n\nimport framework\n")
+    done = torch_world.child(f"import runpy\nrunpy.run_path({str(user)!r})", strict=False)
+    assert f"{user}:4: AcceleratorFallbackWarning: No accelerator" in done.stderr
+
+
+# ---------------------------------------------------------------------------- choice generic
+# A device that only torch knows is chosen where no plugin claims it.
+
+
+def announce(world, source, name="foo"):
+    world.module(f"torch_{name}", source)
+    world.distribution(f"torch-{name}", "1.0", {"torch.backends": {name: f"torch_{name}:autoload"}})
+
+
+BRINGS = """
+import torch, types
+def autoload():
+    torch.foo = types.ModuleType("torch.foo")
+    torch.foo.device_count = lambda: 3
+    torch.accelerator.current = "foo"
+"""
+
+
+@pytest.mark.parametrize("pin", ["", "foo", "generic"])
+def test_a_device_that_only_torch_knows_is_generic(torch_world, monkeypatch, pin):
+    announce(torch_world, BRINGS)
+    monkeypatch.setenv("DS_ACCELERATOR", pin)
+    acc = accel_core.get_accelerator()
+    assert (acc.name, acc.device_name(), acc.device_count()) == ("generic", "foo", 3)
+
+
+def test_what_registers_a_device_and_counts_none_is_named(torch_world):
+    """As torch_musa without its driver (MooreThreads/torch_musa#50)."""
+    none = "\n    torch._C.private_use1, torch.ones = 'foo', lambda *_, **__: torch.lost()\n"
+    lost = "def lost(): raise RuntimeError('no device')\ntorch.lost = lost\n"
+    announce(torch_world, BRINGS.replace("3", "0").rstrip() + none + lost)
+    told = select(read()).selection.verdicts[0]
+    assert (told.name, told.status) == ("generic", Status.NO_DEVICE)
+    assert told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+    assert told.hint.startswith("run the vendor's own tool")
+
+
+@pytest.mark.parametrize("pin", ["bar", "foo@other", "npu"])
+def test_of_another_name_or_distribution_it_is_not(torch_world, monkeypatch, pin):
+    """A package whose plugin we have is left to it: it only has to be installed."""
+    announce(torch_world, BRINGS)
+    announce(torch_world, BRINGS, "npu")
+    monkeypatch.setenv("DS_ACCELERATOR", pin)
+    with pytest.raises(accel_core.BackendNotFoundError):
+        accel_core.get_accelerator()
+
+
+def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
+    announce(torch_world, BRINGS)
+    first = torch_world.root / "first"  # on the path, so that the broken one comes first
+    layouts.dist_info(first, "torch-aaa", "1.0", {"torch.backends": {"aaa": "torch_aaa:autoload"}})
+    torch_world.module("torch_aaa", "import sys; sys.exit(1)")
+    torch_world.set_path([first, torch_world.site])
+    assert accel_core.get_accelerator().name == "generic"
+
+
+#: The same of a package without an entry point: importing it is all that it takes.
+BRINGS_AT_IMPORT = f"{BRINGS}\nautoload()\n"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch, isolated):
+    """`accel --import` sets it, for the children that try the device."""
+    torch_world.module("torch_foo", BRINGS_AT_IMPORT)
+    monkeypatch.setenv("ACCEL_IMPORT", " torch_foo ,")
+    found = select(read(), isolated=isolated).selection
+    assert (found.chosen, found.verdicts[0].devices) == ("generic", 3)
+    assert ("torch_foo" in sys.modules) is not isolated
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("raise OSError('libfoo.so')", "OSError: libfoo.so"),
+        ("raise SystemExit(3)", "SystemExit: it tried to end the process with 3"),
+    ],
+    ids=["raises", "exits"],
+)
+def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(torch_world, monkeypatch, source, told):
+    torch_world.module("torch_foo", source)
+    monkeypatch.setenv("ACCEL_IMPORT", "torch_foo")
+    generic = select(read(), isolated=True).selection.verdicts[0]
+    assert generic.status is Status.BROKEN
+    assert generic.reason == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
+    assert generic.hint == "take torch_foo out of ACCEL_IMPORT"
+
+
+def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
+    announce(torch_world, "raise SystemExit('imported')")
+    torch_world.backend("foo", vendor_import="torch_foo", extra=NO_DEVICE)
+    found = chosen()
+    assert statuses(found) == {"foo": "no_device", "generic": "no_device", "cpu": "usable"}
+    assert (
+        found.verdicts[1].reason
+        == "torch 2.99.0+simulated (CPU build) has no accelerator, and a plugin claims what announces one to "
+        "torch (torch-foo: foo)"
+    )
+    assert "torch" not in sys.modules
+
+
+def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(torch_world, simulated_torch):
+    torch_world.backend("mlu", extra=NO_DEVICE)
+    simulated_torch.accelerator.current = "mlu"
+    found = chosen()
+    assert statuses(found)["generic"] == "stands_aside"
+    assert found.verdicts[1].reason == "torch's accelerator is mlu, which mlu claims"
+
+
+def test_torch_without_an_accelerator_is_no_device(torch_world, simulated_torch):
+    found = chosen()
+    assert found.verdicts[0].reason == "torch reports no accelerator"
+    assert found.verdicts[0].status is Status.NO_DEVICE
+
+
+def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
+    world.module("torch.__init__", "raise SystemExit('imported')")
+    world.module("torch.version", "__version__ = '2.9'\ncuda = '12.8'\n")
+    world.backend("cuda", extra=NO_DEVICE)
+    found = chosen()
+    generic = found.verdicts[1]
+    assert (generic.name, generic.status) == ("generic", Status.STANDS_ASIDE)
+    assert generic.reason == "an installed plugin claims cuda"
+
+
+def test_a_torch_built_for_something_nobody_claims_is_asked(world):
+    world.module("torch.__init__", "raise RuntimeError('imported')")
+    world.module("torch.version", "__version__ = '2.9'\nxpu = '2025'\n")
+    found = chosen()
+    assert found.verdicts[0].status is Status.BROKEN
+    assert "RuntimeError: imported" in found.verdicts[0].reason
+
+
+def test_what_nobody_claims_is_tried_in_a_child_first(torch_world):
+    """It may end the process, and the user never asked for it."""
+    announce(torch_world, "def autoload():\n    import os\n    os._exit(3)\n")
+    found = chosen()
+    assert found.chosen == "cpu"
+    assert found.verdicts[0].status is Status.CRASHED
+    assert "torch_foo" not in sys.modules

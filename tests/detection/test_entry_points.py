@@ -12,7 +12,6 @@ from accel_tests.layouts import GROUP
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
 from accel_core._support import packages
-from accel_core._support.packages import Provenance
 from accel_core._support.packages import entry_points as find_entry_points
 from accel_core.settings import entry_points
 
@@ -190,7 +189,7 @@ def test_a_new_path_entry_and_a_new_finder_are_noticed(only, tmp_path, monkeypat
 
 def test_an_entry_point_names_a_module_or_an_object_in_it():
     def point(value):
-        return Provenance("dist", "1", "x", value)
+        return packages.Provenance("dist", "1", "x", value)
 
     assert point("os.path").load() is os.path
     assert point("os:path.join [extra]").load() is os.path.join

@@ -1,20 +1,21 @@
-"""Whatever a plugin or a vendor's package raises or answers, wherever, is a verdict, and hides nobody.
-
-What ends or hangs the process is met in a child: test_probe_isolated.py, test_loading.py.
-"""
+"""Whatever a plugin or a vendor's package raises or answers, wherever, is a verdict, and hides nobody."""
 
 import json
 import sys
 
 import pytest
 from accel_faults.catalogue import FAULTS, Kind
-from accel_tests import plugins
-from accel_tests.asking import counting, judge, vendor
-from accel_tests.plugins import arguments, declaring, hook
+from accel_tests.asking import counting, judge, only, vendor
+from accel_tests.plugins import HEAD, arguments, declaring, hook
 
+from accel_core import Status, __version__
 from accel_core._support.torch_import import import_torch
-from accel_core.detection import Status
 from accel_core.errors import root_cause
+
+# ---------------------------------------------------------------------------- misbehaving
+# Whatever a plugin or a vendor's package raises or answers, wherever, is a verdict, and hides nobody.
+# What ends or hangs the process is met in a child: test_isolated.py.
+
 
 REPORT = "report this to the maintainers of accel-npu"
 REINSTALL = "pip install --force-reinstall accel-npu, or pip uninstall it"
@@ -51,7 +52,7 @@ def plant(world, place, source):
         case "import":
             world.plugin("npu", source)
         case "accel_backends":
-            world.plugin("npu", plugins.HEAD + hook(place, "", source))
+            world.plugin("npu", HEAD + hook(place, "", source))
         case "vendor":
             vendor(world, source)
         case "device_count":
@@ -115,7 +116,7 @@ ANSWERS = {
     "import": {
         "": NO_BACKEND,
         "def accel_backends(): return []": NO_BACKEND,
-        f"{plugins.HEAD}\naccel_backends = 3": NO_BACKEND,
+        f"{HEAD}\naccel_backends = 3": NO_BACKEND,
         declaring(arguments("Bad Name")): "name 'Bad Name' is malformed",
         declaring(arguments("npu", "high")): "priority 'high' is str, expected int",
         declaring(arguments("npu", hardware="red")): "hardware 'red' is str, expected Hardware",
@@ -253,3 +254,47 @@ def test_the_first_vendor_import_that_is_installed_is_taken(torch_world, new, ca
     torch_world.backend("npu", vendor_import=("missing_npu", "new_npu", "old_npu"))
     found = judge()
     assert (found.usable, found.cause, "old_npu" in sys.modules) == (not cause, cause, False)
+
+
+# ---------------------------------------------------------------------------- newer core
+# A plugin for a newer accel-core than this: whatever it uses, the verdict says what to install.
+
+
+UPGRADE = "pip install --upgrade accel-core"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from accel_core import Heat",
+        "import accel_core\nHEAT = accel_core.Heat",
+        "from accel_core.heat import Heat",
+        "try:\n    from accel_core import Heat\nexcept ImportError as e:\n    raise ValueError('no') from e",
+    ],
+    ids=["from", "attribute", "module", "in a chain"],
+)  # fmt: skip
+def test_a_name_that_this_core_does_not_have(torch_world, source):
+    torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
+    found = only("npu")
+    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert found.outcome.reason.startswith(f"it needs another accel-core than {__version__}: ")
+    assert "eat" in found.outcome.reason
+    # The same in the module of its class, which is imported when the device is asked.
+    torch_world.module("mlu_device", source)
+    torch_world.backend("mlu", accelerator="mlu_device:Device")
+    verdict = judge("mlu")
+    assert (verdict.status, verdict.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "accelerator='mlu_device:Device'" in verdict.reason
+
+
+@pytest.mark.parametrize("field", ["heat=1", "hardware=Hardware(heat=1)"])
+def test_a_field_that_this_core_does_not_have(torch_world, field):
+    torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
+    found = only("npu")
+    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "unexpected keyword argument 'heat'" in found.outcome.reason
+
+
+def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
+    world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
+    assert only("npu").outcome.status is Status.BROKEN

@@ -135,9 +135,7 @@ def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     )
     environ = children.clean_environment(**dict([mark.split("=")]))
     process = children.start(children.program(code, torch_world.path), environ)
-    while not note.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
+    processes.until(note.exists, 60)
     process.send_signal(signal.SIGINT)
     ended = children.finish(process, 15, check=False)
     assert (ended.late, ended.returncode != 0) == (False, True)

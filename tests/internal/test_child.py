@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from accel_tests.processes import gone, until
 
 from accel_core._support import child as isolation
 from accel_core._support.child import ChildReport
@@ -29,19 +30,6 @@ def job(world):
         return isolation.run(importlib.import_module("the_job").work, arguments, timeout)
 
     return run
-
-
-def gone(pid):
-    """Whether the process has ended (as an orphan it may stay a zombie where init does not reap)."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_an_answer_comes_back(job):
@@ -115,9 +103,7 @@ def test_a_child_does_not_outlive_its_parent(world, tmp_path):
     )
     parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=sys.path)])
     try:
-        while not note.exists():
-            assert parent.poll() is None
-            time.sleep(0.02)
+        until(note.exists, 60)
     finally:
         parent.kill()
         parent.wait()

@@ -5,8 +5,7 @@ import types
 
 import pytest
 
-from accel_core import is_installed
-from accel_core._support.packages import package_folders
+from accel_core import is_installed, package_folders
 
 #: Packages that are there, what is asked for, and the answer.
 THERE = [

@@ -1,5 +1,6 @@
-"""What a plugin or a vendor's package leaves changed in the user's process is put back."""
+"""What a plugin or a vendor's package changes or prints in the user's process is put back or led aside."""
 
+import io
 import logging
 import os
 import sys
@@ -9,8 +10,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from accel_tests import processes
 
-from accel_core.detection.guard import restoring
+from accel_core.detection import guard
+from accel_core.detection.guard import quiet, restoring
+
+# ---------------------------------------------------------------------------- state
+# What a plugin or a vendor's package leaves changed in the user's process is put back.
 
 
 @pytest.fixture
@@ -70,21 +76,15 @@ def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, cap
     assert f"accel-faulty 1.2 changed {parts}: put back" in caplog.text
 
 
-def test_what_changes_nothing_is_not_logged(torch, caplog):
+def test_objects_that_were_replaced_are_the_old_ones_again(torch, caplog):
     caplog.set_level(logging.DEBUG, "accel_core")
-    with restoring("accel-acme 1.0"):
-        pass
-    assert not caplog.text
-
-
-def test_objects_that_were_replaced_are_the_old_ones_again(torch):
     before = state()
     with restoring("accel-faulty 1.2"):
         os.environ = {**os.environ}  # noqa: B003
         sys.path = ["/nowhere"]
         with restoring("accel-acme 1.0"):
-            pass
-    assert state() == before
+            pass  # which is not logged
+    assert (state(), "acme" in caplog.text) == (before, False)
 
 
 def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(torch):
@@ -104,16 +104,12 @@ def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(to
 
 
 def test_while_other_threads_run_their_variables_stay():
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
+    thread = threading.Timer(0.2, int)
     thread.start()
-    try:
-        with restoring("accel-acme 1.0"):
-            os.environ["SPAM"] = "a thread's own"
-        assert os.environ["SPAM"] == "a thread's own"
-    finally:
-        done.set()
-        thread.join()
+    with restoring("accel-acme 1.0"):
+        os.environ["SPAM"] = "a thread's own"
+    thread.join()
+    assert os.environ["SPAM"] == "a thread's own"
 
 
 def test_a_directory_that_is_gone_is_no_fault(tmp_path):
@@ -135,3 +131,93 @@ def test_what_callers_expect_passes(error):
     with pytest.raises(type(error)) as raised, restoring("accel-faulty 1.2"):
         raise error
     assert raised.value is error
+
+
+# ---------------------------------------------------------------------------- quiet
+# What plugins print goes to stderr; what anybody else prints stays where it belongs.
+
+
+def test_it_nests_and_ends_with_an_exception(capsys):
+    before = sys.stdout
+
+    def nested():
+        with quiet():
+            with quiet():
+                print("inner")
+            print("still quiet")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        nested()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
+
+
+def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
+    before = sys.stdout
+    with quiet(printed := io.StringIO()):
+        print("mine")
+        with processes.beside(lambda: print("from another thread")):
+            pass
+        with quiet():
+            print("quiet")
+        print("mine again")
+    print("outside")
+    assert printed.getvalue() == "mine\nmine again\n"
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("from another thread\noutside\n", "quiet\n")
+
+
+def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
+    before = sys.stdout
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with quiet():
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second():
+        first_in.wait(10)
+        with quiet():
+            second_in.set()
+            first_out.wait(10)
+            print("second")
+
+    with processes.beside(first, second):
+        pass
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("", "second\n")
+
+
+def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
+    mine = io.StringIO()
+    before = sys.stdout
+    try:
+        with quiet():
+            sys.stdout = mine
+        assert sys.stdout is mine
+    finally:
+        sys.stdout = before
+    print("outside")
+    assert capsys.readouterr().out == "outside\n"
+
+
+def test_a_stdout_that_was_taken_away_is_back(capsys):
+    before = sys.stdout
+    with quiet():
+        sys.stdout = None
+    assert sys.stdout is before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_amid_it_leaves_a_child_that_works():
+    def works():
+        with quiet():
+            pass
+        return guard._active == 0
+
+    assert processes.fork_amid(guard._lock, works)

@@ -4,10 +4,12 @@ import builtins
 import os
 import sys
 import threading
+import time
 
 import pytest
 from accel_tests import processes
 
+import accel_core
 from accel_core._support import torch_import
 from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
@@ -75,6 +77,16 @@ def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
     assert AUTOLOAD not in os.environ
 
 
+def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
+    """Half of torch's compiled part would end the process."""
+    world.module("torch.begun", "")
+    world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        accel_core.get_accelerator()
+    with pytest.raises(BackendUnavailableError, match="of this process failed or was interrupted"):
+        accel_core.get_accelerator()
+
+
 def test_a_folder_named_torch_is_not_pytorch(world):
     (world.site / "torch").mkdir()
     world.set_path([world.site])
@@ -94,11 +106,9 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
     )
     entered = sys.modules["__main__"].__dict__.setdefault("torch_entered", threading.Event())
     try:
-        thread = threading.Thread(target=__import__, args=("torch",))
-        thread.start()
-        assert entered.wait(10)
-        assert import_torch().finished
-        thread.join(10)
+        with processes.beside(lambda: __import__("torch")):
+            assert entered.wait(10)
+            assert import_torch().finished
     finally:
         del sys.modules["__main__"].__dict__["torch_entered"]
 
@@ -109,13 +119,10 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(tor
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
         "from accel_core._support.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
     )
-    threads = [threading.Thread(target=__import__, args=("torch",)), threading.Thread(target=import_torch)]
-    for thread in threads:
-        thread.start()
-        threads[0].join(0.05)
-    for thread in threads:
-        thread.join(10)
-    assert not any(thread.is_alive() for thread in threads)
+    with processes.beside(lambda: __import__("torch")):
+        time.sleep(0.05)
+        with processes.beside(import_torch):
+            pass
 
 
 # ---------------------------------------------------------------------------- what torch this is
@@ -189,10 +196,10 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     first, then = alone.answer
     assert "libbad.so" in first
     assert then == (
-        "an earlier `import torch` of this process failed, and torch cannot be imported twice. torch-bad 1.0 "
-        "fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: libbad.so: "
-        "undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "an `import torch` of this process failed or was interrupted, and torch cannot be imported "
+        "twice. torch-bad 1.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): "
+        "ImportError: libbad.so: undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or "
+        "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
     ours = real.child(
         "import json, warnings, accel_core\n"

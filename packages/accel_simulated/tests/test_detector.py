@@ -11,9 +11,8 @@ from types import FrameType
 import pytest
 from click.testing import CliRunner
 
-from accel_core import Accelerator
+from accel_core import Accelerator, discover
 from accel_core.cli import accel
-from accel_core.detection.select import discover
 from accel_simulated import VENDORS, imports
 from accel_simulated.detector import advice, blame, formats, names
 from accel_simulated.detector.gather import Place, Report, gather

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from accel_tests.children import executable  # noqa: E402
+
 from accel_hpu import BACKEND  # noqa: E402
 from accel_hpu.accelerator import HPUAccelerator  # noqa: E402
 
@@ -94,10 +96,8 @@ def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, pr
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
     if printed is not None:
         (tmp_path / "printed").write_text(printed)
-        tool = tmp_path / "hl-smi"
         asked = "[ \"$*\" = '-Q index,module_id -f csv' ] || exit 2"
-        tool.write_text(f"#!/bin/sh\n{asked}\ncat {tmp_path}/printed\n")
-        tool.chmod(0o755)
+        executable(tmp_path / "hl-smi", f"{asked}\ncat {tmp_path}/printed")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     alone, why = _one_by_one(acc, 2)
     env = {}

@@ -1,6 +1,6 @@
 """What is Metal's own: its declaration, which machines and torches it is for, the next step after its errors.
 
-What its members do is told by its score card and by `packages/accel_simulated/tests/device/test_metal.py`.
+What its members do is told by its score card and by `packages/accel_simulated/tests/device/test_plain.py`.
 """
 
 from types import SimpleNamespace

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import accel_npu
-from accel_core import Provenance
-from accel_core.detection import Candidate
+from accel_core import Candidate, Provenance
 from accel_core.detection.device import Group, explain
 from accel_npu import BACKEND, cann_version
 

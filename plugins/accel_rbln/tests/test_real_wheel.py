@@ -5,11 +5,10 @@ A hundredth of the size of other vendors' packages: a session of its own would t
 
 import json
 import os
-import subprocess
-import sys
 import venv
 
 import pytest
+from accel_tests.children import run_command, run_python, without
 
 WHEEL = "torch-rbln==0.12.0"
 COMPILER = "install rebel-compiler from Rebellions' package index"
@@ -24,7 +23,7 @@ def wheel(tmp_path_factory):
     made = tmp_path_factory.mktemp("rbln")
     venv.create(made / "pip", with_pip=True)
     pip = [f"{made}/pip/bin/python", "-m", "pip", "install", "--no-deps", "--target", f"{made}/wheel", WHEEL]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    done = run_command(pip, os.environ, timeout=600)
     if "No matching distribution" in done.stderr:
         pytest.skip(f"the registry has no {WHEEL} for this Python and system")
     assert done.returncode == 0, done.stderr
@@ -32,10 +31,8 @@ def wheel(tmp_path_factory):
 
 
 def run(wheel, *arguments, **variables):
-    environ = {k: v for k, v in os.environ.items() if k != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
-    environ |= {"PYTHONPATH": str(wheel), **variables}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    environ = {**without("TORCH_DEVICE_BACKEND_AUTOLOAD"), "PYTHONPATH": str(wheel), **variables}
+    return run_python(arguments, environ)
 
 
 def test_torch_itself_cannot_be_imported(wheel):

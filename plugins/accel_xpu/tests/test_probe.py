@@ -8,11 +8,8 @@ import pytest
 from accel_tests import layouts
 from accel_tests.machines import Machine
 
-import accel_core
 import accel_xpu
-from accel_core import TorchBuild
-from accel_core.backend import Hardware, Visibility
-from accel_xpu import NATIVE, accel_probe
+from accel_core import Backend, Evidence, Hardware, TorchBuild, Visibility
 
 #: What IPEX does beside a torch of another release.
 DEADLY = "import os; os._exit(127)"
@@ -59,7 +56,7 @@ def test_ipex_for_processors_is_named_also_where_something_else_decides(tmp_path
     assert found["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
 
 
-CUDA = accel_core.Backend(
+CUDA = Backend(
     name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
 )  # fmt: skip
@@ -88,8 +85,8 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, n
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     monkeypatch.setattr(accel_xpu, "torch_build", lambda: build)
-    monkeypatch.setattr(accel_xpu, "evidence", lambda backend: accel_core.Evidence(nodes=nodes))
-    found = accel_probe(NATIVE, others)
+    monkeypatch.setattr(accel_xpu, "evidence", lambda backend: Evidence(nodes=nodes))
+    found = accel_xpu.accel_probe(accel_xpu.NATIVE, others)
     if aside:
         assert (found.usable, found.stands_aside) == (False, True)
         assert "cuda devices too" in found.reason

@@ -1,7 +1,5 @@
 """Tools of every layer, private: locks that survive a fork, the log, torch, installed packages, children."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -38,9 +38,6 @@ _over = False
 #: wait does not count against their timeout.
 turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
-#: The longest pause between two looks at a child, in seconds.
-_PAUSE = 0.02
-
 #: A line that tells an error: one at the margin, as frames of a traceback are not, and no line of a log.
 _ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
 
@@ -166,7 +163,7 @@ def _wait(
     began = looked = time.monotonic()
     while timeout is None or time.monotonic() - began < timeout:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_PAUSE)
+            return process.wait(0.02)  # the longest pause between two looks at it
         now = time.monotonic()
         if watching is not None and now - looked >= 1 and process is next(iter(_running), None):
             looked = now

@@ -3,6 +3,8 @@
 import functools
 import os
 import sys
+import threading
+from _thread import start_new_thread
 from collections.abc import Callable
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
@@ -11,7 +13,7 @@ from typing import Any, TypeVar
 
 from accel_core._support import LOGGER
 from accel_core.backend import Provenance
-from accel_core.errors import clean, raise_if_users
+from accel_core.errors import clean, raise_if_users, tolerating
 
 T = TypeVar("T")
 
@@ -27,10 +29,9 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
 
 
 def _mtime(entry: str) -> int | None:
-    try:
+    with tolerating(OSError, TypeError, ValueError):
         return os.stat(entry or ".").st_mtime_ns  # noqa: PTH116
-    except (OSError, TypeError, ValueError):
-        return None
+    return None
 
 
 @functools.lru_cache(maxsize=16)
@@ -68,20 +69,36 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
     """The answer, or `otherwise`: metadata is missing or broken in many ways. Broken metadata is logged."""
     try:
         return ask(whom)
-    except metadata.PackageNotFoundError:
-        return otherwise
     except Exception as error:
         raise_if_users(error)
-        who = getattr(whom, "_path", whom)
-        LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+        if not isinstance(error, metadata.PackageNotFoundError):
+            who = getattr(whom, "_path", whom)
+            LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
         return otherwise
 
 
 def distributions() -> list[metadata.Distribution]:
-    """The installed distributions, in the order of `sys.path`."""
-    ours = metadata.MetadataPathFinder.find_distributions  # where a finder of somebody else's fails
-    found = _asked(None, lambda find: list(find()), metadata.distributions)
-    return list(ours()) if found is None else found
+    """The installed distributions, in the order of `sys.path`.
+
+    A thread looks for them. A signal handler runs in the main one, and what it raises while a folder is
+    listed is dropped by importlib.metadata, which takes the folder for empty from then on.
+    """
+    found: list[metadata.Distribution] = []
+    done = threading.Semaphore(0)
+
+    # Our own finder where one of somebody else's fails.
+    def look(ours: Any = metadata.MetadataPathFinder.find_distributions) -> None:
+        try:
+            found[:] = _asked(None, lambda find: list(find()), metadata.distributions) or ours()
+        finally:
+            done.release()
+
+    with tolerating(RuntimeError):  # there are as many threads as the user may have, or Python ends
+        start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
+        done.acquire()
+        return found
+    look()
+    return found
 
 
 def identity(distribution: metadata.Distribution) -> tuple[str, str]:
@@ -159,10 +176,9 @@ def _spec(name: str) -> ModuleSpec | None:
     top, *below = name.split(".")
     if sys.modules.get(top, sys) is None:  # how an import is forbidden
         return None
-    try:
+    spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
+    with tolerating(ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
         spec = find_spec(top)
-    except (ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
-        spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
     for part in below:
         if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
             return spec

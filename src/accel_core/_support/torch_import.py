@@ -6,8 +6,6 @@ import torch, it does so with autoload off, and the chosen vendor's package is l
 user imported torch before, what is there is taken as it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -18,9 +16,9 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from accel_core import errors
 from accel_core._support import fork_safe_lock
 from accel_core._support.packages import entry_points, package_folders
-from accel_core.errors import CAUGHT, AccelError, BackendUnavailableError, raise_if_users, root_cause
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: Packages, by comma, that are imported after torch: they bring a device, and announce it to nobody.
@@ -30,7 +28,8 @@ TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, with its distribution: it follows what a parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
 _lock = fork_safe_lock()
-_ours = False
+#: Whether accel_core imported torch in this process, with torch's autoload off.
+imported_by_us = False
 
 
 def import_torch() -> ModuleType:
@@ -42,11 +41,11 @@ def import_torch() -> ModuleType:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
         return _with_named(_import())
-    global _ours
+    global imported_by_us
     with _lock, autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
-        _ours = True
+        imported_by_us = True
     for entry_point in entry_points(TORCH_GROUP):  # ours was left out with the others
         if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
             entry_point.load()()
@@ -58,24 +57,18 @@ def _with_named(torch: ModuleType) -> ModuleType:
     for name in filter(None, map(str.strip, os.environ.get(IMPORTED, "").split(","))):
         try:
             importlib.import_module(name)
-        except CAUGHT as error:
-            raise_if_users(error)
+        except errors.CAUGHT as error:
+            errors.raise_if_users(error)
             told, step = cause_and_step(error)
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
-            raise BackendUnavailableError(reason, hint=step or f"take {name} out of {IMPORTED}") from error
+            step = step or f"take {name} out of {IMPORTED}"
+            raise errors.BackendUnavailableError(reason, hint=step) from error
     return torch
 
 
-def imported_by_us() -> bool:
-    """Whether accel_core imported torch in this process, with torch's autoload off."""
-    return _ours
-
-
 def failed_before() -> bool:
-    """Whether importing torch has failed in this process; its compiled part cannot be imported a
-    second time.
-    """
-    return "torch._C" in sys.modules and "torch" not in sys.modules
+    """Whether an import of torch has failed in this process, or was interrupted: a second one may crash."""
+    return "torch" not in sys.modules and any(name.startswith("torch.") for name in [*sys.modules])
 
 
 def autoload_is_on() -> bool:
@@ -90,38 +83,35 @@ def autoload_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(AUTOLOAD, None)
-        else:
+        os.environ.pop(AUTOLOAD, None)
+        if before is not None:
             os.environ[AUTOLOAD] = before
 
 
 def _import() -> ModuleType:
-    if failed_before():  # to import it again may crash
-        raise BackendUnavailableError(
-            "an earlier `import torch` of this process failed, and torch cannot be imported twice",
+    if failed_before():
+        raise errors.BackendUnavailableError(
+            "an `import torch` of this process failed or was interrupted, and torch cannot be imported twice",
             hint="if torch's autoload is to blame, `accel why` names the package",
         )
     try:
         # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
         # not call, and has to see torch before torch's own imports do.
         import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise BackendUnavailableError(f"torch fails to import: {error}") from error
-        raise BackendUnavailableError("torch is not installed: accel setup") from None
-    except AccelError:  # which says what helps
+    except errors.AccelError:  # which says what helps
         raise
     except Exception as error:
-        raise_if_users(error)
+        errors.raise_if_users(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
-            raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
-        raise BackendUnavailableError(
+            raise errors.BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
+        raise errors.BackendUnavailableError(
             f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
-        raise BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
+        raise errors.BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
     return torch
 
 
@@ -167,7 +157,7 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     # A simulated device has a finder of its own, which gives the source for the build that it simulates.
     for finder in sys.meta_path:
         if spec := finder.find_spec("torch.version", folders):
-            with contextlib.suppress(Exception):  # it cannot be read
+            with errors.tolerating(Exception):  # it cannot be read
                 text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
                 return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
     return {}
@@ -181,7 +171,7 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
     """Return `root_cause(error)`, and the next step if a library was built for another torch; else
     no step.
     """
-    cause = root_cause(error)
+    cause = errors.root_cause(error)
     build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
     if build is None:
         return cause, ""

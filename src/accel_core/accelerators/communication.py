@@ -9,10 +9,8 @@ from accel_core.errors import UnsupportedError
 from accel_core.machine.vendors import sourced
 from accel_core.settings import entry_points
 
-#: The process group for a device that has none, and the entry points that bring it: functions that register
-#: it with torch for an accelerator.
+#: The process group for a device that has none.
 _STAGED = "staged"
-_PROCESS_GROUPS = "accel.process_groups"
 
 
 class Communication(Devices):
@@ -37,7 +35,8 @@ class Communication(Devices):
 
     def _register_staged(self) -> None:
         """Have torch know the process group of that name, which a distribution beside the core brings."""
-        brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
+        # Their functions register a process group with torch for an accelerator.
+        brought = [e for e in entry_points("accel.process_groups") if e.name == _STAGED]
         if not brought:
             raise UnsupportedError(
                 f"{self.name} has no communication backend of its own. accel-train brings one that goes "

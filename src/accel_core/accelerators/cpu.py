@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from accel_core import machine
 from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import Device
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.backend import Backend
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceProperties
 

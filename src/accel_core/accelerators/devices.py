@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
@@ -17,9 +17,12 @@ from accel_core.errors import InvalidArgumentError, InvalidDeviceError, Unsuppor
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
+
+
+#: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
+Device: TypeAlias = "int | str | torch.device | None"
 
 
 class Base:
@@ -31,8 +34,6 @@ class Base:
     backend: Backend
     #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
     _by_name: Callable[[str], Any] | None = None
-    #: The vendor's module of torch, `torch.npu`; `None` if there is none.
-    device_module: Any = None
     #: `torch.accelerator` where it speaks of this device, else `None`.
     _torch_accelerator: Any = None
 
@@ -43,10 +44,12 @@ class Base:
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
+        #: The vendor's module of torch, `torch.npu`; `None` if there is none.
+        self.device_module: Any = None
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: Data types that were tried, and whether the device computes in them.
-        self._trials: dict[torch.dtype, bool] = {}
+        self._trials: dict[str, bool] = {}
 
     @classmethod
     def _of(cls, backend: Backend) -> Any:

@@ -46,8 +46,7 @@ class TensorType:
             return torch.empty(0, **options)
         if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
             return torch.empty(*data, **options)
-        if data and isinstance(data[0], int) and not isinstance(data[0], bool):
-            number = data[0]
+        if data and type(number := data[0]) is int:
             raise TypeError(
                 f"{self!r}({number}) could mean one value or {number} elements: write "
                 f"{self._name}([{number}]) for the value, "
@@ -86,7 +85,7 @@ class Dtypes(Devices):
         vendor does not tell, a matrix product is tried once, and again later if it failed for another reason
         than the data type.
         """
-        return self._computes("is_bf16_supported", self._torch.bfloat16)
+        return self._computes("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:
         """Whether the hardware computes in bfloat16; otherwise it is emulated, and slower.
@@ -102,7 +101,7 @@ class Dtypes(Devices):
         It is the vendor's answer, or found as for bfloat16. A plugin that knows it overrides this, so that
         asking does not start the device.
         """
-        return self._computes("is_fp16_supported", self._torch.float16)
+        return self._computes("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:
         """Whether the hardware multiplies matrices in an 8-bit floating point type; False if the vendor does
@@ -111,16 +110,16 @@ class Dtypes(Devices):
         ask = self._lookup("is_fp8_supported")
         return ask is not None and self.is_available() and _natively(ask)
 
-    def _computes(self, name: str, dtype: torch.dtype) -> bool:
+    def _computes(self, name: str, dtype: str) -> bool:
         if self.device_module is None or not self.is_available():
             return False
         if (ask := self._lookup(name)) is not None:
             return bool(ask())
         if dtype not in self._trials:
-            answer = computes_in(self._torch, self._device_type, dtype)
+            answer = computes_in(self._torch, self._device_type, getattr(self._torch, dtype))
             if isinstance(answer, Exception):
                 why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
-                untried = f"whether it computes in {dtype} could not be tried, so the answer is no"
+                untried = f"whether it computes in torch.{dtype} could not be tried, so the answer is no"
                 said = f"{self.name}: {untried} until the next call: {why}"
                 warnings.warn(said, RuntimeWarning, stacklevel=3)
                 return False

@@ -8,12 +8,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
-from accel_core.accelerators.devices import Devices
+from accel_core.accelerators.devices import Device, Devices
 from accel_core.errors import InvalidDeviceError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
-    from torch.types import Device
 
 
 class Random(Devices):

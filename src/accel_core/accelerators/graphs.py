@@ -144,13 +144,10 @@ class Compilation(Base):
         return False
 
 
-#: Device types for which every inductor generates code; for others its table is asked, which takes seconds.
-_INDUCTORS_OWN = ("cpu", "cuda", "xpu")
-
-
 def _compiler_for(device_type: str) -> str:
     """The best of torch.compile's backends for a device of which nothing is declared."""
-    if device_type in _INDUCTORS_OWN:
+    # For these every inductor generates code; for others its table is asked, which takes seconds.
+    if device_type in ("cpu", "cuda", "xpu"):
         return "inductor"
     try:
         import torch._dynamo

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Devices, has_parameter
+from accel_core.accelerators.devices import Device, Devices, has_parameter
 from accel_core.errors import HostMemoryError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from torch.types import Device
 
 
 class Memory(Devices):

@@ -9,11 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core.accelerators.devices import Base, Devices
+from accel_core.accelerators.devices import Base, Device, Devices
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
 
 
 class HostEvent:

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cached_property, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accel_core._support.torch_import import FREE_SLOT
 from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import parameters, torchs_device
+from accel_core.accelerators.devices import Device, parameters, torchs_device
 from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError
-
-if TYPE_CHECKING:
-    from torch.types import Device
 
 Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.

@@ -100,10 +100,7 @@ def _keep(stream: TextIO | None) -> int | None:
 @contextlib.contextmanager
 def _waiting(terminal: TextIO | None) -> Iterator[None]:
     """Show on a terminal what is waited for, and for how long: `importing torch, 12 s ...`."""
-    if terminal is None or not terminal.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        yield
-        return
-
+    shows = terminal and terminal.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     drawn = False
 
     def draw(stage: str, seconds: float) -> None:
@@ -114,7 +111,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
                 click.echo(f"\r\x1b[K{line}", terminal, nl=False)
             drawn = bool(stage)
 
-    child.watching = draw
+    child.watching = draw if shows else None
     try:
         yield
     finally:

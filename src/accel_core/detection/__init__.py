@@ -127,8 +127,6 @@ Ranked: TypeAlias = tuple[Judged, ...]
 class Found(Ranked):
     """The result of `discover`; a notebook shows it as a table."""
 
-    __slots__ = ()
-
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         printer.text("\n".join(map(str, self)))
 

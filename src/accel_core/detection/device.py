@@ -133,7 +133,7 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
     tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
     loaded = [e.distribution for e in discovery.announced() if not tops or e.module.partition(".")[0] in tops]
     before = f"before Python starts, and import nothing of {holder}'s"
-    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us:
         off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
         before = f"{off}: `import torch` loads {' and '.join(loaded)}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
@@ -201,10 +201,9 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
 
 def _is_well_formed(answer: ProbeResult) -> bool:
     """Whether the fields have their types: they go into messages and JSON."""
-    devices: object = answer.devices
     flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
     texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
-    return flags and texts and (devices is None or _is_count(devices))
+    return flags and texts and (answer.devices is None or _is_count(answer.devices))
 
 
 def _is_count(number: object) -> TypeGuard[int]:
@@ -280,12 +279,9 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
 def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
-    try:
-        with quiet(), restoring(plugin):
-            answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
-    except errors.CAUGHT as another:
-        errors.raise_if_users(another)
-        return None
+    answer: object = None
+    with errors.tolerating(*errors.CAUGHT), quiet(), restoring(plugin):
+        answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
     return given if isinstance(given, ProbeResult) and _is_well_formed(given) else None
 

@@ -9,8 +9,6 @@ chosen. If accel_core is the first to import torch, it leaves that out; a progra
 and every rank that a launcher starts, does not. So a child process does what torch does, a package at a time.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys
@@ -457,7 +455,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
     foreign = [package for package in packages if package.module.partition(".")[0] not in own]
-    if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us()):
+    if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us):
         return ()
     # What has failed here may have switched it off since, as torch_npu does.
     if not torch_import.autoload_is_on() and not torch_import.failed_before():

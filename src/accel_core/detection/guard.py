@@ -6,8 +6,6 @@ to change: the working directory, `os.environ`, `sys.path`, `torch.cuda` and the
 Everything else stays as they leave it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -15,10 +13,11 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 from accel_core._support import LOGGER, fork_safe_lock
-from accel_core.errors import RecursiveChoiceError, raise_if_users
+from accel_core.errors import RecursiveChoiceError, raise_if_users, tolerating
 
 # --- Announced -----------------------------------------------------------------------------------------
 
@@ -113,16 +112,12 @@ def quiet(into: TextIO | None = None) -> Iterator[None]:
 # --- Put back ------------------------------------------------------------------------------------------
 
 
-class Kept:
-    """Whether the changes that the chosen vendor's package needs are kept."""
-
-    #: Set in the block: the environment, additions to `sys.path`, and `torch.cuda` stay.
-    stays = False
-
-
 @contextlib.contextmanager
-def restoring(who: object) -> Iterator[Kept]:
+def restoring(who: object) -> Iterator[SimpleNamespace]:
     """Put back what the block changes of the five parts; the log names `who` and what it changed.
+
+    Where the block sets `stays`, as for the chosen vendor's package, the environment, additions to `sys.path`
+    and `torch.cuda` stay.
 
     Any `BaseException` but `SystemExit` and `KeyboardInterrupt` (PyO3's `PanicException`, say) is re-raised
     as `RuntimeError`, unless the program's own signal handler raised it. While other threads run the
@@ -133,7 +128,7 @@ def restoring(who: object) -> Iterator[Kept]:
     directory, environ, path, entries = _directory(), os.environ, sys.path, [*sys.path]
     # As `os.environ` holds them: to decode each variable costs more than all else here.
     variables = {**getattr(environ, "_data", {})} if threading.active_count() == 1 else {}
-    kept, changed = Kept(), []
+    kept, changed = SimpleNamespace(stays=False), []
     with warnings.catch_warnings():
         filters = [*warnings.filters]
         try:
@@ -166,10 +161,9 @@ def restoring(who: object) -> Iterator[Kept]:
 
 
 def _directory() -> str | None:
-    try:
+    with tolerating(OSError):
         return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
-    except OSError:
-        return None
+    return None
 
 
 def _put_back(environ: Any, before: dict[Any, Any]) -> bool:

@@ -4,22 +4,17 @@ A plugin or a vendor's package can end the process, crash or hang while it is im
 its end, whatever it is, is an outcome. What goes in and comes back is JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accel_core import machine
-from accel_core._support import LOGGER
+from accel_core._support import LOGGER, child
 from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
 from accel_core.settings import read
-
-if TYPE_CHECKING:
-    from accel_core._support.child import ChildReport
 
 #: What plugins declare, or why they cannot be loaded.
 Plugins = dict[Provenance, Ranked]
@@ -43,8 +38,6 @@ class IsolatedLoader:
         """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
-            from accel_core._support import child  # here, as there may be no plugin
-
             LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
@@ -99,10 +92,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
     }
     LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
-    if isinstance(report, Outcome):
-        return report
-    told: Any = report.answer
-    return _decode_outcome(told)
+    return report if isinstance(report, Outcome) else _decode_outcome(report.answer or {})
 
 
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
@@ -115,10 +105,8 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
 
 def _run(
     function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged
-) -> ChildReport | Outcome:
+) -> child.ChildReport | Outcome:
     """Run the child that asks a backend; where it gives no answer, what its end means for the backend."""
-    from accel_core._support import child
-
     try:
         report = child.run(function, job, timeout)
     except OSError as error:

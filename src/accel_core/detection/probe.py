@@ -3,8 +3,6 @@
 Nothing is raised: every failure is a verdict with its reason, cause and next step.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -17,9 +15,37 @@ from accel_core._support.packages import requirement, version
 from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
-from accel_core.errors import BackendUnavailableError, hint_for, shown
+from accel_core.errors import BackendUnavailableError, hint_for, shown, tolerating
 from accel_core.machine import devices
 from accel_core.settings import Settings
+
+
+class Case(NamedTuple):
+    """One candidate, and what its steps look at."""
+
+    candidate: Judged
+    settings: Settings
+    #: Of its hardware, as `machine.devices` gives it.
+    evidence: devices.Evidence | None
+    #: The user asked for this backend by name, so it may be usable without a device.
+    pinned: bool = False
+    #: The folder under which `/proc` and the container's marks are looked for.
+    root: str = "/"
+
+    @property
+    def backend(self) -> Backend:
+        """The declaration, once the steps on unloaded plugins have passed."""
+        assert isinstance(self.candidate, Candidate)
+        return self.candidate.backend
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the device's runtime has started here: then neither files nor variables decide."""
+        namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
+        ask = getattr(namespace, "is_initialized", None)
+        with tolerating(Exception):  # a vendor's namespace, before or after its package has failed
+            return bool(ask and ask())
+        return False
 
 
 class Prober:
@@ -126,35 +152,6 @@ def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:
 # --- Steps that import nothing, the cheapest first -----------------------------------------------------
 
 
-class Case(NamedTuple):
-    """One candidate, and what its steps look at."""
-
-    candidate: Judged
-    settings: Settings
-    #: Of its hardware, as `machine.devices` gives it.
-    evidence: devices.Evidence | None
-    #: The user asked for this backend by name, so it may be usable without a device.
-    pinned: bool = False
-    #: The folder under which `/proc` and the container's marks are looked for.
-    root: str = "/"
-
-    @property
-    def backend(self) -> Backend:
-        """The declaration, once the steps on unloaded plugins have passed."""
-        assert isinstance(self.candidate, Candidate)
-        return self.candidate.backend
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the device's runtime has started here: then neither files nor variables decide."""
-        namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
-        ask = getattr(namespace, "is_initialized", None)
-        try:
-            return bool(ask and ask())
-        except Exception:  # a vendor's namespace, before or after its package has failed
-            return False
-
-
 def _case(candidate: Judged, settings: Settings, pinned: bool = False) -> Case:
     seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
     return Case(candidate, settings, seen, pinned)
@@ -229,8 +226,8 @@ def _fits_torch(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            here = build.version
-            reason = f"{name} {installed} works with torch {release} only, and torch {here} is installed"
+            told = f"{name} {installed} works with torch {release} only"
+            reason = f"{told}, and torch {build.version} is installed"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")

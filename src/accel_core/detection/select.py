@@ -5,8 +5,6 @@ choice goes down the order and stops at the first usable backend, so that a judg
 imports nothing below it. A pin looks at what it names and nothing else.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import time
@@ -200,12 +198,9 @@ def _conflicts(candidates: Ranked, settings: Settings) -> Mapping[object, Outcom
 
 def _environ(considered: Ranked) -> dict[str, str]:
     """The variables that mattered, as they are."""
-    names = [v.name for v in VARIABLES]
-    names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
-    for candidate in considered:
-        if isinstance(candidate, Candidate):
-            names += candidate.backend.visibility.filters + candidate.backend.visibility.variables
-    return {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
+    masks = [c.backend.visibility for c in considered if isinstance(c, Candidate)]
+    ours = {*(v.name for v in VARIABLES), *(n for mask in masks for n in mask.filters + mask.variables)}
+    return {n: value for n, value in os.environ.items() if n in ours or n.startswith("ACCEL_")}
 
 
 # --- What a user should know of the settings -----------------------------------------------------------

@@ -5,41 +5,39 @@ folder under which `/sys`, `/proc` and the rest are looked for. What cannot be r
 absent.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import PurePosixPath
+from stat import S_ISREG
+
+from accel_core.errors import tolerating
 
 # --- Files and platform --------------------------------------------------------------------------------
 
 
 def read_text(path: str, root: str = "/") -> str:
     """Return the stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read."""
-    file = below(root, path)
-    if not os.path.isfile(file):  # a tree from elsewhere may hold a FIFO, or a link to `/dev/zero`
-        return ""
-    try:
-        with FileIO(file) as opened:  # not `open`, which takes twice as long: the bus has hundreds of files
-            return opened.readall().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+    with tolerating(OSError, ValueError):  # ValueError: a NUL in the path
+        # A tree from elsewhere may hold a FIFO, or a link to `/dev/zero`.
+        if S_ISREG(os.stat(file := below(root, path)).st_mode):
+            with FileIO(file) as opened:  # not `open`, which takes twice as long: the bus has hundreds
+                return opened.readall().decode("utf-8", "replace").strip()
+    return ""
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
     """Return the names in a folder, unsorted; none if it cannot be listed."""
-    try:
+    with tolerating(OSError, ValueError):
         return os.listdir(below(root, folder))
-    except (OSError, ValueError):
-        return []
+    return []
 
 
 def path_exists(path: str, root: str = "/") -> bool:
     """Whether the file or folder `path` exists (`"/proc/driver/nvidia/version"`); links are followed."""
-    return os.path.exists(below(root, path))
+    return "\0" not in path and os.access(below(root, path), os.F_OK)
 
 
 def below(root: str, path: str) -> str:

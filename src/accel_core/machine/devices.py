@@ -4,8 +4,6 @@ Every function takes `root`, the folder under which `/sys` and `/dev` are looked
 be read as absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase

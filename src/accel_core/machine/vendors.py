@@ -4,8 +4,6 @@ What a plugin itself says of its hardware stands in its declaration. A test hold
 declarations and lists the differences that are meant.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

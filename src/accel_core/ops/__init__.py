@@ -6,8 +6,6 @@ processor waits until it was, while another starts at once. Nothing of them is i
 is asked for.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from accel_core.errors import CAUGHT, raise_if_users, root_cause
+from accel_core.errors import CAUGHT, raise_if_users, root_cause, tolerating
 from accel_core.settings import Variable, flag
 
 #: Whether operators are compiled for the processor at their first use; else what starts at once serves.
@@ -144,11 +142,9 @@ class OpCandidate:
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
         """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
-        try:
+        with tolerating(*CAUGHT):
             return question(self._builder)
-        except CAUGHT as error:
-            raise_if_users(error)
-            return None
+        return None
 
     @cached_property
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
@@ -201,7 +197,7 @@ class Operator:
         asked = self.candidates[: self.candidates.index(self.used) + 1]
         return any(candidate.error is not None for candidate in asked)
 
-    def untried(self) -> Operator:
+    def untried(self) -> "Operator":
         """Return the operator with nothing imported yet: an import that failed may succeed later."""
         return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from accel_tests.children import run_command, without
+
 #: What a machine shows: PCI functions, `vendor:device/class`; device nodes; files with their texts.
 MACHINES = {
     "nvidia": {
@@ -41,8 +43,8 @@ def followed(folder, *, before, attempt, step, again, machine=""):
     script = folder / "step.sh"
     script.write_text("\n".join(lines), encoding="utf-8")
     program = ["unshare", "--mount", "bash", script] if machine else ["bash", script]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
-    environ |= {
+    environ = {
+        **without("ACCEL_", "DS_"),
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "COLUMNS": "1000",
         "HOME": str(folder),
@@ -50,16 +52,7 @@ def followed(folder, *, before, attempt, step, again, machine=""):
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHON": sys.executable,
     }
-    done = subprocess.run(
-        program,
-        stdin=subprocess.DEVNULL,
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_command(program, environ, cwd=folder, timeout=300)
     first, mark, second = done.stdout.partition(_MARK)
     assert mark, f"the step ended the shell:\n{done.stdout}{done.stderr}"
     return first, second

@@ -1,12 +1,10 @@
 """Score cards as users get them, `accel verify NAME --json`, and those on record, which the docs tell."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from accel_simulated import DEVICES
-from accel_tests.children import without
+from accel_tests.children import run_python, without
 from accel_tests.on_simulated import environment
 
 PACKAGES = Path(__file__).parents[3] / "packages"
@@ -25,13 +23,11 @@ _KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "lev
 
 def run_card(backend, environ, expected=None, only=()):
     """What `accel verify BACKEND` says, as a record keeps it. Raises `AssertionError` where it cannot run."""
-    command = [
-        sys.executable, "-m", "accel_core", "verify", backend, "--level", str(LEVEL), "--json",
+    arguments = [
+        "-m", "accel_core", "verify", backend, "--level", str(LEVEL), "--json",
         *(["--expected", str(expected)] if expected else []), *(f"--check={name}" for name in only),
     ]  # fmt: skip
-    done = subprocess.run(
-        command, env=dict(environ), capture_output=True, text=True, timeout=600, check=False
-    )
+    done = run_python(arguments, environ, timeout=600)
     assert done.returncode in (0, 1), done.stderr
     return recorded(json.loads(done.stdout))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from accel_testing import children as of_core
 from accel_testing.children import Ended, finish, kill
 
-__all__ = ["SIMULATED", "UNTRACED", "Ended", "as_rank", "clean_environment", "finish", "kill"]
-__all__ += ["program", "run", "run_python", "start", "untraced", "without"]
+__all__ = ["SIMULATED", "UNTRACED", "Ended", "as_rank", "clean_environment", "executable", "finish", "kill"]
+__all__ += ["program", "run", "run_command", "run_python", "start", "untraced", "without"]
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
 #: `untraced` as variables to add, for those who take no whole environment.
@@ -60,7 +60,20 @@ def start(arguments, environ, *, cwd=None, stdin=subprocess.DEVNULL):
 
 def run_python(arguments, environ, *, timeout=240, cwd=None):
     """Run this Python with these arguments to its end."""
-    return finish(start(arguments, environ, cwd=cwd), timeout)
+    return run_command([sys.executable, *arguments], environ, timeout=timeout, cwd=cwd)
+
+
+def run_command(command, environ, *, timeout=240, cwd=None):
+    """Run a command to its end."""
+    return finish(of_core.start(command, environ, cwd=cwd), timeout)
+
+
+def executable(path, text="", *, by="/bin/sh"):
+    """A script with this text, which the interpreter `by` runs; gives its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!{by}\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
 def as_rank(rank, count, port):

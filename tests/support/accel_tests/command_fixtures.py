@@ -15,10 +15,8 @@ from click.testing import CliRunner
 
 from accel_core import Environment, Visibility, _support
 from accel_core._support import child, torch_import
-from accel_core._support.child import ChildReport
 from accel_core.cli import accel as command
 from accel_tests import children
-from accel_tests.children import SIMULATED, Ended
 from accel_tests.fixtures import NOTHING_CHOSEN, other_modules
 from accel_tests.plugins import arguments, declaring, hook
 
@@ -89,7 +87,7 @@ def as_a_new_process(root, path, environ):
         variables, aside = dict(os.environ), other_modules(root)
         for name, value in copy.deepcopy(NOTHING_CHOSEN).items():
             patch.setattr(f"accel_core.current.{name}", value)
-        patch.setattr(torch_import, "_ours", False)
+        patch.setattr(torch_import, "imported_by_us", False)
         patch.setattr(sys, "path", list(path))
         _set_variables(environ)
         importlib.invalidate_caches()
@@ -121,7 +119,7 @@ class Accel:
         variables = {"COLUMNS": "", "NO_COLOR": "", **env}
         path = [
             *self.world.path,
-            *([str(SIMULATED)] if torch and str(SIMULATED) not in self.world.path else []),
+            *([str(children.SIMULATED)] if torch and str(children.SIMULATED) not in self.world.path else []),
         ]
         in_threads = args[:1] == ("doctor",)  # its topics are threads, which share a process's modules
         if process or watched or cwd or in_threads or self._ends_processes():
@@ -136,14 +134,14 @@ class Accel:
                 done = CliRunner().invoke(
                     command, [*map(str, args)], prog_name="accel", catch_exceptions=False
                 )
-        return Ended(done.exit_code, done.stdout, done.stderr, False)
+        return children.Ended(done.exit_code, done.stdout, done.stderr, False)
 
     def _ends_processes(self):
         """Whether something that is installed ends, stops or bypasses the process that it runs in."""
         sources = self.world.root.rglob("*.py")
         return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
 
-    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False):
+    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False, start=None):
         """Call the function here, as `child.run` calls it in a child."""
         stages = ["start"]
         autoload = {} if as_we_are else {torch_import.AUTOLOAD: "0"}
@@ -152,8 +150,8 @@ class Accel:
                 with contextlib.redirect_stdout(sys.stderr):
                     answer = function(json.loads(json.dumps(arguments)), stages.append)
             except BaseException:
-                return ChildReport(None, 1, stages[-1], traceback.format_exc()[-2000:].strip())
-        return ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
+                return child.ChildReport(None, 1, stages[-1], traceback.format_exc()[-2000:].strip())
+        return child.ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
 
     def json(self, *args, status=0, torch=True, cwd=None, **env):
         """The one document that the command prints, ending with this exit status."""

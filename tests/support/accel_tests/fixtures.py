@@ -18,9 +18,8 @@ import accel_testing
 import accel_tools
 import accel_train
 from accel_core import current
-from accel_core.machine import devices, vendors
+from accel_core.machine import vendors
 from accel_tests import children, layouts, plugins, variables
-from accel_tests.children import SIMULATED
 from accel_tests.computers import Computer
 
 _PACKAGE = Path(accel_core.__file__).parent
@@ -124,7 +123,6 @@ def only(monkeypatch):
 @pytest.fixture
 def computer(tmp_path):
     """A machine made of folders, with nothing in it."""
-    devices.pci_devices.cache_clear()
     return Computer(tmp_path / "computer")
 
 
@@ -194,7 +192,7 @@ class World:
             if not (self.real_torch / "torch").exists():
                 pytest.skip("torch is not installed")
             options.setdefault("strict", False)  # torch warns where there is no numpy
-        more = {"simulated": [SIMULATED], "real": [self.real_torch], "none": []}[torch]
+        more = {"simulated": [children.SIMULATED], "real": [self.real_torch], "none": []}[torch]
         return children.run(code, [*self.path, *more], **options)
 
 
@@ -237,7 +235,7 @@ def world(tmp_path, base_path, libraries, monkeypatch, no_hardware, fresh):
 @pytest.fixture
 def torch_world(world):
     """The same with the simulated torch installed."""
-    world.base = (*world.base, str(SIMULATED))
+    world.base = (*world.base, str(children.SIMULATED))
     world.set_path([world.site])
     return world
 

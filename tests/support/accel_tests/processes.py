@@ -1,4 +1,4 @@
-"""Processes that were started somewhere below a test, found by a variable of their environment (Linux)."""
+"""Threads beside a test, and processes below it, found by a variable of their environment (Linux)."""
 
 import contextlib
 import os
@@ -6,6 +6,39 @@ import signal
 import threading
 import time
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def beside(*works, seconds=60):
+    """Each of these in a thread of its own, beside the block; all have ended after it."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(seconds)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def until(condition, seconds=10):
+    """Wait until it is true: True, or an `AssertionError` after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return True
+
+
+def gone(pid):
+    """Whether that process ends soon (as an orphan it may stay a zombie where init does not reap)."""
+
+    def ended():
+        try:
+            return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    return until(ended)
 
 
 def left_of(variable, patience=1.0):

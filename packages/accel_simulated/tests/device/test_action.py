@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from accel_tests.children import without
+from accel_tests.children import executable, run_command, without
 
 yaml = pytest.importorskip("yaml")
 
@@ -30,7 +29,7 @@ def _run(folder, python, devices):
         own = {name: given[found[1]] for name, found in asks.items() if found}
         variables = {**without("ACCEL_"), **{name: str(file) for name, file in written.items()}, **own}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        done = run_command(command, variables)
         said.append(done.stdout + done.stderr)
         if done.returncode:
             break
@@ -47,9 +46,7 @@ def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_pat
 
 
 def test_without_torch_it_ends_and_says_what_to_install(tmp_path):
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
-    bare.chmod(0o755)
+    bare = executable(tmp_path / "python", f'exec "{os.path.realpath(sys.executable)}" -I -S "$@"')
     said, variables = _run(tmp_path, str(bare), "acme")
     assert [line[:31] for line in said] == ["::error::torch is not installed"]
     assert "accel setup cpu" in said[0]

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_tests.children import clean_environment, run_python
+from accel_tests.children import clean_environment, executable, run_python
 
 import accel_core
 from accel_simulated import CannotBuildError, build, building, prebuilt, provider
 from accel_simulated.building import _fit, ahead, find, ready
 
-FAKE_COMPILER = """#!{python}
+FAKE_COMPILER = """
 import pathlib, sys, time
 time.sleep(0.3)
 with open({log!r}, "a") as log:
@@ -33,9 +33,8 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
     """A compiler that writes down each call; gives its log."""
-    script, log = tmp_path / "c++", tmp_path / "log"
-    script.write_text(FAKE_COMPILER.format(python=sys.executable, log=str(log)))
-    script.chmod(0o700)
+    log = tmp_path / "log"
+    script = executable(tmp_path / "c++", FAKE_COMPILER.format(log=str(log)), by=sys.executable)
     monkeypatch.setenv("CXX", str(script))
     return log
 
@@ -91,9 +90,7 @@ def test_a_compiler_with_arguments(compiler, monkeypatch, tmp_path):
 
 
 def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
-    script = tmp_path / "bad-c++"
-    script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
-    script.chmod(0o700)
+    script = executable(tmp_path / "bad-c++", "echo 'error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CXX", str(script))
     with pytest.raises(RuntimeError, match="error: no such thing") as caught:
         build("HPU")
@@ -103,9 +100,7 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "TESTED", (2, 99))
     with pytest.raises(RuntimeError, match="Next step: install a torch that"):
         build("HPU")
-    script.write_text(
-        "#!/bin/sh\necho 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1\n"
-    )
+    executable(script, "echo 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1")
     with pytest.raises(RuntimeError, match="Next step: Python's headers are missing: install python3-dev"):
         build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))

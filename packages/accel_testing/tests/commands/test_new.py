@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from accel_tests import layouts
+from accel_tests.children import run_python
 from click.testing import CliRunner
 
 from accel_core.cli import accel
@@ -111,7 +111,7 @@ for name in NAMES:
 @pytest.mark.skipif(find_spec("torch") is None or not hasattr(os, "fork"), reason="needs torch and forks")
 def test_torch_renames_its_slot_to_all_but_what_it_serves_itself():
     code = RENAMING.replace("NAMES", repr(TORCH_TYPES))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python(["-c", code], os.environ)
     assert sorted(done.stdout.split()) == sorted(SERVED_BY_TORCH), done.stderr
 
 

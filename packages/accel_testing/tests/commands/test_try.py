@@ -1,10 +1,9 @@
 """`accel try`: what it refuses, and the variables that its command gets from the backend's plugin."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from accel_tests.children import run_python
 
 TRIAL = """
 import os
@@ -29,9 +28,8 @@ def site(tmp_path):
 
 
 def run(site, *words, **more):
-    command = [sys.executable, "-m", "accel_core", "try", *words]
     environ = {**os.environ, "PYTHONPATH": str(site), **more}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return run_python(["-m", "accel_core", "try", *words], environ, timeout=60)
 
 
 def test_the_command_has_the_plugins_variables_and_its_own_options(site):

@@ -2,11 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
-from accel_tests.children import clean_environment
+from accel_tests.children import clean_environment, run_python
 from conformance_mutants.declarations import BROKEN, install, suite
 
 pytest.importorskip("pytest", "8.4")
@@ -20,12 +18,10 @@ def failing(tmp_path_factory):
     (folder / "test_vendors.py").write_text(suite())
     results = folder / "results"
     options = ["-p", "accel_testing.conformance.option", "-p", "accel_testing.conformance.reporting"]
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, *options]
+    pytest_here = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, *options]
     environ = clean_environment(PYTHONPATH=str(folder), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    done = subprocess.run(
-        [*command, "--accel-results", results, folder / "test_vendors.py"],
-        env=environ, capture_output=True, text=True, timeout=120, check=False, cwd=folder,
-    )  # fmt: skip
+    arguments = [*pytest_here, "--accel-results", results, folder / "test_vendors.py"]
+    done = run_python(arguments, environ, timeout=120, cwd=folder)
     assert done.returncode == 1, done.stdout + done.stderr
     found = {name: [] for name in BROKEN}
     for line in map(json.loads, results.read_text().splitlines()):

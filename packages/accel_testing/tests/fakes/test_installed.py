@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from accel_tests import plugins
+from accel_tests.processes import beside
 
 import accel_core
 from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
@@ -174,11 +175,8 @@ def test_threads_may_end_in_any_order():
             except BaseException as error:
                 failed.append(error)
 
-    threads = [threading.Thread(target=each) for each in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with beside(first, second):
+        pass
     assert (failed, "OF_BOTH" in os.environ) == ([], False)
 
 

@@ -1,9 +1,11 @@
-"""A child sees what is installed and nothing that steers, ends with all it started, and says why it fails."""
+"""A child sees what is installed and nothing that steers; and the documents' tests for fakes pass."""
 
 import os
+import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from accel_tests import processes
@@ -12,7 +14,11 @@ from accel_tests.children import SIMULATED
 import accel_core
 from accel_core import Backend, ChildError, InvalidArgumentError
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_testing import Fault, fake, installed, run, write_distribution
+from accel_testing import FakeAccelerator, Fault, fake, installed, run, write_distribution
+
+# ---------------------------------------------------------------------------- run
+# A child sees what is installed and nothing that steers, ends with all it started, and says why it fails.
+
 
 TOLD = """
 import json, accel_core
@@ -123,3 +129,59 @@ def test_a_distribution_is_written_where_one_wants_it(world, tmp_path):
     )
     world.set_path([folder])
     assert "accel-acme 1.2" in [str(c.provenance) for c in accel_core.discover()]
+
+
+# ---------------------------------------------------------------------------- page
+# The tests that the documents show for fakes pass as they stand there, in a folder of their own.
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "howto" / "test-without-a-device.md"
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="a source distribution has no documents")
+def test_each_example_passes(torch_world, tmp_path):
+    fakes, _, _ = PAGE.read_text(encoding="utf-8").partition("\n## A simulated device\n")
+    blocks = re.findall(r"```python\n(.*?)```", fakes, re.DOTALL)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for number, block in enumerate(blocks):
+        (folder / f"test_{number}.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."]
+    # As on the machine of whoever has pinned something else, and blocks it all.
+    user = {"DS_ACCELERATOR": "npu", "ACCEL_BLOCK": "acme"}
+    said = run(command, path=[SIMULATED], variables=user, cwd=folder).stdout
+    assert said.splitlines()[-1].startswith(f"{len(re.findall(r'def test_', ''.join(blocks)))} passed")
+
+
+# ---------------------------------------------------------------------------- real torch
+# A fake computes: what is trained on it is trained.
+
+
+@installed(fake("acme", devices=2), isolated=True)
+def test_a_model_trains_on_a_fake_and_compiles_with_it():
+    torch = pytest.importorskip("torch")
+    acc = accel_core.get_accelerator()
+    assert isinstance(acc, FakeAccelerator)
+    acc.set_device(1)
+    x, y = torch.ones(8, 2, device=acc.device()), torch.zeros(8, 1, device=acc.device_name(1))
+    model = torch.nn.Linear(2, 1).to(acc.device(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        acc.synchronize()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 100
+    assert [call.member for call in acc.calls].count("synchronize") == 20
+    assert "acme (a fake: " in acc.device_properties().name
+    acc.calls.clear()
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def step(given):
+        return given.to(acc.device_name()) + acc.device_count()
+
+    assert step(torch.ones(1)).tolist() == [3.0]
+    assert acc.calls == []  # it was traced, and not called

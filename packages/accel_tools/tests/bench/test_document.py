@@ -6,7 +6,6 @@ import re
 import pytest
 
 from accel_tools.bench import chart, document
-from accel_tools.bench.document import Run
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.bench.units import scaled
 
@@ -18,7 +17,7 @@ COPY = Measurement(
 )  # fmt: skip
 LAUNCH = COPY._replace(name="launch.queued", title="launch, in a row", unit="s", value=2e-6, size="1 number")
 ABSENT = Measurement("matrix.float16", "matrix", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing")
-RUN = Run("2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH))
+RUN = document.Run("2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH))
 
 
 def written(path, run=RUN, **changed):

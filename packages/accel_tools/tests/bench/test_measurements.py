@@ -6,7 +6,7 @@ import time
 import pytest
 from accel_tests.bench_effort import TINY
 
-from accel_core.errors import UnsupportedError
+from accel_core import HostStream, UnsupportedError
 from accel_tools.bench import copies, timing
 from accel_tools.bench.records import FULL, Outcome
 
@@ -15,16 +15,13 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
-from accel_core.accelerators.streams import HostStream  # noqa: E402
 from accel_core.detection.discovery import CPU  # noqa: E402
 from accel_tools.bench.collectives import _cause, _row, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402
 
 
 @pytest.fixture
-def cpu(monkeypatch):
-    for name in ("LOCAL_RANK", "LOCAL_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+def cpu():
     return CPUAccelerator(CPU)
 
 

@@ -91,8 +91,6 @@ def test_a_backend_without_a_device_that_answers_is_told(accel, member, message)
 def tiny(monkeypatch, fresh, no_hardware):
     """`--quick` is of no effort at all; nothing is chosen yet."""
     monkeypatch.setattr(bench, "QUICK", TINY)
-    for name in ("LOCAL_RANK", "LOCAL_SIZE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @TORCH

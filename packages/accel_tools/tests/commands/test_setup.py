@@ -8,6 +8,7 @@ import sys
 import venv
 
 import pytest
+from accel_tests.children import executable, run_command, run_python
 from click.testing import CliRunner
 
 from accel_core import Backend
@@ -120,7 +121,7 @@ def test_what_is_named_is_believed_and_shown(tmp_path, words, given, torch, pack
     assert f"As given, not found here: {given}\n" in shown
 
 
-FAKE_UV = """#!{python}
+FAKE_UV = """
 import sys
 print("uv was given", sys.argv[1:])
 sys.exit(int("torch==9.9.9" in sys.argv))
@@ -130,11 +131,8 @@ sys.exit(int("torch==9.9.9" in sys.argv))
 @pytest.fixture
 def uv(tmp_path):
     """A PATH whose uv installs nothing, and says what it was given."""
-    program = tmp_path / "bin/uv"
-    program.parent.mkdir()
-    program.write_text(FAKE_UV.format(python=sys.executable))
-    program.chmod(0o755)
-    return f"{program.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
+    executable(tmp_path / "bin/uv", FAKE_UV, by=sys.executable)
+    return f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
 
 def test_it_runs_the_command_on_this_python_once_it_may(uv):
@@ -178,10 +176,7 @@ def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
         f"{python}; print(*environment.problems('pip'))"
     )
     (tmp_path / "EXTERNALLY-MANAGED").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert said in done.stdout
+    assert said in run_python(["-c", code], os.environ, cwd=tmp_path).stdout
 
 
 VENV = "python3 -m venv .venv && . .venv/bin/activate"
@@ -202,8 +197,7 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
 
     def run_here():
         words = [python, "-m", "accel_core", "setup", "mps", "--format", "pip", "--run", "--yes"]
-        command = [*without_rights, *words]
-        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        return run_command([*without_rights, *words], environ, timeout=60)
 
     site.chmod(0o555)
     refused = run_here()

@@ -1,11 +1,30 @@
-"""Topics side by side: one that fails or hangs costs nothing but itself."""
+"""Topics side by side, the ranks' differences, and the codes that the pages tell."""
 
+import json
+import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 
+import pytest
+from accel_tests import children
+
+import accel_tools
+from accel_core.detection import Status
 from accel_core.settings import Settings
+from accel_tools.doctor.ranks import Looked, compared
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.run import examine, visited
+from accel_tools.doctor.topics import TOPICS
+from accel_train.launch.agreement import exchange
+from accel_train.launch.rendezvous import Rank
+from accel_train.launch.worker import REFUSED
+
+# ---------------------------------------------------------------------------- run
+# Topics side by side: one that fails or hangs costs nothing but itself.
+
 
 FINE = Finding(Level.OK, "fine.fine", "all is well")
 ODD = Finding(Level.WARNING, "odd.odd", "this is odd", "mend it")
@@ -67,3 +86,144 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
     topics = [Topic(str(i), str(i), lambda visit: [visit.survey()]) for i in range(3)]
     assert [e.failed for e in examine(Visit(Settings(), {}), topics)] == ["OSError: no process"] * 3
     assert asked == [1]
+
+
+# ---------------------------------------------------------------------------- ranks
+# What `accel run --doctor` tells of the ranks: differences, who is absent, and when no script starts.
+
+
+def looked(rank, host="a", problem="", **facts):
+    return Looked(
+        rank, host, {"accelerator": "npu (accel-npu 1.0), 8 devices", "torch": "2.9", **facts}, problem
+    )
+
+
+def test_the_same_everywhere_is_one_line():
+    assert compared([looked(0), looked(1, "b")], 2, 30) == (
+        ["the same on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
+    )  # fmt: skip
+    assert compared([looked(0)], 1, 30)[0][0].startswith("the same on the one rank: npu")
+
+
+def test_differences_name_the_ranks_and_the_hosts_that_have_them():
+    seen = [looked(0), looked(1), looked(2, "b", torch="2.8"), looked(3, "b", torch="2.8", HCCL_X="1")]
+    assert compared(seen, 4, 30) == (
+        [
+            "2 differences between the ranks",
+            "  torch: 2.9 on ranks 0, 1 (host a); 2.8 on ranks 2, 3 (host b)",
+            "  HCCL_X: none on ranks 0, 1, 2 (host a, b); 1 on rank 3 (host b)",
+        ],
+        False,
+    )
+
+
+def test_a_rank_that_cannot_answer_is_named_and_scripts_start():
+    lines, refused = compared([looked(0), looked(2)], 4, 30)
+    assert lines == [
+        "ranks 1, 3 of 4 did not answer within 30 s; the script starts nonetheless",
+        "no other difference between the ranks",
+    ]
+    assert not refused
+
+
+def test_no_script_starts_where_one_rank_can_choose_nothing():
+    lines, refused = compared([looked(0), looked(1, "b", problem="npu is not usable.\nmore")], 2, 30)
+    assert lines == [
+        "rank 1 (host b) can choose no accelerator: npu is not usable",
+        "no other difference between the ranks",
+        "no script was started; for details run `accel doctor` on that host",
+    ]
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"[]", b"[1, 2, 3]", b"[" * 10000, b'["h", {"a": "b"}]', b'["h", null, ""]']
+)
+def test_whatever_a_rank_leaves_is_read(data):
+    assert "no record" in Looked.read(3, data).facts["what it left"]
+
+
+def test_others_words_are_cut_and_cleaned():
+    left = json.dumps(["h\x1b[2J", {f"{n}": "x" * 9999 for n in range(999)}, "no\n\x07"]).encode()
+    read = Looked.read(3, left)
+    assert (read.host, read.problem) == ("h\\x1b[2J", "no \\x07")
+    assert len(read.facts) == 400
+    assert set(map(len, read.facts.values())) == {500}
+
+
+def test_ranks_meet_in_a_store_in_which_others_have_met_before():
+    """The agreement that follows uses the same store; a rank that is late is absent from the verdict."""
+    pytest.importorskip("torch")
+    from torch.distributed import HashStore
+
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=20))
+
+    def of(ranks, timeout):
+        got = {}
+
+        def one(rank):
+            me = Rank(rank, 3, None, "h")
+            got[rank] = exchange(store, me, f"of {rank}", lambda left: repr(sorted(left.items())), timeout)
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(one, ranks))
+        if len(ranks) == 3:
+            got[0].depart_last()
+        return {rank: exchanged.verdict for rank, exchanged in got.items()}
+
+    whole = b"[(1, b'of 1'), (2, b'of 2')]"
+    assert of(range(3), 20) == {0: whole, 1: whole, 2: whole}
+    assert of((0, 1), 0.5)[1] == b"[(1, b'of 1')]"
+    assert of(range(3), 20) == {0: whole, 1: whole, 2: whole}
+
+
+ALONE = "import sys\nfrom accel_tools.doctor.ranks import main\nsys.exit(main([]))"
+
+
+def test_a_rank_that_can_choose_nothing_refuses(torch_world):
+    torch_world.backend("npu", 700)
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "npu"}).succeeded()
+    assert done.stderr.startswith("accel run --doctor: the same on the one rank: npu (accel-npu 1.0)")
+    done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "nobodys"})
+    assert done.returncode == REFUSED
+    assert "rank 0 (host " in done.stderr
+    assert ") can choose no accelerator: DS_ACCELERATOR='nobodys'" in done.stderr
+    # What is no rank cannot compare itself, and that is no reason not to start.
+    done = torch_world.child(ALONE).succeeded()
+    assert "not compared with the other ranks: RANK, WORLD_SIZE, LOCAL_RANK" in done.stderr
+
+
+@pytest.mark.parametrize(("status", "starts"), [(0, True), (REFUSED, False), (3, True)])
+def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, starts):
+    (tmp_path / "first.py").write_text(f"import sys\nprint(sys.argv[1:], flush=True)\nsys.exit({status})")
+    plan = json.dumps([{"device": "cpu", "cores": "", "environment": {"MINE": "1"}}])
+    words = [f"--plan={plan}", "--before=first", "--command", "echo", "ran"]
+    environ = {**children.clean_environment(LOCAL_RANK="0"), "PYTHONPATH": str(tmp_path)}
+    done = children.run_python(["-m", "accel_train.launch.worker", *words], environ)
+    assert done.stdout.splitlines() == ["['MINE']", "ran"][: 1 + starts]
+    assert (done.returncode == 0) is starts
+    assert ("first ended with status 3; the script starts" in done.stderr) is (status == 3)
+
+
+# ---------------------------------------------------------------------------- topics documented
+# Every code that a topic gives stands in the documentation, and nothing else does.
+
+
+SOURCES = Path(accel_tools.__file__).parent / "doctor"
+PAGES = Path(__file__).parents[4] / "docs" / "reference"
+#: Verdicts' own words, which the page of verdicts explains.
+STATUSES = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
+
+
+def test_the_pages_have_the_codes_of_the_sources():
+    names = [topic.name for topic in TOPICS]
+    code = rf"(?:{'|'.join(names)})\.[a-z][a-z-]+"
+    given = {c for file in SOURCES.rglob("*.py") for c in re.findall(f'"({code})"', file.read_text("utf-8"))}
+    of_topics = (PAGES / "doctor-topics.md").read_text("utf-8")
+    of_candidates = re.findall(r"`(candidates\.[a-z-]+)`", (PAGES / "doctor.md").read_text("utf-8"))
+    told = {*re.findall(f"`({code})`", of_topics), *of_candidates}
+    assert given - {"candidates.conflict"} - STATUSES == told - STATUSES
+    assert {found.partition(".")[0] for found in given} == set(names)
+    assert re.findall(r"^## (.+)$", of_topics, re.MULTILINE) == [n for n in names if n != "candidates"]

@@ -13,7 +13,6 @@ from accel_core._support import torch_import
 from accel_core.settings import read
 from accel_tools.doctor import start_files as start_files_module
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.start_files import start_files
 from accel_tools.doctor.topics.at_import import TOPIC
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -139,7 +138,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     info = start_folder / "good_tool-2.0.dist-info"
     info.mkdir()
     (info / "RECORD").write_text("good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n")
-    bad, good = start_files()
+    bad, good = start_files_module.start_files()
     assert (Path(good.path).name, good.lines) == ("good.pth", ("import sys; sys.started = True",))
     assert (good.distribution, bad.distribution) == ("good_tool 2.0", "")
     start, failed = said()

@@ -1,16 +1,157 @@
-"""A vendor's package as it lies on disk: its distribution, what it fits, what its libraries lack."""
+"""A vendor's package as it lies on disk: what it fits, and which libraries are missing; ldd is the judge."""
 
 import importlib
+import os
+import re
+import struct
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
-from accel_core._support.torch_import import TorchBuild
+from accel_core import Provenance, Status, TorchBuild, Verdict
+from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
+from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
+from accel_tools.doctor.topics import candidates
 from accel_tools.doctor.vendor_package import extensions, misfits, missing_libraries, unmet_libraries
+
+# ---------------------------------------------------------------------------- libraries
+# The search for libraries that are missing, on libraries that gcc builds; ldd is the judge.
+
+
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
+with_gcc = pytest.mark.skipif(
+    COMPILER is None or not sys.platform.startswith("linux"), reason="gcc builds ELF here"
+)
+
+
+@pytest.fixture
+def libraries(tmp_path):
+    return Libraries(tmp_path)
+
+
+def names(unmet):
+    return {u.name for u in unmet}
+
+
+def ldd_misses(path):
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    return {line.split()[0] for line in said.splitlines() if "not found" in line}
+
+
+@with_gcc
+def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(libraries, monkeypatch):
+    libraries.build("gone/libgone.so")
+    libraries.build("gone/libfar.so")
+    libraries.build("package/lib/libinner.so", "gone/libfar.so")
+    extension = libraries.build(
+        "package/_C.so", "package/lib/libinner.so", "gone/libgone.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
+    )
+    # ldd finds them as the loader does: now in LD_LIBRARY_PATH, then nowhere.
+    gone = str(libraries.root / "gone")
+    monkeypatch.setenv("LD_LIBRARY_PATH", gone)
+    assert ldd_misses(extension) == names(unmet_needs([extension], os.environ)) == set()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    unmet = list(unmet_needs([extension], os.environ))
+    assert ldd_misses(extension) == names(unmet) == {"libgone.so", "libfar.so"}
+    inner = f"{libraries.root}/package/lib/libinner.so"
+    assert {(u.name, u.needed_by, u.why) for u in unmet} == {
+        ("libgone.so", extension, "it is not found"), ("libfar.so", inner, "it is not found"),
+    }  # fmt: skip
+    # What is loaded before is there, wherever it lies.
+    assert names(unmet_needs([extension], {}, [gone])) == set()
+
+
+@with_gcc
+@pytest.mark.parametrize("old", [True, False], ids=["rpath", "runpath"])
+def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(libraries, old):
+    libraries.build("lib/libdeep.so")
+    libraries.build("lib/libnear.so", "lib/libdeep.so")
+    tags = "-Wl,--disable-new-dtags" if old else "-Wl,--enable-new-dtags"
+    extension = libraries.build("_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags))
+    expected = set() if old else {"libdeep.so"}
+    assert ldd_misses(extension) == names(unmet_needs([extension], {})) == expected
+
+
+@with_gcc
+def test_versions_that_the_library_found_does_not_bring(libraries):
+    both = "V1 { global: old; };\nV2 { global: base; } V1;\n"
+    libraries.build("lib/libbase.so", versions=both)
+    extension = libraries.build("_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",))
+    assert list(unmet_needs([extension], {})) == []
+    older = libraries.build("lib/libbase.so", versions="V1 { global: base; };\n")
+    (unmet,) = unmet_needs([extension], {})
+    assert (unmet.name, unmet.why) == ("libbase.so", f"{older} lacks V2")
+
+
+@with_gcc
+def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(libraries):
+    libraries.build("lib/liba.so")
+    libraries.build("lib/libb.so", "lib/liba.so")
+    libraries.build("lib/liba.so", "lib/libb.so", flags=("-Wl,-rpath,$ORIGIN",))  # each needs the other
+    extension = libraries.build("_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",))
+    # libb.so names no folder: by then liba.so is loaded, and known by its name.
+    assert ldd_misses(extension) == names(unmet_needs([extension], {})) == set()
+    foreign = bytearray(Path(libraries.root, "lib/liba.so").read_bytes())
+    struct.pack_into("<H", foreign, 18, 183)  # e_machine: AArch64
+    Path(libraries.root, "lib/liba.so").write_bytes(foreign)
+    (unmet,) = unmet_needs([extension], {})
+    assert re.fullmatch(f"{libraries.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why)
+    Path(libraries.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
+    (unmet,) = unmet_needs([extension], {})
+    assert f"{libraries.root}/lib/liba.so cannot be loaded: " in unmet.why
+
+
+@on_linux
+def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
+    cut = tmp_path / "cut.so"
+    for content in (b"no library at all, but long enough", Path(sys.executable).read_bytes()[:3000], b""):
+        cut.write_bytes(content)
+        (unmet,) = unmet_needs([str(cut)], {})
+        assert (unmet.name, unmet.needed_by) == (str(cut), "")
+        assert unmet.why.startswith("it cannot be read: ")
+    (unmet,) = unmet_needs([str(tmp_path / "gone.so")], {})
+    assert unmet.why == "it cannot be read: No such file or directory"
+
+
+@with_gcc
+def test_the_loaders_cache_is_searched(libraries, monkeypatch):
+    if not libraries_under_test._ld_cache():
+        pytest.skip("this system has no loader's cache, or no ldconfig")
+    monkeypatch.setattr(libraries_under_test, "_DEFAULTS", ())
+    extension = libraries.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
+    assert list(unmet_needs([extension], {})) == []
+    monkeypatch.setattr(libraries_under_test, "_ld_cache", dict)
+    assert names(unmet_needs([extension], {})) == {"libc.so.6"}
+
+
+@on_linux
+def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
+    monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
+    assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
+    step = "not known without pyelftools: pip install 'accel-tools[doctor]'"
+    assert missing_libraries(()) == step
+    cause = "OSError: libhccl.so: cannot open shared object file"
+    failed = Verdict(
+        "npu", Status.BROKEN, f"torch_npu failed: {cause}", "", cause, None, "", 1.0, 700, "npu", ("x",),
+        Provenance("accel-npu", "1"), False,
+    )  # fmt: skip
+    unmet = [Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")]
+    unmet.append(Unmet("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
+    also = "; libascendcl.so is missing too; /lib/librt.so lacks RT_2"
+    assert candidates._also_missing(failed, unmet) == f"; what else is missing is {step}"
+    monkeypatch.undo()
+    assert candidates._also_missing(failed, unmet) == also
+    assert candidates._also_missing(failed._replace(cause="ValueError: no"), []) == ""
+
+
+# ---------------------------------------------------------------------------- vendor package
+# A vendor's package as it lies on disk: its distribution, what it fits, what its libraries lack.
 
 
 def install(world, name, version, module, *lines, tags=(), record=None):
@@ -75,7 +216,7 @@ def test_whether_it_fits_this_python(world):
     assert list(misfits(vendor_package("card"))) == []
 
 
-@pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
+@with_gcc
 def test_libraries_that_the_extension_needs(world):
     libraries = Libraries(world.site)
     install(world, "card", "1", "card")

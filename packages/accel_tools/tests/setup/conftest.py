@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from accel_core.machine import devices, vendors
+from accel_core.machine import devices
 from accel_tools.setup import machines
 from accel_tools.setup.planning import planned
 
-#: The real one, which the fixture `world` replaces.
-KNOWN_HARDWARE = vendors.known_hardware
 #: Keys of a machine's description that `machine.json` has too.
 _ABOUT = ("system", "architecture", "python", "nvidia_smi", "glibc")
 
@@ -40,7 +38,6 @@ def files_of(machine):
 @pytest.fixture
 def saved_machine(tmp_path, monkeypatch):
     """A machine, which goes through the file that `accel setup --machine` reads: a context manager."""
-    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
 
     def save(machine):
         devices.pci_devices.cache_clear()

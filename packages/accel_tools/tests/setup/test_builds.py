@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from accel_tests.children import executable
 from packaging.version import Version
 
 from accel_tools.setup import builds
@@ -82,9 +83,7 @@ def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(archi
 
 
 def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):
-    program = tmp_path / "uv"
-    program.write_text("#!/bin/sh\necho 'error: unknown option' >&2; exit 2\n")
-    program.chmod(0o755)
+    executable(tmp_path / "uv", "echo 'error: unknown option' >&2; exit 2")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
     assert builds.for_nvidia("550.54.15").name == "cu129"
     assert builds.for_amd("gfx90a").source.startswith("a table")

@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 from accel_tests.archives import of_tar, of_zip
-from accel_tests.children import run_python
+from accel_tests.children import executable, run_python
 from accel_tests.computers import Computer
 from accel_tests.fuzzing import bounded
 
@@ -20,13 +20,10 @@ from accel_tools.setup.recipes import known_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
 
-KNOWN_HARDWARE = vendors.known_hardware
-
 
 @pytest.fixture
-def computer(computer, monkeypatch):
+def computer(computer):
     """One H100 with its driver, and CANN."""
-    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
     computer.pci("0000:17:00.0", "10de", "2330", "030200")
     computer.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
     computer.pci("0000:19:00.0", "ac3e", "0323", "030200")  # an accelerator that nobody knows
@@ -197,10 +194,8 @@ def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
 
 
 @pytest.fixture
-def wsl(tmp_path, monkeypatch):
+def wsl(tmp_path):
     """WSL2 with an NVIDIA GPU, whose files have no driver's version."""
-    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
-    devices.pci_devices.cache_clear()
     made = Computer(tmp_path / "wsl")
     made.write("/proc/version", "Linux version 6.6.87.2-microsoft-standard-WSL2")
     made.write(f"{machines.WSL_DRIVERS}/nv_dispi.inf_amd64_0/x")
@@ -212,11 +207,8 @@ def nvidia_smi(tmp_path, monkeypatch):
     """`nvidia_smi(script)` puts such a program on PATH, and gives the file with its arguments."""
 
     def put(script):
-        program = tmp_path / "bin/nvidia-smi"
-        program.parent.mkdir(exist_ok=True)
         asked = tmp_path / "asked"
-        program.write_text(f'#!/bin/sh\necho "$@" > {asked}\n{script}\n')
-        program.chmod(0o755)
+        program = executable(tmp_path / "bin/nvidia-smi", f'echo "$@" > {asked}\n{script}')
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
         return asked
 

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from accel_tests.children import accel, clean_environment, run_python
+from accel_tests.children import accel, clean_environment, executable, run_python
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Visibility
@@ -147,12 +147,11 @@ def test_a_module_unbound_with_its_count_of_threads_and_torchruns_exit_status(tm
 
 @pytest.mark.nightly(reason="starts torchrun twice for a way that few use")
 def test_a_command_is_started_too_or_named(tmp_path):
-    (tmp_path / "run.sh").write_text(f'#!/bin/sh\nexec "{sys.executable}" tell.py "$@"\n')
-    (tmp_path / "run.sh").chmod(0o755)
+    executable(tmp_path / "run.sh", f'exec "{sys.executable}" tell.py "$@"')
     told, done = launch(tmp_path, "--no-python", "./run.sh")
     assert done.returncode == 0, done.stderr
     assert told[0]["argv"][2:] == ["0", "--deep"]
-    (tmp_path / "run.sh").write_text("#!/nowhere/sh")
+    executable(tmp_path / "run.sh", by="/nowhere/sh")
     _, done = launch(tmp_path, "--no-python", "./run.sh")
     assert done.returncode == 1
     assert "accel run: ./run.sh cannot be started: No such file or directory" in done.stderr

@@ -1,17 +1,27 @@
-"""`activate()` before and after `import deepspeed`: whose accelerator DeepSpeed uses then."""
+"""`activate()` before and after `import deepspeed`, and in the processes that an activated one starts."""
 
+import contextlib
 import importlib
 import inspect
+import io
 import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from accel_tests import layouts
+from accel_tests.children import run_python
 from accel_tests.forks import forked
+from accel_tests.on_disk import install_strangers
 from looks import activated, shared
 
-from accel_core import AccelError, BackendNotFoundError, LaunchError
+from accel_core import AccelError, BackendNotFoundError, Environment, LaunchError
+from accel_train.deepspeed.op_builders import accel_op_builders
+
+# ---------------------------------------------------------------------------- activate
+# `activate()` before and after `import deepspeed`: whose accelerator DeepSpeed uses then.
+
 
 #: On a device by day, on the processor by night, where DeepSpeed has an accelerator of its own.
 BY_NIGHT = pytest.mark.nightly(reason="the same on the CPU; by day on a device")
@@ -185,3 +195,197 @@ def test_reloads_keep_ours_and_the_source_is_still_found():
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation():
     with pytest.raises(LaunchError, match=r"torch\.distributed has no communication backend 'smoke' here"):
         activated()
+
+
+# ---------------------------------------------------------------------------- activate children
+# Processes that an activated one starts: spawned workers, forkservers, subprocesses. No code tells them.
+
+
+MODULE = ["-m", "accel_train.deepspeed"]
+ACCEL = ["-m", "accel_core", "deepspeed", "--num_gpus", "2", "nowhere.py"]
+WORKER = """
+import json, sys
+from looks import shared
+
+def look(_=None):
+    return shared()
+
+if __name__ == "__main__":
+    print("ANSWER", json.dumps([look(), sys.argv, __file__]), flush=True)
+"""
+MAIN = """
+import multiprocessing
+from accel_train.deepspeed import activate
+from worker import look
+
+if __name__ == "__main__":
+    activate()
+    with multiprocessing.get_context({method!r}).Pool(1) as pool:
+        print("ANSWER", '"%s"' % pool.map(look, [None])[0])
+"""
+LOOK = """import worker; print("ANSWER", '"%s"' % worker.look())"""
+THROUGH_US = f"import accel_core\naccel_core.get_accelerator()\n{LOOK}"
+by_night = pytest.mark.nightly(reason="the same hook in the same entry point, by another way to start")
+
+
+@pytest.fixture
+def variables(request, device, folder):
+    """Those of the device, with a program that looks."""
+    found = request.getfixturevalue(f"on_{device}")
+    return with_path(found, folder, Path(__file__).parent)
+
+
+def with_path(variables, *folders):
+    paths = [*map(str, folders), variables.get("PYTHONPATH")]
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "worker.py").write_text(WORKER)
+    return tmp_path
+
+
+WORKERS = [
+    ("acme", ["main.py"], MAIN.format(method="spawn"), {}),
+    # Torch's autoload is off, and with it the entry point that would have told of the activation.
+    ("acme", ["main.py"], THROUGH_US, {"ACCEL_INTEGRATIONS": "deepspeed"}),
+    # A pin alone, which DeepSpeed does not list: a library may import it in any program.
+    ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
+    pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
+    pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
+]
+
+
+@pytest.mark.parametrize(("device", "start", "main", "more"), WORKERS)
+def test_workers_use_ours(child, variables, folder, device, start, main, more):
+    (folder / "main.py").write_text(main)
+    answers = child(start, {**variables, **more}, cwd=folder).answers
+    assert [answer if isinstance(answer, str) else answer[0] for answer in answers] == [device]
+
+
+@forked("cpu", ACCEL_INTEGRATIONS="other", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+def test_other_integrations_stay_named_and_autoload_is_missed():
+    found, _ = activated()
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD is off" in found.limits[-1]
+    del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    found, _ = activated()
+    assert os.environ["ACCEL_INTEGRATIONS"] == "other,deepspeed"
+    assert not any("AUTOLOAD" in limit for limit in found.limits)
+
+
+# --- python -m accel_train.deepspeed -------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "autoload", "module"), [("acme", "0", False), ("acme", "1", True)])
+def test_a_script_or_module_runs_as_python_would_run_it(child, variables, folder, device, autoload, module):
+    script = str(folder / "worker.py")
+    start = ["-m", "worker"] if module else [script]
+    (folder / "elsewhere").mkdir()
+    environ = {**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
+    ended = child([*MODULE, *start, "--epochs", "2", "-m"], environ, cwd=folder / "elsewhere")
+    assert ended.answers == [[device, [script, "--epochs", "2", "-m"], script]]
+
+
+@forked("cpu")
+def test_a_scripts_status_is_its_own_and_bad_usage_is_told(tmp_path):
+    from accel_train.deepspeed.__main__ import main
+
+    (tmp_path / "program.py").write_text("raise SystemExit('7')")
+    for arguments, said in (
+        (["program.py"], "7"),
+        ([], "no script was given"),
+        (["-m"], "no module was given"),
+        (["--local_rank=0"], "no script was given"),
+        (["nowhere.py"], "there is no script 'nowhere.py'"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert str(ended.value.code).endswith(said) or said in str(ended.value.code)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        main(["--help"])
+    assert printed.getvalue().startswith("usage:")
+
+
+# --- DeepSpeed missing, or too old ----------------------------------------------------------------------
+
+HIDE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "deepspeed":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+"""
+
+
+def hide(folder, version):
+    """Hide DeepSpeed from processes that have the folder in their path, or give it another version."""
+    if version is None:
+        (folder / "sitecustomize.py").write_text(HIDE)
+    else:
+        layouts.dist_info(folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"})
+
+
+UNFIT = [
+    (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
+    ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
+]
+
+
+@pytest.mark.parametrize(("version", "start", "said"), UNFIT)
+def test_a_missing_or_old_deepspeed_is_named_before_any_import(child, on_cpu, tmp_path, version, start, said):
+    hide(tmp_path, version)
+    ended = child(start, with_path(on_cpu, tmp_path))
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@forked("cpu")
+def test_a_version_of_somebodys_own_is_taken_as_it_is(tmp_path):
+    from accel_train.deepspeed import _installed
+
+    hide(tmp_path, "our-own-build")
+    assert _installed.version() == "our-own-build"
+
+
+# ---------------------------------------------------------------------------- activate defaults
+# What a vendor wants set in every process is set by `activate()`, said once, and left alone where asked.
+
+
+ACCELERATOR = """
+from accel_core import TorchAccelerator
+
+class Wants(TorchAccelerator):
+    def apply_vendor_defaults(self):
+        changed = super().apply_vendor_defaults()
+        if self._torch.are_deterministic_algorithms_enabled():
+            return changed
+        self._torch.use_deterministic_algorithms(True)
+        return (*changed, "deterministic")
+"""
+IN_CHILD = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
+
+
+@forked("acme", DS_ACCELERATOR="acme@accel-wants", ACME_KEPT="mine")
+def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
+    import torch
+
+    import accel_core
+
+    environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
+    fields = {"communication_backend": "accl", "accelerator": "wants:Wants", "environment": environment}
+    install_strangers(tmp_path, "acme", "accel-wants", {"wants": ACCELERATOR}, **fields)
+
+    def look():
+        found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]
+        return [*found, torch.are_deterministic_algorithms_enabled()]
+
+    accel_op_builders(accel_core.get_accelerator().backend).load("deepspeed.ops.op_builder:CPUAdamBuilder")
+    assert ("deepspeed" in sys.modules, *look()) == (True, None, "mine", False)
+    said = "".join(activated()[1] for _ in range(2))
+    assert look() == ["0", "mine", True]
+    assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    assert run_python(["-c", IN_CHILD], environ).succeeded().stdout.split()[-1] == "True"

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from accel_tests import layouts
+from accel_tests.children import executable
 from accel_tests.ports import free_port
 
 BY_NIGHT = pytest.mark.nightly(reason="the launcher's own options, and lists that it passes on as they are")
@@ -108,12 +109,12 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
 # --- several hosts --------------------------------------------------------------------------------------
 
 #: What pdsh does, without the network: the command in a shell of each host, with a login's bare environment.
-PDSH = f"""#!{sys.executable}
+PDSH = """
 import subprocess, sys
 arguments = sys.argv[1:]
 hosts = arguments[arguments.index("-w") + 1].split(",")
 command = " ".join(arguments[arguments.index("-w") + 2:])
-bare = {{"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}}
+bare = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
 commands = [command.replace("%n", str(number)) for number, _ in enumerate(hosts)]
 running = [subprocess.Popen(["sh", "-c", each], env=bare) for each in commands]
 sys.exit(max(process.wait() for process in running))
@@ -129,9 +130,7 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
         broken = {"torch_bad": "raise OSError('libbad')"}
         layouts.dist_info(folder / "more", "torch-bad", "1.0", groups, broken)
         variables = {**variables, "PYTHONPATH": str(folder / "more")}
-    (folder / "bin").mkdir()
-    (folder / "bin" / "pdsh").write_text(PDSH)
-    (folder / "bin" / "pdsh").chmod(0o755)
+    executable(folder / "bin" / "pdsh", PDSH, by=sys.executable)
     (folder / "hosts").write_text("one slots=1\ntwo slots=1\n")
     path = os.pathsep.join((str(folder / "bin"), variables["PATH"]))
     options = ["--hostfile", "hosts", "--launcher", "pdsh", "--master_addr", "127.0.0.1", "--no_ssh_check"]

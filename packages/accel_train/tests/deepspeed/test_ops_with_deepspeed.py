@@ -1,19 +1,27 @@
-"""DeepSpeed finds its operators through our accelerator, and its optimisers run on the portable ones."""
+"""DeepSpeed's operators through our accelerator: lists, optimisers, a checkout, Intel's extension."""
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import shutil
 import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-from accel_tests import deepspeeds_compiler
+from accel_tests import deepspeeds_compiler, layouts
+from accel_tests.children import executable
 from accel_tests.forks import forked
 from looks import activated
 
 import accel_core
-from accel_core import Backend
+
+# ---------------------------------------------------------------------------- ops with deepspeed
+# DeepSpeed finds its operators through our accelerator, and its optimisers run on the portable ones.
+
 
 PORTABLE = "accel_train.ops.portable"
 NOBODY = "accel_core.accelerators.operators.NotImplementedBuilder"
@@ -174,9 +182,8 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
 @forked("cpu")
 def test_no_optimizer_compiles_unasked(tmp_path):
     """With a compiler that only notes that it was called, and nothing built."""
-    note, compiler = tmp_path / "called", tmp_path / "g++"
-    compiler.write_text(f'#!/bin/sh\necho "$@" >> {note}\nexit 1\n')
-    compiler.chmod(0o755)
+    note = tmp_path / "called"
+    executable(tmp_path / "g++", f'echo "$@" >> {note}\nexit 1')
     nothing_built(tmp_path, "g++")
     activated()
     import torch
@@ -245,7 +252,7 @@ def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op
     nothing_built(tmp_path, "no-compiler")
     which = shutil.which
     shutil.which = lambda command, *rest: None if command == "icpx" else which(command, *rest)
-    backend = Backend(name=name, priority=1, device_type=name, **more)
+    backend = accel_core.Backend(name=name, priority=1, device_type=name, **more)
     asked = [op_builders.accel_op_builders(backend), *provided.accel_op_builders(backend)]
     found = table(asked)[op]
     first = found.candidates[0]
@@ -267,3 +274,108 @@ def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     kinds = {op["op"]: [c["kind"] for c in op["candidates"]] for op in document["ops"]}
     assert kinds["CPUAdamBuilder"][-2:] == ["compiled", "portable"]
     assert ("AsyncIOBuilder" in kinds) is (kinds["FusedAdamBuilder"][0] == "deepspeed") is (device == "cpu")
+
+
+# ---------------------------------------------------------------------------- ops lists
+# Whose builders DeepSpeed lists, gives and calls compatible, from a wheel and from a source checkout.
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """DeepSpeed as git has it, made of the installed one: links to its build's packages, and no results."""
+    installed = Path(find_spec("deepspeed").origin).parent
+    root = tmp_path_factory.mktemp("checkout")
+    left_out = shutil.ignore_patterns("__pycache__", "git_version_info_installed.py", "op_builder", "csrc")
+    shutil.copytree(installed, root / "deepspeed", ignore=left_out)
+    shutil.rmtree(root / "deepspeed" / "accelerator")
+    for name, place in (("op_builder", "ops"), ("accelerator", "")):
+        shutil.copytree(installed / place / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "deepspeed" / place / name).symlink_to(
+            os.path.relpath(root / name, root / "deepspeed" / place)
+        )
+    (root / "deepspeed" / "ops" / "csrc").symlink_to(installed / "ops" / "csrc")
+    return root
+
+
+@pytest.fixture(scope="session")
+def on_mlu(simulated):
+    """A vendor of DeepSpeed's, with its real plugin."""
+    return simulated("mlu", plugin=True)
+
+
+def kinds_in_use(home):
+    """Activate, and give the kind of each operator in use, which DeepSpeed has wherever it may be asked."""
+    sys.path.insert(0, home)
+    found, _ = activated()
+    import deepspeed
+    from deepspeed.ops import op_builder
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+
+    assert Path(deepspeed.__file__).is_relative_to(home)
+    bases = ("OpBuilder", "CUDAOpBuilder")
+    named = {n: kind for n, kind in vars(op_builder).items() if n.endswith("Builder") and n not in bases}
+    assert [n for n, kind in named.items() if kind.NAME not in deepspeed.ops.__compatible_ops__] == []
+    used = {n: op.used for n, op in found.accelerator.operators().items()}
+    there = {n: kind for n, kind in named.items() if kind.NAME != "deepspeed_not_implemented"}
+    assert there == {n: used[n].builder_class for n in there}
+    listed = {type(builder) for name, builder in ALL_OPS.items() if name != "deepspeed_not_implemented"}
+    assert listed == {candidate.builder_class for candidate in used.values()}
+    return {n: candidate.kind for n, candidate in used.items()}
+
+
+@forked("cpu", ACCEL_COMPILE="1")
+def test_every_builder_stands_in_the_lists_and_is_the_accelerators(checkout):
+    """Also where DeepSpeed was imported before."""
+    sys.path.insert(0, checkout)
+    assert importlib.import_module("deepspeed.ops").__compatible_ops__
+    kinds = kinds_in_use(checkout)
+    assert kinds["CPUAdagradBuilder"] == kinds["FusedAdamBuilder"] == "deepspeed"
+    assert kinds["FusedLambBuilder"] == "portable"
+    assert importlib.import_module("op_builder").__deepspeed__  # the package of its build
+
+
+@forked("mlu")
+def test_a_vendor_of_deepspeeds_with_operators_of_ours(checkout):
+    assert kinds_in_use(checkout)["FusedLambBuilder"] == "portable"
+
+
+# ---------------------------------------------------------------------------- ops of intel
+# The operators of the real Intel Extension for DeepSpeed, on a simulated xpu.
+# `ACCEL_REAL_IDEX` names the folder that it is installed in, as `./dev deepspeed` does. IPEX and oneCCL's
+# bindings, which it imports, are empty modules here: they fit no torch that has no GPU of Intel's.
+
+
+EXTENSION = os.environ.get("ACCEL_REAL_IDEX", "")
+
+
+@pytest.fixture(scope="session")
+def on_xpu(simulated, tmp_path_factory):
+    """The simulated xpu, the plugin and the extension."""
+    folder = tmp_path_factory.mktemp("extension")
+    fitting = version("torch").partition("+")[0]
+    for name in ("intel-extension-for-pytorch", "oneccl-bindings-for-pytorch"):
+        layouts.dist_info(folder, name, fitting, {}, {name.replace("-", "_"): ""})
+    return simulated("xpu", folder, Path(EXTENSION), plugin=True, DS_ACCELERATOR="xpu.external")
+
+
+@pytest.mark.skipif(not EXTENSION, reason="ACCEL_REAL_IDEX names no folder with the extension")
+@pytest.mark.parametrize("compiler", [False, True])
+@forked("xpu")
+def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
+    if compiler:
+        icpx = executable(tmp_path / "bin" / "icpx")
+        os.environ["PATH"] = f"{icpx.parent}{os.pathsep}{os.environ['PATH']}"
+    acc = activated()[0].accelerator
+    import deepspeed
+    from deepspeed.ops import op_builder
+
+    assert acc.name == "xpu.external"
+    only_here = {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"}
+    assert all(getattr(op_builder, name) is acc.get_op_builder(name) for name in only_here)
+    kinds = {name: acc.get_op_builder(name) for name in (*only_here, "FusedAdamBuilder")}
+    home = "intel_extension_for_deepspeed.op_builder."
+    own = {name for name, kind in kinds.items() if kind.__module__.startswith(home)}
+    assert own == (set(kinds) if compiler else only_here)
+    assert all(kind.NAME in deepspeed.ops.__compatible_ops__ for kind in kinds.values())
+    (reason,) = {acc.operators()[name].used.reason for name in only_here}
+    assert reason == "" if compiler else "there is no SYCL compiler icpx" in reason

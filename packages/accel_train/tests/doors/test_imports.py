@@ -1,12 +1,22 @@
-"""What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked."""
+"""What our entry points cost, and a door that stays shut."""
 
+import sys
+import warnings
 from importlib.metadata import distribution
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
+import accel_core
 import accel_train.doors
+from accel_train.doors._warned import warned
+from accel_train.doors.bitsandbytes import register
+
+# ---------------------------------------------------------------------------- imports
+# What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
+
 
 ADAPTERS = sorted(file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py"))
 MODULES = (
@@ -35,3 +45,27 @@ def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name):
     module = __import__(f"accel_train.doors.{name}", fromlist=[name])
     with pytest.raises(AttributeError, match="has no attribute 'missing'"):
         module.missing  # noqa: B018
+
+
+# ---------------------------------------------------------------------------- warned
+# A door that stays shut says so once, and ends nobody's import.
+
+
+def test_an_error_becomes_one_warning_and_no_error_where_warnings_are():
+    with pytest.warns(RuntimeWarning) as seen:  # noqa: PT031
+        warnings.simplefilter("error")
+        with warned("verl", "See why: accel why"):
+            raise ValueError("no device.")
+    assert [str(one.message) for one in seen] == [
+        "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
+    ]
+
+
+def test_bitsandbytes_is_imported_without_a_choice(monkeypatch):
+    module = ModuleType("bitsandbytes")
+    module.supported_torch_devices = {"acme"}
+    monkeypatch.setitem(sys.modules, "bitsandbytes", module)
+    register()
+    assert "supported_torch_devices" not in vars(module)
+    with accel_core.use_accelerator("cpu"):
+        assert module.supported_torch_devices == {"acme", "cpu"}

@@ -4,12 +4,12 @@ import contextlib
 import logging
 import socket
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from accel_tests import children
+from accel_tests.processes import until
 
 from accel_core import RankLostError
 from accel_train.launch import line as lines
@@ -72,13 +72,6 @@ def job(alone, request, monkeypatch):
         return [made.made[0], *map(made.join, range(1, size))]
 
     return make
-
-
-def until(condition, timeout=10):
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 # --- silence --------------------------------------------------------------------------------------------
@@ -153,15 +146,12 @@ def test_all_come_to_the_end_and_leave_it_together(job):
         watch.stop()
 
     zero, one, two = watches
-    threads = [threading.Thread(target=leave, args=(each,)) for each in watches]
-    threads[0].start()
-    threads[1].start()
-    with two._changed:
-        until(lambda: zero.trouble and one.trouble)  # a silence, which ends nothing here
-        assert not ended
-    threads[2].start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor() as pool:
+        pool.map(leave, (zero, one))
+        with two._changed:
+            until(lambda: zero.trouble and one.trouble)  # a silence, which ends nothing here
+            assert not ended
+        pool.submit(leave, two)
     assert len(ended) == 3
     assert ended[0] is zero  # which gives the store up, before the others go
     assert not any(each.loss(at_the_end=True) for each in watches)

@@ -31,18 +31,6 @@ class Disk:
             self.module(f"deepspeed.ops.op_builder{under}.{name}", source)
 
 
-@pytest.fixture(scope="session")
-def program():
-    """`program(path, text)`: write a shell script where a compiler would be."""
-
-    def write(path, text=""):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-
-    return write
-
-
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     before = set(sys.modules)

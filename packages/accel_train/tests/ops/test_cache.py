@@ -7,13 +7,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("filelock")  # comes with torch
+
+from accel_tests.processes import until
 
 from accel_core.errors import OpCacheError
 from accel_train.ops import cache
@@ -315,9 +316,7 @@ def test_of_processes_that_come_at_once_one_builds(root, tmp_path):
 def test_a_builder_that_is_killed_blocks_nobody(root, tmp_path):
     notes = tmp_path / "notes"
     child = builder(root, notes, 600)
-    while not notes.exists():
-        assert child.poll() is None
-        time.sleep(0.02)
+    until(notes.exists, 60)
     child.send_signal(signal.SIGKILL)
     child.communicate()
     place = cache.entry("op", {})

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from accel_tests.children import executable
 
 from accel_core import package_folders
 from accel_train.deepspeed import op_builders
@@ -34,12 +35,12 @@ class Builder:
 
 
 @pytest.fixture
-def tools(tmp_path, monkeypatch, program):
+def tools(tmp_path, monkeypatch):
     """A PATH with these programs alone, and a folder for what torch keeps."""
 
     def give(*names):
         for name in names:
-            program(tmp_path / "bin" / name)
+            executable(tmp_path / "bin" / name)
 
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))

@@ -1,12 +1,20 @@
-"""What the checks of accel_testing.conformance promise of every accelerator, on the real TorchTPU."""
+"""The real TorchTPU: the promises of every accelerator, torch's operators, and Hugging Face's trainers."""
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from accel_tests.cards import require_as_recorded
 from accel_tests.children import run_python
-from tpu_card import NAME, card, variables
+from tpu_card import HERE, NAME, card, variables
+
+# ---------------------------------------------------------------------------- card
+# What is promised of every accelerator, and torch's operators, on the real TorchTPU.
+
+
+# ---------------------------------------------------------------------------- card
+# What the checks of accel_testing.conformance promise of every accelerator, on the real TorchTPU.
 
 
 def test_card():
@@ -23,7 +31,7 @@ PASSES = {
 #: What fails, by the vendor's words; it is seen here when one mends.
 FAILS = {
     # These give DeepSpeed a list of parameters, made on the host, and `module.to()` makes new ones here.
-    # With `model.parameters()`, as DeepSpeed's documents have it, ZeRO 0 to 3 train: test_training.py.
+    # With `model.parameters()`, as DeepSpeed's documents have it, ZeRO 0 to 3 train: see below.
     "deepspeed": dict.fromkeys(
         ("zero_1", "zero_in_bfloat16", "zero_in_float16", "zero_2_offloaded", "fused_adam"),
         "incompatible tensor type",
@@ -48,3 +56,166 @@ def test_frameworks(framework):
     assert failed.keys() == FAILS[framework].keys(), failed
     assert [name for name, words in FAILS[framework].items() if words not in failed[name]] == [], failed
     assert {r["name"].rpartition(".")[2] for r in rows if r["outcome"] == "passed"} == PASSES[framework]
+
+
+# ---------------------------------------------------------------------------- operators
+# torch's database of operators on the real TorchTPU: what is recorded of one comes again.
+
+
+ROOT = Path(__file__).parents[4]
+RECORD = ROOT / "docs/explanation/tpu-operators.json"
+
+
+def test_what_is_recorded_comes_again(tmp_path):
+    """Random numbers are not compared, and an error that does not come is seen."""
+    again = tmp_path / "again.json"
+    tool = [str(ROOT / "tools/opinfo.py"), "--device", "tpu", "--jobs", "1"]
+    done = run_python([*tool, "--only", "uniform", "--record", str(again)], os.environ, timeout=300)
+    assert again.is_file(), done.stderr
+    recorded, seen = (json.loads(file.read_text(encoding="utf-8")) for file in (RECORD, again))
+    assert seen["cells"]["operators"] == {"uniform": recorded["cells"]["operators"]["uniform"]}, done.stdout
+    assert [each[3] for each in seen["failures"]] == ["errors"]
+
+
+# ---------------------------------------------------------------------------- training
+# Trainings on the real TorchTPU, each against the same on the CPU.
+
+
+EXAMPLE = Path(__file__).parents[4] / "examples" / "train_digits.py"
+SUPPORT = Path(__file__).parents[4] / "tests" / "support"
+CPU = {"DS_ACCELERATOR": "cpu"}
+
+
+def program(*arguments, **more):
+    """Give the losses of a program in a process of its own."""
+    path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
+    environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
+    return run_python(map(str, [HERE / "programs.py", *arguments]), environ, timeout=300).answer
+
+
+def test_the_main_job_learns():
+    """examples/train_digits.py as it is."""
+    command = [str(EXAMPLE), "--precision", "fp32", "--epochs", "4", "--json"]
+    report = run_python(command, variables(), timeout=300).answer
+    assert (report["backend"], report["device"]) == ("tpu", "TorchTPU on libpjrt_cpu.so")
+    assert report["test_accuracy"] >= 0.93
+    print(f"\n{json.dumps(report)}")
+
+
+#: The two others run by night: each process imports torch, TorchTPU and DeepSpeed.
+STAGES = [
+    stage if stage in (1, 3) else pytest.param(stage, marks=pytest.mark.nightly(reason="as 1 and 3"))
+    for stage in range(4)
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_deepspeed(stage):
+    ours, cpu = program("zero", stage), program("zero", stage, **CPU)
+    assert ours == pytest.approx(cpu, rel=1e-5)
+    print(f"\nZeRO {stage}: tpu {ours}, cpu {cpu}")
+
+
+def test_lightning_keeps_tied_weights():
+    """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: one weight would become two."""
+    ours, cpu = program("tied"), program("tied", **CPU)
+    assert ours == pytest.approx(cpu, rel=1e-5)
+    assert ours[-1] < ours[0]
+
+
+def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
+    wandering = [loss for more in (CPU, {}, CPU) for loss in program("resumed", tmp_path / "wanders", **more)]
+    staying = [loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)]
+    assert wandering == pytest.approx(staying, rel=1e-5)
+    assert wandering[-1] < wandering[0] / 2
+
+
+# ---------------------------------------------------------------------------- hugging face
+# Hugging Face's trainers on the real TorchTPU: the rows that `acme` has, and the operators it lacks.
+
+
+TESTS = Path(__file__).parents[4] / "packages" / "accel_train" / "tests" / "trainers"
+ON_CPU = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+ROWS = ["peft", "sft", "dpo", "seq2seq", "sentence", "bf16", "inference"]
+PLACES = ("device", "data", "weights", "places")
+#: Adam's first steps are of one size, whatever the gradient: in bfloat16 its parameters are not compared.
+ROUNDED = ("grad_norm", "parameters")
+
+
+def answers(script, environ, out, **how):
+    """Give what a script of the trainers' tests answers, in a process of its own."""
+    out.mkdir()
+    told = json.dumps({"out": str(out), **how})
+    start([str(TESTS / script), told], environ).succeeded()
+    return json.loads((out / "0.json").read_text())
+
+
+def start(command, environ):
+    path = os.pathsep.join((str(TESTS), str(SUPPORT)))
+    return run_python(command, {**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, timeout=600)
+
+
+def leaves(answer, name=""):
+    """Give everything in an answer with its name, in order."""
+    if isinstance(answer, dict):
+        return [leaf for key in answer for leaf in leaves(answer[key], key)]
+    if isinstance(answer, list):
+        return [leaf for each in answer for leaf in leaves(each, name)]
+    return [(name, answer)]
+
+
+def compared(row, cpu, tpu):
+    """Hold a row on the TPU against the CPU's; give the largest difference of a loss."""
+    ours, theirs = leaves(tpu), leaves(cpu)
+    assert [name for name, _ in ours] == [name for name, _ in theirs]
+    relative, absolute = (2e-3, 0.0) if row == "bf16" else (1e-4, 1e-4)
+    largest = 0.0
+    for (name, our), (_, their) in zip(ours, theirs, strict=True):
+        if name in PLACES:
+            assert (our, their) == ("tpu:0", "cpu"), name
+        elif isinstance(their, str):
+            assert our == their, name
+        elif row != "bf16" or name not in ROUNDED:
+            assert our == pytest.approx(their, rel=relative, abs=absolute), name
+            largest = max(largest, abs(our - their)) if name.endswith("loss") else largest
+    return largest
+
+
+@pytest.mark.nightly(reason="a minute or two")
+def test_each_row_equals_the_cpus(tmp_path, subtests):
+    """With masks, eager attention, and a generating model without positions: XLA's CPU lacks the rest."""
+    how = {"plain": True, "values": True, "errors": True, "jobs": [*ROWS, "grpo"]}
+    own = answers(
+        "hugging_face.py",
+        {**variables(), **ON_CPU},
+        tmp_path / "cpu",
+        own=True,
+        folder=f"{tmp_path}/c",
+        **how,
+    )
+    tpu = answers("hugging_face.py", variables(), tmp_path / "tpu", folder=f"{tmp_path}/t", **how)
+    for row in ROWS:
+        with subtests.test(row=row):
+            print(f"\n{row}: {compared(row, own[row], tpu[row]):.1e}")
+    with subtests.test(row="grpo"):  # it has generated, and counts its rewards
+        assert "reward" in own["grpo"]["metrics"][0]
+        assert "operator 'aten::nansum' is not implemented for TPU" in tpu["grpo"]["error"]
+        assert tpu["grpo"]["places"][0] == "grpo_trainer.py:_generate_and_score_completions"
+    assert own["bf16"]["losses"][-1] < own["bf16"]["losses"][0]
+
+
+def test_accelerate_trains_what_was_given_to_the_optimizer_before(tmp_path):
+    """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: nothing would be trained."""
+    own = answers("digits_accelerate.py", {**variables(), **ON_CPU}, tmp_path / "cpu", own=True)
+    tpu = answers("digits_accelerate.py", variables(), tmp_path / "tpu")
+    assert (tpu["device"], own["device"]) == ("tpu:0", "cpu")
+    assert tpu["losses"] == pytest.approx(own["losses"], rel=1e-4)
+    assert tpu["losses"][-1] < tpu["losses"][0] / 2
+
+
+def test_a_second_rank_is_refused():
+    """On another library than libtpu each process has one device; Accelerate wants the rank's own."""
+    rank = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    done = start(["-c", "import accel_train.accelerate as a; a.partial_state()"], {**variables(), **rank})
+    assert done.returncode == 1
+    assert "rank 1 on this host needs a device of its own, and sees 1 of tpu" in done.stderr

@@ -5,7 +5,6 @@ scores tells, and that `test_card.py` compares.
 """
 
 import json
-import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[3] / "tests" / "support")]
 
 from accel_tests.cards import RECORDS, run_card  # noqa: E402 - found through the line above
+from accel_tests.children import without  # noqa: E402
 
 from accel_tpu.trial import environment  # noqa: E402
 
@@ -23,8 +23,7 @@ NAME = "tpu-real"
 
 def variables():
     """Give the environment of a child, as `accel try tpu` makes it; TorchTPU's warnings are not shown."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCEL_")}
-    return {**kept, **environment()[0], "PYTHONWARNINGS": "ignore"}
+    return {**without("ACCEL_"), **environment()[0], "PYTHONWARNINGS": "ignore"}
 
 
 def card():

@@ -4,7 +4,6 @@ import importlib
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 import accel_core
 from accel_simulated import VENDORS, device, faults
@@ -37,8 +36,8 @@ class _Network(nn.Module):
         self.out = nn.Linear(8, 10)
 
     def forward(self, tokens):
-        hidden = functional.gelu(self.norm(self.embedding(tokens)))
-        return functional.cross_entropy(self.out(hidden).flatten(0, 1), tokens.flatten())
+        hidden = nn.functional.gelu(self.norm(self.embedding(tokens)))
+        return nn.functional.cross_entropy(self.out(hidden).flatten(0, 1), tokens.flatten())
 
 
 def _step(vendor, backend):
@@ -58,7 +57,7 @@ def _kernels(vendor):
 
     @torch.compile
     def scaled(tensor):
-        return functional.dropout(tensor, 0.5) * 2 + 1
+        return nn.functional.dropout(tensor, 0.5) * 2 + 1
 
     host = torch.ones(1000).pin_memory()
     on_device = torch.zeros(1000, device=vendor)

@@ -10,6 +10,16 @@ from torch.nn.parallel import DistributedDataParallel
 from simulated_checks.staged import ranks, raw
 
 
+def three_steps(here, model, device):
+    """Train it on values that every rank has for itself."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(3):
+        data = here.values(torch.float32, 8, 16, salt=step).to(device)
+        optimizer.zero_grad()
+        model(data).pow(2).mean().backward()
+        optimizer.step()
+
+
 def data_parallel(here):
     """DDP, three steps with bucket views and a static graph, against DDP over gloo on the CPU."""
 
@@ -19,12 +29,7 @@ def data_parallel(here):
         parallel = DistributedDataParallel(
             model, process_group=group, bucket_cap_mb=0.005, gradient_as_bucket_view=True
         )
-        optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.01)
-        for step in range(3):
-            data = here.values(torch.float32, 8, 16, salt=step).to(device)
-            optimizer.zero_grad()
-            parallel(data).pow(2).mean().backward()
-            optimizer.step()
+        three_steps(here, parallel, device)
         return [raw(p.detach().cpu()) for p in [*model.parameters(), *model.buffers()]]
 
     expected = train(here, torch.device("cpu"), here.gloo)
@@ -41,12 +46,7 @@ def fully_sharded(vendor):
         for layer in (model[0], model[2]):
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        for step in range(3):
-            data = here.values(torch.float32, 8, 16, salt=step).to(device)
-            optimizer.zero_grad()
-            model(data).pow(2).mean().backward()
-            optimizer.step()
+        three_steps(here, model, device)
         return [raw(p.detach().to_local().cpu()) for p in model.parameters()]
 
     with ranks(vendor) as here:

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
 from accel_core.errors import CAUGHT, clean, root_cause
-from accel_core.hookspecs import LEVELS
 from accel_core.toolkit import ENTRY_POINT_GROUP, child, discovery, guard, packages
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
 
+#: What a check's result can be.
+LEVELS = ("ok", "warning", "error")
 #: Seconds that a fix may take.
 _MENDING = 60.0
 #: How often the deadline of one child may pass before the checks that are left are given up.

@@ -5,7 +5,6 @@ Attention is written out, since torch has kernels of its own for it on some devi
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 LAYERS, WIDTH, HEADS, LENGTH, DROPOUT = 2, 64, 4, 32, 0.1
 
@@ -35,7 +34,7 @@ class Block(nn.Module):
 
     def forward(self, hidden):
         hidden = hidden + self.dropout(self.attention(self.first(hidden)))
-        return hidden + self.dropout(self.narrow(functional.gelu(self.wide(self.second(hidden)))))
+        return hidden + self.dropout(self.narrow(nn.functional.gelu(self.wide(self.second(hidden)))))
 
     def attention(self, hidden):
         batch, length, _ = hidden.shape
@@ -65,7 +64,7 @@ def layers(characters):
 
 def loss(answers, targets):
     """Mean cross-entropy of (batch, length, characters) answers, in float32."""
-    return functional.cross_entropy(answers.flatten(0, 1).float(), targets.flatten())
+    return nn.functional.cross_entropy(answers.flatten(0, 1).float(), targets.flatten())
 
 
 class Transformer(nn.Module):
