@@ -295,25 +295,21 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     from accel_core.machine.placement import denied_nodes, permission_step, placement
     from accel_core.machine.visible_devices import masks, there
 
-    seen = devices.evidence(backend, root)
-    nodes = seen.nodes if seen else ()
+    nodes = (devices.evidence(backend, root) or devices.Evidence()).nodes
     mask = masks(backend, os.environ, there(backend, root))
     if mask.faulty:
         return hidden(backend, mask)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
-        reason = f"this process may not open {devices.enumerated(denied)}"
-        if place.withheld(backend):
-            reason += f"; Slurm gave the job {place.slurm_job} none"
+        reason = f"this process may not open {devices.enumerated(denied)}{place.withheld(backend)}"
         return no_device(reason, place.step(backend) or permission_step(denied[0], root))
     reason = "the vendor's runtime counts no device"
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
-    if used := [step for step in mask.steps if not step.overruled_by]:
-        hint = f"unset {used[-1].variable}, or name in it devices that exist"
-        return no_device(f"{reason} with {' and '.join(map(str, used))}", hint)
-    return no_device(reason)
+    used = [step for step in mask.steps if not step.overruled_by]
+    hint = f"unset {used[-1].variable}, or name in it devices that exist" if used else ""
+    return no_device(" with ".join(filter(None, [reason, " and ".join(map(str, used))])), hint)
 
 
 def hidden(backend: Backend, mask: Masks) -> Outcome:
@@ -321,7 +317,6 @@ def hidden(backend: Backend, mask: Masks) -> Outcome:
     from accel_core.machine.placement import placement
 
     place = placement()
-    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
-        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
-        return no_device(reason, place.schedulers_step(backend))
-    return no_device(str(mask), mask.step)
+    # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
+    withheld = place.withheld(backend)
+    return no_device(f"{mask}{withheld}", place.schedulers_step(backend) if withheld else mask.step)

@@ -130,9 +130,7 @@ def _in_one_line(news: Sequence[Verdict]) -> str:
     told = [f"{v.name}: {v.reason}" for v in folded(news)[0] if not merely_absent(v)]
     if absent := [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]:
         told.append(none_found(absent))
-    if not told:
-        told = [uninstalled(v for v in news if _is_uninstalled(v))]
-    return "; ".join(told)
+    return "; ".join(told) or uninstalled(v for v in news if _is_uninstalled(v))
 
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

@@ -44,9 +44,10 @@ class Placement(NamedTuple):
         kind["podman"] = "Podman container"
         return f"this {kind.get(self.container, 'container')}"
 
-    def withheld(self, backend: Backend) -> bool:
-        """Whether Slurm started the job without a device: so it says of GPUs, and of nothing else."""
-        return bool(self.slurm_job) and not self.given_gpus and backend.granted.slurm == "gpu"
+    def withheld(self, backend: Backend) -> str:
+        """Return that Slurm started the job without a device, as a clause: so it says of GPUs alone."""
+        none = self.slurm_job and not self.given_gpus and backend.granted.slurm == "gpu"
+        return f"; Slurm gave the job {self.slurm_job} none" if none else ""
 
     def step(self, backend: Backend) -> str:
         """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
@@ -90,8 +91,7 @@ def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place
     kind = _container(root, environ)
     singularity = kind == "apptainer" and _SINGULARITY in environ and _APPTAINER not in environ
     command = "singularity" if singularity else kind
-    job = environ.get(_SLURM, "")
-    return Placement(kind, command, job, any(environ.get(name) for name in _SLURM_GPUS))
+    return Placement(kind, command, environ.get(_SLURM, ""), any(environ.get(name) for name in _SLURM_GPUS))
 
 
 #: What container runtimes leave behind, the innermost first. In images of Apptainer and Singularity:

@@ -154,9 +154,11 @@ def _taken(
 ) -> tuple[list[Id], str]:
     """Which of `asked` the runtime sees among so many devices, and a clause on those that have no effect."""
     found: list[Id] = []
-    ids, clauses = asked.ids or (), [asked.note] if asked.note else []
+    ids, clauses = [_whole(item, uuids) for item in asked.ids or ()], [asked.note] if asked.note else []
     for place, item in enumerate(ids):
         if not (wrong := _wrong(item, left, uuids)):
+            if item in found:
+                return [], f"{item} is there twice"
             found.append(item)
             continue
         rest = ", ".join(map(str, ids[place + 1 :])) if rules.ends_the_list else ""
@@ -182,6 +184,12 @@ def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
     return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
 
 
+def _whole(item: Id, uuids: Sequence[str]) -> Id:
+    """The UUID of which this is the beginning, where it is that of one device alone."""
+    fits = [uuid for uuid in uuids if uuid.lower().startswith(str(item).lower())]
+    return fits[0] if len(fits) == 1 else item
+
+
 def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """The devices in `value` that are there, each once, as the runtime wants them.
 
@@ -190,10 +198,13 @@ def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
     """
     left, numbers, uuids = present
     read = [rules.parse(entry.strip()) for entry in value.split(",")]
-    named: list[Id] = [item for mask in read if mask is not None for item in mask.ids or ()]
+    named = [_whole(item, uuids) for mask in read if mask is not None for item in mask.ids or ()]
     if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
         named = [numbers.index(item) for item in named if isinstance(item, int)]
     items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
+    # No runtime takes indices and identifiers, or two kinds of identifiers, in one value.
+    kinds = [str(item).rpartition("-")[0][:4] for item in items]
+    items = [item for item, kind in zip(items, kinds, strict=True) if kind == kinds[0]]
     return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
 
 

@@ -122,6 +122,8 @@ def test_what_fails_for_one_reason_is_told_once(world):
     broken = {"npu": "torch_npu_compiler", "npugraphs": "torch_npu_compiler:graphs"}
     world.module("torch_npu_compiler", "raise OSError('libhccl.so')\n")
     world.distribution("torch-npu", "1.0", {"torch_dynamo_backends": broken})
+    # Of torch's own wheel (2.15.0), for a name that no program asked for.
+    world.distribution("torch", "2.15", {"torch.distributed.backends": {"nccl4py": "torch_npu_compiler"}})
     world.set_path([world.site])
     [failed] = [f for f in said() if f.code == "at-import.fails"]
     assert failed.what == (

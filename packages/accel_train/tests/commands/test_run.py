@@ -51,9 +51,17 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
     assert "forked: True" in done.stderr  # from the launcher, which had imported torch
 
 
+def test_a_mask_that_misnames_devices_is_told_once_with_the_step(planned):
+    told = (
+        "Warning: CN_VISIBLE_DEVICES='1,0,x': 'x' ends the list. Next step: export CN_VISIBLE_DEVICES=1,0\n"
+    )
+    assert planned(CN_VISIBLE_DEVICES="1,0,x").succeeded().stderr.count(told) == 1
+
+
 def test_what_is_refused_and_the_status_that_says_so(planned):
     for arguments, variables, status, message in (
         (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks but 2 mlu devices."),
+        (["--nproc-per-node=4"], {"CN_VISIBLE_DEVICES": "1,0"}, 1, "at most 2, or unset CN_VISIBLE_DEVICES."),
         ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
         (["--nprocs-per-node", "2"], {}, 2, "is no option --nprocs-per-node. Did you mean --nproc-per-node?"),
         (["--no_bind"], {}, 2, "there is no option --no_bind. Did you mean --no-bind?"),

@@ -60,7 +60,12 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
 @pytest.mark.parametrize("ids", [["5", "3"], UUIDS, ["5", "3", "9"]])
 def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, ids):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", ",".join(ids))
-    assert launch.ask_machine(None).alone == [{"CN_VISIBLE_DEVICES": item} for item in ids[:2]]
+    machine = launch.ask_machine(None)
+    assert machine.alone == [{"CN_VISIBLE_DEVICES": item} for item in ids[:2]]
+    few = "CN_VISIBLE_DEVICES='5,3,9' names 3, but the vendor counts 2"
+    assert (machine.masked, machine.masked_step) == (
+        (few, "unset CN_VISIBLE_DEVICES") if ids[2:] else ("", "")
+    )
 
 
 @pytest.mark.parametrize(

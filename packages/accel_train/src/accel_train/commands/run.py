@@ -42,6 +42,8 @@ def command(arguments: tuple[str, ...]) -> None:
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)
+        if machine.masked:
+            click.echo(f"Warning: {machine.masked}. Next step: {machine.masked_step}\n", err=True)
         if machine.why_kept:
             click.echo(f"{machine.why_kept}\n", err=True)
         if parsed.dry_run:

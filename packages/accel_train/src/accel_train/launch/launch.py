@@ -10,12 +10,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accel_core import Backend
 from accel_core.errors import AccelError, LaunchError, clean
-from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, spoilers
+from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, placement, spoilers, visible_devices
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
@@ -106,7 +107,29 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
         not_alone=not_alone,
         warning="",
         defaults=missing_defaults(accelerator.backend, environ),
+        **masks_of(accelerator.backend, environ, count),
     )._asdict()
+
+
+def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, Any]:
+    """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
+    present = visible_devices.there(backend)
+    found = visible_devices.masks(backend, environ, present)
+    steps = [step for step in found.steps if not step.overruled_by]
+    values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
+    masked = "; ".join(map(str, found.faulty))
+    more = (
+        placement.placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+    )
+    if not masked and len(found.devices or ()) > count:
+        masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
+    limited = bool(steps) and (present[0] is None or present[0] > count)
+    return {
+        "masked": masked,
+        "masked_step": found.step if found.faulty else more if masked else "",
+        "limited": f"{values} shows {count}{f' of {present[0]}' if present[0] else ''}" if limited else "",
+        "limited_step": more if limited else "",
+    }
 
 
 def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:

@@ -55,6 +55,12 @@ class Machine(NamedTuple):
     #: Variables that keep other vendors' broken packages out of the ranks, and a sentence that says why.
     kept: dict[str, str] = {}  # noqa: RUF012
     why_kept: str = ""
+    #: What the visible-devices variables hide or misname, and the value that works here.
+    masked: str = ""
+    masked_step: str = ""
+    #: That they show fewer devices than there are, and how to see the others.
+    limited: str = ""
+    limited_step: str = ""
 
 
 class RankPlan(NamedTuple):
@@ -107,10 +113,12 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
     if count > _MOST_RANKS:
         raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
     if count > machine.devices and not machine.is_cpu:
+        few = machine.masked or machine.limited
+        more = machine.limited_step or "choose another accelerator with --backend"
         raise LaunchError(
             f"--nproc-per-node {wanted}: {count} ranks but {machine.devices} {machine.name} "
-            f"device{'' if machine.devices == 1 else 's'}. Start at most {machine.devices}, or choose "
-            "another accelerator with --backend."
+            f"device{'' if machine.devices == 1 else 's'}{few and f': {few}'}. Start at most "
+            f"{machine.devices}, or {more}."
         )
     return count
 

@@ -39,6 +39,8 @@ class _Group(NamedTuple):
     when: str
     #: Whether what the entry point names is called at once, without arguments.
     called: bool = False
+    #: Whether the reader loads an entry point only when a program asks for its name.
+    by_name: bool = False
 
 
 #: torch/__init__.py, `_import_device_backends`, and torch/_dynamo/backends/registry.py (2.13); 2.15 reads
@@ -47,8 +49,8 @@ class _Group(NamedTuple):
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
     _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
-    _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name"),
-    _Group("torch.distributed.backends", "torch", "when torch.distributed starts"),
+    _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name", by_name=True),
+    _Group("torch.distributed.backends", "torch", "when torch.distributed is given its name", by_name=True),
     _Group("triton.backends", "triton", "when triton is imported"),
     _Group("bitsandbytes.backends", "bitsandbytes", "when bitsandbytes is imported", called=True),
     _Group("vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True),
@@ -90,7 +92,9 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         read = is_installed(group.reader)
         yield _acting(group, announced, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, e) for e in announced if e in entry_points(group.name)]
+            # torch's wheel may name what it lacks (2.15: nccl4py), which no program has asked for.
+            others = [e for e in announced if not (group.by_name and e.distribution == group.reader)]
+            acts += [_act(group, e) for e in others if e in entry_points(group.name)]
     files = start_files()
     if files:
         yield _starting(files)
