@@ -95,7 +95,7 @@ def _wider(tensor: torch.Tensor, reference: torch.dtype | None) -> torch.Tensor:
 
 
 def _results(operator: Callable[..., Any], here: list[torch.Tensor]) -> list[Any]:
-    """What it gives, on the host: some devices compute, and fail, as late as that."""
+    """Results on the host: some devices compute, and fail, as late as that."""
     found = pytree.tree_leaves(operator(*here))
     return [each.detach().cpu() if isinstance(each, torch.Tensor) else each for each in found]
 

@@ -515,7 +515,7 @@ class TestForms(Subject):
         )
 
     def test_moved(self, accelerator: Accelerator) -> None:
-        """What moves, repeats, selects or makes numbers changes none of them."""
+        """Operators that move, repeat, select or make numbers change none of them."""
         given = torch.arange(24.0).reshape(4, 6) % 13
         hold(accelerator, _MOVED, given, way="4 rows of 6")
 

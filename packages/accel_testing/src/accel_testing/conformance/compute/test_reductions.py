@@ -384,7 +384,7 @@ class TestReductions(Subject):
         )
 
     def test_first_of_equals(self, accelerator: Accelerator) -> None:
-        """Of equal elements `argmax` and its like give the first, and a stable sort keeps the order."""
+        """`argmax` and its like give the first of equal elements, and a stable sort keeps the order."""
         given = torch.tensor([[2, 3, 1, 3, 1, 2, 3], [1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1]])
         for dtype in (*claimed_types(accelerator), torch.int64, torch.int32, torch.uint8):
             hold(accelerator, _FIRST, given.to(dtype), way="with equals")
@@ -412,7 +412,7 @@ class TestReductions(Subject):
         hold(accelerator, _SOME, long.float(), way="a long row with equals")
 
     def test_duplicates_all_count(self, accelerator: Accelerator) -> None:
-        """What is added at one index many times counts each time, in every way to add: no update is lost."""
+        """Additions at one index count each time, in every way to add: no update is lost."""
         for count, places in ((7, (2, 0, 2, 2, 1, 0, 2)), (5003, None)):
             at = torch.tensor(places) if places else torch.arange(count) * 7 % 11 % 4
             given = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1

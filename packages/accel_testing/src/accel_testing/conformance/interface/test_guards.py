@@ -20,7 +20,7 @@ _MEBIBYTE = 1 << 20
 
 
 class _Lost(Exception):  # noqa: N818 - it is raised to be caught
-    """What is raised inside the blocks."""
+    """Error raised inside the blocks."""
 
 
 #: What may go wrong in a block: a vendor's error, a wrong name, anything, and Ctrl-C.
@@ -224,7 +224,7 @@ class TestGuards(Subject):
 
 
 def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C901 - a step, a function
-    """What a thread does, and what it sees then; all is as before afterwards."""
+    """Steps of a thread, each with what it sees then; all is as before afterwards."""
     last = accelerator.device_count() - 1
     place = accelerator.device(last)
     ones = torch.ones(8, 8, device=accelerator.device(0))
