@@ -26,18 +26,18 @@ import torch, sentence_transformers as library
 print("Encoder", library.SentenceTransformer(modules=[type("Layer", (torch.nn.Linear,), {})(2, 2)]).device)
 """
 LIGHTNING = """
-import sys, torch, lightning, lightning.pytorch.cli as cli
-from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
+import sys, torch, lightning
+from lightning.pytorch.demos.boring_classes import BoringModel
 
 class Model(BoringModel):
     on_train_end = lambda self: print(f"{self.device}/{self.trainer.world_size}", end=" ")
 
-asked = sys.argv[1:]
-quiet = {"max_steps": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-cli.LightningCLI(Model, BoringDataModule, None, trainer_defaults=quiet, args=["fit", *asked])
-for options in ({}, {"accelerator": "auto", "strategy": "ddp", "precision": "bf16-mixed"}):
-    asked or lightning.Trainer(**quiet, **options).fit(Model())
-print(lightning.Fabric(accelerator="cpu" if asked else "auto").device)
+off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+cpu = {"accelerator": "cpu"} if "cpu" in sys.argv else {}
+auto = dict.fromkeys(("accelerator", "strategy", "devices"), "auto")  # as LightningCLI says it
+for options in ({}, auto, {**auto, "strategy": "ddp", "precision": "bf16-mixed"}):
+    lightning.Trainer(max_steps=2, **dict.fromkeys(off, False), **{**options, **cpu}).fit(Model())
+print(lightning.Fabric(**cpu).device)
 """
 AFTER_A_MINUTE = """
 import os, sys, time, accel_train_startup
@@ -61,7 +61,7 @@ PROGRAMS = [
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
     (LIGHTNING, [], 1, "acme:0/1 acme:0/1 acme:0/1 acme:0", ""),
     (LIGHTNING, [], 2, "acme:{rank}/2 acme:{rank}/2 acme:{rank}/2 acme:{rank}", ""),
-    (LIGHTNING, ["--trainer.accelerator=cpu"], 1, "cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
+    (LIGHTNING, ["cpu"], 1, "cpu/1 cpu/1 cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
@@ -73,7 +73,8 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
 def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
-    run = run_on_acme(program, *arguments, processes=ranks, environ={"ACCEL_INTEGRATIONS": "auto"})
+    variables = {"ACCEL_INTEGRATIONS": "auto", "ACCEL_SIMULATE": f"acme:{ranks}"}
+    run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
         lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]

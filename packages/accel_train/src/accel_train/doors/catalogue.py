@@ -57,6 +57,7 @@ OF_DEVICE = (
     ("sentence_transformers", "sentence-transformers", f"SentenceTransformer(..., {_DEVICE})"),
     ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE})"),
     ("stable_baselines3", "Stable-Baselines3", _DEVICE),
+    ("fastai.learner", "fastai", f"DataLoaders(..., {_DEVICE})"),
     ("ignite.engine", "Ignite", f"create_supervised_trainer(..., {_DEVICE})"),
 )
 
