@@ -2,7 +2,7 @@
 
 A fresh interpreter imports the framework, and a clock runs while it loads and calls entry points of
 accel-train. Run it in the environment of session doors, which has torch; `ACCEL_DOOR_VERL`, `_LMCACHE` and
-`_BITSANDBYTES` name the folders of the others (`.nox/doors/of_verl`). What is not there is left out.
+`_BITSANDBYTES` name the folders of the others (`.nox/doors/apart-verl`). What is not there is left out.
 """
 
 from __future__ import annotations

@@ -61,7 +61,29 @@ class Cell(NamedTuple):
 
 
 #: What does not run, and the words by which that shows: the first row that fits a cell counts.
-EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = ()
+_OTHERS = DEVICES[1:]
+EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
+    (
+        {"form": ("cuda",), "program": ("Fabric",), "device": _OTHERS},
+        "`CUDAAccelerator` can not run on your system",
+        "Fabric's accelerator `cuda` is for CUDA's devices alone",
+    ),
+    (
+        {"form": ("cuda",), "program": tuple({*PROGRAMS} - {"Fabric", "diffusion"}), "device": _OTHERS},
+        "has no attribute '_cuda_setDevice'",
+        "`torch.cuda` is for CUDA's devices alone",
+    ),
+    (
+        {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",)},
+        "it took cpu",
+        "Accelerate does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": FORMS[:2], "program": ("transformer",), "device": ("cuda", "xpu")},
+        "TritonMissing",
+        "torch's own compiler asks for Triton, which a machine without such a GPU does not have",
+    ),
+)
 
 
 def cells() -> Iterator[Cell]:

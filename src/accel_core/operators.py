@@ -42,12 +42,14 @@ def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fals
     """Give one distribution's answer, named after it; `needed`: it must have the hook."""
     try:
         with quiet(), restoring(source):
-            hook = discovery.caller(source, _HOOK)
-            if needed and not hook.get_hookimpls():
+            if not discovery.functions_for(discovery.imported(source), _HOOK):
+                if not needed:
+                    return []
                 raise AttributeError(
                     f"{source.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
                 )
-            several = (answer if isinstance(answer, list) else [answer] for answer in hook(backend=backend))
+            answers = discovery.ask(source, _HOOK, backend=backend)
+            several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
         raise_if_users(error)

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core.backend import Hardware
@@ -92,6 +93,7 @@ PINS = {
     " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
     "off": "which cannot be honoured",
+    "bare": "* pinned by DS_ACCELERATOR='bare'; a program gets it, with the verdict 'no device'; `accel why`",
     "gone": "DS_ACCELERATOR='gone' names no backend that could be chosen",
 }
 
@@ -100,6 +102,7 @@ def test_a_note_says_what_a_pin_did(accel):
     accel.install("top", priority=999)
     accel.install("npu", priority=1)
     accel.install("off", "ProbeResult(False, 'switched off', stands_aside=True)")
+    accel.world.backend("bare", extra=NO_DEVICE)
     for pin, note in PINS.items():
         assert note in accel("list", DS_ACCELERATOR=pin).stdout
 

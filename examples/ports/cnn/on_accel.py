@@ -22,7 +22,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 scaler = torch.amp.GradScaler(device.type, init_scale=256.0)
 
 losses = []
-with profile(schedule=schedule(wait=1, warmup=1, active=2)) as profiler:
+with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=1)) as profiler:
     for step in range(6):
         numbers = torch.Generator().manual_seed(step * world + rank)
         images = torch.rand(4, 3, 16, 16, generator=numbers).to(device, memory_format=torch.channels_last)

@@ -27,7 +27,7 @@ scaler = torch.amp.GradScaler("cuda", init_scale=256.0)
 
 losses = []
 activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-with profile(activities=activities, schedule=schedule(wait=1, warmup=1, active=2)) as profiler:
+with profile(activities=activities, schedule=schedule(wait=1, warmup=1, active=2, repeat=1)) as profiler:
     for step in range(6):
         numbers = torch.Generator().manual_seed(step * world + rank)
         images = torch.rand(4, 3, 16, 16, generator=numbers).to(device, memory_format=torch.channels_last)

@@ -135,6 +135,8 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> pag
             return f"{settings.asked} names no backend that could be chosen; {more}", "yellow"
         if choice is not None and choice.error is not None:
             return f"* pinned by {settings.asked}, which cannot be honoured; {more}", "yellow"
+        if choice is not None and not marked.usable:
+            more = f"a program gets it, with the verdict {marked.status.words!r}; {more}"
         return f"* {'pinned' if len(settings.pins) == 1 else 'preferred'} by {settings.asked}; {more}", ""
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"

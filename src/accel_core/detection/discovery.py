@@ -171,20 +171,24 @@ def name_of(entry_point: Provenance) -> str:
 
 def declarations(plugin: object) -> list[Backend]:
     """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
-    import pluggy
-
-    # Not registered: pluggy takes all hooks of a plugin or none, and looks long at each of its attributes.
-    read = pluggy.PluginManager(PROJECT).parse_hookimpl_opts
-    functions = [name for name in dir(plugin) if hasattr(getattr(plugin, name, None), "__code__")]
-    hooks = {name: read(plugin, name) for name in functions}
-    declaring = [name for name, o in hooks.items() if o and (o["specname"] or name) == "accel_backends"]
-    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    declared = [backend for made in functions_for(plugin, "accel_backends") for backend in _checked(made())]
     if not declared:
         raise errors.InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
             "that returns one, or several"
         )
     return declared
+
+
+def functions_for(plugin: object, hook: str) -> list[Any]:
+    """The functions of `plugin` that implement `hook`, without registering it: pluggy takes all hooks of a
+    plugin or none, and looks long at each of its attributes.
+    """
+    import pluggy
+
+    read = pluggy.PluginManager(PROJECT).parse_hookimpl_opts
+    hooks = {n: read(plugin, n) for n in dir(plugin) if hasattr(getattr(plugin, n, None), "__code__")}
+    return [getattr(plugin, n) for n, o in hooks.items() if o and (o["specname"] or n) == hook]
 
 
 def _checked(given: object) -> list[Backend]:
@@ -260,17 +264,12 @@ def _hooks(plugin: object) -> Any:
     return manager.hook
 
 
-def caller(plugin: Provenance, hook: str) -> Any:
-    """The caller of `hook` for this plugin alone; imports the plugin, which may raise anything."""
-    return getattr(_hooks(imported(plugin)), hook)
-
-
 def ask(plugin: Provenance, hook: str, **arguments: object) -> Any:
     """Return what one plugin answers: of a `firstresult` hook its answer or `None`, else a list.
 
     Raises what the plugin's import and its hook raise.
     """
-    return caller(plugin, hook)(**arguments)
+    return getattr(_hooks(imported(plugin)), hook)(**arguments)
 
 
 # --- What announces itself to torch -------------------------------------------------------------------

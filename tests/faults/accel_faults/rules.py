@@ -27,13 +27,16 @@ def meets(place, mode):
 
 
 def chosen(fault, place, mode):
-    """The backend that is right: the faulty one where it works, and then it is the highest in rank."""
+    """The backend that is right: the faulty one where it works, and then it is the highest in rank.
+
+    A command names none where one gave no answer in time.
+    """
     if place.after_choice:
         return "faulty"
-    if place is Place.EXPLAIN or not fault.works:
-        return "good"
-    limited = mode is not Mode.IN_PROCESS and mode.deadline < SLEEP
-    return "good" if fault.kind is Kind.SLEEPS and limited else "faulty"
+    late = fault.kind is Kind.HANGS or (fault.kind is Kind.SLEEPS and mode.deadline < SLEEP)
+    if late and mode is not Mode.IN_PROCESS:
+        return "good" if mode.is_program or mode is Mode.DOCTOR else None
+    return "good" if place is Place.EXPLAIN or not fault.works else "faulty"
 
 
 def wrong(fault, place, mode, seen):
@@ -78,7 +81,7 @@ def _choice(fault, place, mode, seen):
         return
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
-    elif seen.chosen != right:
+    elif seen.chosen != right or (right is None and "chosen is not known" not in str(seen)):
         status = f"exit status {seen.returncode}"
         yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
     if seen.verdicts or mode.is_program or mode in _SHOWS_VERDICTS:

@@ -20,9 +20,9 @@ def beside(*works, seconds=60):
     assert not any(thread.is_alive() for thread in threads)
 
 
-def until(condition, seconds=10):
+def until(condition, timeout=10):
     """Wait until it is true: True, or an `AssertionError` after so many seconds."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -35,6 +35,8 @@ def test_before_the_import(device):
     assert "deepspeed" not in sys.modules, "activating imports nothing of DeepSpeed"
     assert shared() == device
     assert activated()[0] == found, "a second time is the same"
+    compiling = inspect.signature(sys.modules["deepspeed"].DeepSpeedEngine.compile).parameters["backend"]
+    assert compiling.default == {"cpu": "inductor", "acme": "accel"}[device]
 
 
 @forked("cpu")

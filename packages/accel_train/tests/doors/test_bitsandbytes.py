@@ -20,6 +20,7 @@ def quantized(device):
 here = torch.accelerator.current_accelerator()
 print()
 print(json.dumps({
+    "chosen by the import": "supported_torch_devices" in vars(bitsandbytes),
     "supported": sorted(bitsandbytes.supported_torch_devices),
     "equal": here and quantized(here) == quantized("cpu"),
 }))
@@ -28,6 +29,7 @@ print(json.dumps({
 
 def test_four_bits_equal_the_cpus(beside):
     answer = beside("bitsandbytes", SCRIPT).answer
+    assert answer["chosen by the import"] is False
     assert "acme" in answer["supported"]
     assert answer["equal"]
 

@@ -1,18 +1,14 @@
 """What our entry points cost, and a door that stays shut."""
 
-import sys
 import warnings
 from importlib.metadata import distribution
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-import accel_core
 import accel_train.doors
 from accel_train.doors._warned import warned
-from accel_train.doors.bitsandbytes import register
 
 # ---------------------------------------------------------------------------- imports
 # What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
@@ -59,13 +55,3 @@ def test_an_error_becomes_one_warning_and_no_error_where_warnings_are():
     assert [str(one.message) for one in seen] == [
         "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
     ]
-
-
-def test_bitsandbytes_is_imported_without_a_choice(monkeypatch):
-    module = ModuleType("bitsandbytes")
-    module.supported_torch_devices = {"acme"}
-    monkeypatch.setitem(sys.modules, "bitsandbytes", module)
-    register()
-    assert "supported_torch_devices" not in vars(module)
-    with accel_core.use_accelerator("cpu"):
-        assert module.supported_torch_devices == {"acme", "cpu"}

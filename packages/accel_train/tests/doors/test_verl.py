@@ -66,6 +66,11 @@ def test_every_member_of_its_platforms_contract():
     assert [cls.__name__ for cls in found] == ["FSDPEngineWithLMHead", "FSDPEngineWithValueHead"]
 
 
+def test_its_import_parses_no_settings_without_a_pin(beside):
+    script = "import json, sys, verl; print(); print(json.dumps('accel_core.settings' in sys.modules))"
+    assert beside("verl", script, environ={"ACCEL_SIMULATE": ""}).answer is False
+
+
 @forked("verl", DS_ACCELERATOR="nothing")
 def test_a_pin_that_cannot_be_followed_is_an_error_and_not_nvidia():
     from accel_core import BackendNotFoundError

@@ -5,13 +5,16 @@ from __future__ import annotations
 from accel_testing.conformance.compute.test_amounts import TestAmounts
 from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
 from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_forms import TestForms
 from accel_testing.conformance.compute.test_numbers import TestNumbers
 from accel_testing.conformance.compute.test_queues import TestQueues
 from accel_testing.conformance.compute.test_randomness import TestRandomness
+from accel_testing.conformance.compute.test_reductions import TestReductions
 from accel_testing.conformance.frameworks.test_deepspeed import TestDeepSpeed
 from accel_testing.conformance.frameworks.test_lightning import TestLightning
 from accel_testing.conformance.frameworks.test_transformers import TestTransformers
 from accel_testing.conformance.interface.test_answers import TestAnswers
+from accel_testing.conformance.interface.test_guards import TestGuards
 from accel_testing.conformance.interface.test_selection import TestSelection
 from accel_testing.conformance.interface.test_sharing import TestSharing
 from accel_testing.conformance.interface.test_signatures import TestSignatures
@@ -30,9 +33,12 @@ class AcceleratorTests(
     TestTypes,
     TestSelection,
     TestSharing,
+    TestGuards,
     TestTraces,
     TestArithmetic,
     TestNumbers,
+    TestReductions,
+    TestForms,
     TestRandomness,
     TestQueues,
     TestAmounts,

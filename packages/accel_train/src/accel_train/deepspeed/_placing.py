@@ -25,6 +25,10 @@ _HOME = "deepspeed.accelerator.real_accelerator"
 _HOMES = (_HOME, "accelerator.real_accelerator")
 #: What starts other processes, and nothing else.
 _LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
+#: They ask for a compiler when they are imported: it is the default of their method `compile`.
+_ENGINES = ("deepspeed.runtime.engine", "deepspeed.inference.engine")
+#: Device types that accel_core knows a compiler for at once.
+_INDUCTORS_OWN = ("cpu", "cuda", "xpu")
 _BUILDERS = "deepspeed.ops.op_builder"
 _NPU_BUILDERS = f"{_BUILDERS}.npu"
 _NPU = "torch_npu"
@@ -210,6 +214,25 @@ def _serving_one(module: ModuleType) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _compiling_later(_: ModuleType) -> Iterator[None]:
+    """Give DeepSpeed's engines our door to torch.compile, which asks for the compiler when it compiles.
+
+    To find one for a device that declares none takes torch's inductor, whose import is a second.
+    """
+    accelerator = _present()
+    if accelerator.backend.compile_backend or accelerator.device_type in _INDUCTORS_OWN:
+        yield
+        return
+    from accel_train.compiling import DOOR
+
+    vars(accelerator)["get_compile_backend"] = lambda: DOOR
+    try:
+        yield
+    finally:
+        del vars(accelerator)["get_compile_backend"]
+
+
+@contextlib.contextmanager
 def _telling(module: Any) -> Iterator[None]:
     """`ds_report` says whose accelerator it reports on."""
     yield
@@ -233,6 +256,7 @@ _hook = ImportHook(
         _lists.ALL_OPS: _listing,
         _alone.COMM: _serving_one,
         _REPORT: _telling,
+        **dict.fromkeys(_ENGINES, _compiling_later),
     },
     before=dict.fromkeys(_LAUNCHERS, _placing_in_launcher),
 )

@@ -15,8 +15,6 @@ from functools import cached_property
 from typing import Any
 
 import accel_core
-from accel_core.errors import AccelError
-from accel_core.toolkit import read_settings
 from accel_train.doors._warned import warned, warning
 
 __all__ = ["Members"]
@@ -111,11 +109,22 @@ def _register() -> None:
             f"this verl needs members that accel-train lacks: {', '.join(made.__abstractmethods__)}"
         )
     platforms.PlatformRegistry.register(platform="accel")(made)
-    if read_settings().pins and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
+    if _is_pinned() and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
         platforms.set_platform(made())
 
 
+def _is_pinned() -> bool:
+    """Whether `DS_ACCELERATOR` names a backend. Without it nothing of ours is loaded for the answer."""
+    if not os.environ.get("DS_ACCELERATOR"):
+        return False
+    from accel_core.toolkit import read_settings
+
+    return bool(read_settings().pins)
+
+
 def _is_verls(platform: Members) -> bool:
+    from accel_core.errors import AccelError
+
     try:
         return platform.device_name in _OWN
     except AccelError:  # a pin that cannot be followed: ours raises it where verl does not hide it

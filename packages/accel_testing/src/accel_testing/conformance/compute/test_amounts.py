@@ -83,14 +83,29 @@ class TestAmounts(Subject):
         peak = accelerator.max_memory_allocated()
         require(
             peak >= before + 2 * _MEBIBYTE,
-            f"after a tensor of {2 * _MEBIBYTE} bytes the peak is {peak}, from {before}",
+            f"memory_allocated() was {before}; after a tensor of {2 * _MEBIBYTE} bytes came and went "
+            f"max_memory_allocated() gave {peak}; expected {before + 2 * _MEBIBYTE} or more",
         )
+        kept = _block(accelerator)
         for reset in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
             block = _block(accelerator, 2 * _MEBIBYTE)
             del block
+            most = accelerator.max_memory_allocated()
+            for asking in ("memory_stats", "memory_summary", "empty_cache", "synchronize"):
+                getattr(accelerator, asking)()
+                still = accelerator.max_memory_allocated()
+                require(still == most, f"{asking}() changed max_memory_allocated() from {most} to {still}")
             getattr(accelerator, reset)()
             again, now = accelerator.max_memory_allocated(), accelerator.memory_allocated()
-            require(again == now, f"after {reset}() the peak is {again}, and {now} bytes are held")
+            require(now >= kept.numel(), f"memory_allocated() gave {now} while {kept.numel()} bytes are held")
+            require(
+                again == now, f"after {reset}() max_memory_allocated() is {again}, memory_allocated() {now}"
+            )
+        most, held = accelerator.max_memory_reserved(), accelerator.memory_reserved()
+        said = (
+            f"after reset_max_memory_cached() max_memory_reserved() is {most}, and memory_reserved() {held}"
+        )
+        require(most == held, said)
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
         """`reset_accumulated_memory_stats` sets the totals of allocations to 0."""
@@ -242,7 +257,10 @@ class TestAmounts(Subject):
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
         require(pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}")
-        require(torch.equal(pinned, host), "pin_memory changed the numbers")
+        same = torch.equal(pinned, host)
+        require(same, f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…")
+        across = accelerator.pin_memory(host.T)
+        require(torch.equal(across, host.T), f"pin_memory of a transposed tensor gave {across.tolist()}")
         again = accelerator.pin_memory(host)
         once = pinned is host or pinned.data_ptr() != again.data_ptr()
         require(once, "pin_memory gave the same memory twice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 
@@ -11,13 +12,10 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.compared import BOUNDS, blamed
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestArithmetic"]
-
-#: How far a result may be from the one in float64, relative to the largest number in it: a few units in the
-#: last place of each type, times what sums of some hundred numbers add to it.
-BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 
 _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": lambda a, b: a + b,
@@ -57,12 +55,15 @@ class TestArithmetic(Subject):
             a, b = left.to(dtype), right.to(dtype)
             for name, operator in _OPERATORS.items():
                 expected = operator(a.double(), b.double())
+                here = a.to(accelerator.device()), b.to(accelerator.device())
                 try:
-                    given = operator(a.to(accelerator.device()), b.to(accelerator.device()))
+                    given = operator(*here)
                 except Exception as error:
-                    faults.append(f"{name} in {dtype}: {type(error).__name__}: {str(error)[:100]}")
+                    words = f"{type(error).__name__}: {str(error)[:100]}{blamed(operator, *here)}"
+                    faults.append(f"{name} in {dtype}: {words}")
                     continue
-                faults.extend(_fault(f"{name} in {dtype}", given, expected, dtype))
+                found = _fault(f"{name} in {dtype}", given, expected, dtype)
+                faults.extend(f"{fault}{blamed(operator, *here)}" for fault in found)
         require(not faults, "; ".join(faults))
 
     def test_integers_are_exact(self, accelerator: Accelerator) -> None:
@@ -80,7 +81,8 @@ class TestArithmetic(Subject):
         }
         for name, operator in operators.items():
             given, expected = operator(here).cpu(), operator(host)
-            require(torch.equal(given, expected), f"integers {name}: {given.tolist()}")
+            told = f"integers {name}: {given.tolist()}; expected {expected.tolist()}"
+            require(torch.equal(given, expected), told + blamed(operator, here))
 
     def test_gradients(self, accelerator: Accelerator) -> None:
         """A small network's gradients are the processor's, in float32 within the bound."""
@@ -103,7 +105,8 @@ class TestArithmetic(Subject):
             for place, (given, expected) in enumerate(zip(ours, theirs, strict=True))
             for fault in _fault(f"gradient {place}", given, expected.double(), torch.float32)
         ]
-        require(not faults, "; ".join(faults))
+        where = blamed(lambda: gradients(accelerator.device())) if faults else ""
+        require(not faults, f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}")
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
         """Five steps of AdamW and SGD end where the processor's do, within the bound."""
@@ -122,8 +125,9 @@ class TestArithmetic(Subject):
             partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
         ):
             ours, theirs = trained(accelerator.device(), kind), trained("cpu", kind).double()
-            faults = _fault("weights", ours, theirs, torch.float32)
-            require(not faults, "; ".join(faults))
+            faults = _fault("the weight", ours, theirs, torch.float32)
+            where = blamed(lambda k=kind: trained(accelerator.device(), k)) if faults else ""
+            require(not faults, f"after five steps of {kind} {'; '.join(faults)}{where}")
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """Data copied to the device come back the same, in parts too, and by way of another device."""
@@ -188,6 +192,33 @@ class TestArithmetic(Subject):
         still = torch.is_autocast_enabled(accelerator.device_type)
         require(not still, "after an error inside it autocast is still on")
 
+    def test_autocasts_nest(self, accelerator: Accelerator) -> None:
+        """After an inner `autocast` the outer one is as before, its type too, even after an error."""
+        ones, kind = torch.ones(8, 8, device=accelerator.device()), accelerator.device_type
+        types = accelerator.supported_dtypes()[1:]
+        if not types:
+            not_claimed("float32 is the only type to train in")
+        usual = torch.get_autocast_dtype(kind)
+        for outer, inner in ((types[0], types[-1]), (types[-1], types[0])):
+            for enabled in (True, False):
+                what = f"autocast({inner}, enabled={enabled}) inside autocast({outer})"
+                with accelerator.autocast(outer):
+                    for how in ("", "an error in "):
+                        with contextlib.suppress(KeyError), accelerator.autocast(inner, enabled=enabled):
+                            now = (ones @ ones).dtype
+                            if how:
+                                raise KeyError
+                        wanted = inner if enabled else torch.float32
+                        require(now is wanted, f"inside {what} a product is of {now}; expected {wanted}")
+                        now = (ones @ ones).dtype
+                        require(now is outer, f"after {how}{what} a product is of {now}; expected {outer}")
+                now = (ones @ ones).dtype
+                require(now is torch.float32, f"after both, {what}, a product is of {now}; expected float32")
+                left = torch.get_autocast_dtype(kind)
+                require(
+                    left is usual, f"after {what} torch.get_autocast_dtype({kind!r}) is {left}, was {usual}"
+                )
+
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
         """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
         for dtype in (torch.bfloat16, torch.float32):
@@ -226,7 +257,7 @@ def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.
     if tuple(given.shape) != tuple(expected.shape):
         return [f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"]
     if given.dtype is not dtype:
-        return [f"{what} is of {given.dtype}"]
+        return [f"{what} is of {given.dtype}; expected {dtype}"]
     here = given.detach().cpu().double()
     largest = float(expected.abs().max().clamp_min(1e-6))
     error = float((here - expected).abs().max()) / largest

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.compared import Operators, gradient
+from accel_testing.conformance.compute.compared import hold as hold_optional
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestNumbers"]
@@ -18,10 +21,10 @@ __all__ = ["TestNumbers"]
 _LONG = 10_007
 _INF, _NAN = float("inf"), float("nan")
 
-#: From one tensor and another of its shape.
-_Operators = Mapping[str, Callable[[torch.Tensor, torch.Tensor], Any]]
+#: These are what any program uses: a device that lacks one fails.
+hold = partial(hold_optional, needed=True)
 
-_WITH_NAN: _Operators = {
+_WITH_NAN: Operators = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
@@ -52,7 +55,7 @@ _WITH_NAN: _Operators = {
 }
 
 #: What is read against the strides; each gives another answer for the same memory in another order.
-_STRIDED: _Operators = {
+_STRIDED: Operators = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "clamp": lambda a, _: a.clamp(-0.5, 0.5),
@@ -84,10 +87,10 @@ _STRIDED: _Operators = {
     "cat": lambda a, b: torch.cat([a, b], 1),
     "nonzero": lambda a, _: (a > 0).nonzero(),
     "max_pool": lambda a, _: functional.max_pool2d(a[None, None], 2),
-    "gradient of gelu": lambda a, b: _gradient(lambda x: (functional.gelu(x) * b).sum(), a),
+    "gradient of gelu": lambda a, b: gradient(lambda x: (functional.gelu(x) * b).sum(), a),
 }
 
-_INTEGERS: _Operators = {
+_INTEGERS: Operators = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * (b % 3),
     "floor_divide": lambda a, b: a // (b % 7 + 1),
@@ -114,7 +117,7 @@ _INTEGERS: _Operators = {
 }
 
 #: Of a row whose end counts as much as its beginning.
-_OF_A_ROW: _Operators = {
+_OF_A_ROW: Operators = {
     "sum": lambda a, _: a.sum(1),
     "mean": lambda a, _: a.mean(1),
     "amax": lambda a, _: a.amax(1),
@@ -138,10 +141,10 @@ class TestNumbers(Subject):
         """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
         left = torch.tensor([[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]])
         right = torch.tensor([[1.0, 2.0, _NAN, 4.0], [2.0, _INF, -_INF, 0.0], [1.0, 2.0, 3.0, 4.0]])
-        _hold(accelerator, _WITH_NAN, left, right)
+        hold(accelerator, _WITH_NAN, left, right)
         masked = torch.full((2, 4), -_INF)
         masked[0, 1] = 0.0
-        _hold(accelerator, {"softmax of a mask": lambda a, _: a.softmax(1)}, masked, masked)
+        hold(accelerator, {"softmax of a mask": lambda a, _: a.softmax(1)}, masked, masked)
 
     def test_strides(self, accelerator: Accelerator) -> None:
         """A transposed, sliced or expanded tensor is read by its strides, not as its memory lies."""
@@ -151,14 +154,14 @@ class TestNumbers(Subject):
             "every second": lambda t: t[::2, ::2][:5, :5],
             "expanded": lambda t: t[:1].expand(10, 10),
         }.items():  # fmt: skip
-            _hold(accelerator, _STRIDED, base, base.flip(0), way=way, view=view)
+            hold(accelerator, _STRIDED, base, base.flip(0), way=way, view=view)
 
     def test_large_integers(self, accelerator: Accelerator) -> None:
         """Integers beyond what float32 holds stay exact: token counts, hashes, byte offsets."""
         steps = torch.tensor([3, 1, 7, 5, 0, 2, 6, 4])
         for dtype, top in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
             left = (steps + top).to(dtype)
-            _hold(accelerator, _INTEGERS, left, (steps.flip(0) + top).to(dtype), way=str(dtype))
+            hold(accelerator, _INTEGERS, left, (steps.flip(0) + top).to(dtype), way=str(dtype))
 
     def test_long_rows(self, accelerator: Accelerator) -> None:
         """A row whose length is not a multiple of the block size is computed to its end."""
@@ -166,7 +169,7 @@ class TestNumbers(Subject):
         left, right = torch.rand(3, _LONG, generator=generator), torch.rand(3, _LONG, generator=generator)
         left[:, -3] = 3.0  # the largest, in what is left over
         left[:, -70:-3] += 1.0
-        _hold(accelerator, _OF_A_ROW, left, right)
+        hold(accelerator, _OF_A_ROW, left, right)
 
     def test_indices_that_come_twice(self, accelerator: Accelerator) -> None:
         """Repeated additions at one index all count: gradients of embeddings."""
@@ -176,7 +179,7 @@ class TestNumbers(Subject):
         def repeated(work: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> Any:
             return lambda a, _: work(torch.zeros(4, device=a.device), index.to(a.device), a)
 
-        _hold(
+        hold(
             accelerator,
             {
                 "index_add": repeated(lambda out, at, x: out.index_add(0, at, x)),
@@ -184,12 +187,12 @@ class TestNumbers(Subject):
                 "index_put": repeated(lambda out, at, x: out.index_put((at,), x, accumulate=True)),
                 "bincount": repeated(lambda _, at, __: at.bincount(minlength=4)),
                 "gradient of embedding": repeated(
-                    lambda out, at, x: _gradient(
+                    lambda out, at, x: gradient(
                         lambda w: (functional.embedding(at, w)[:, 0] * x).sum(), out[:, None] + 1
                     )
                 ),
                 "gradient of gather": repeated(
-                    lambda out, at, x: _gradient(lambda w: (w.gather(0, at) * x).sum(), out + 1)
+                    lambda out, at, x: gradient(lambda w: (w.gather(0, at) * x).sum(), out + 1)
                 ),
             },
             data,
@@ -200,7 +203,7 @@ class TestNumbers(Subject):
         """A stable sort keeps the order of equals, halves are rounded to even, and casts cut towards zero."""
         given = torch.tensor([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 40)
         halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 2.7, -2.7, 255.0])
-        _hold(
+        hold(
             accelerator,
             {
                 "stable sort": lambda a, _: a.sort(stable=True).indices,
@@ -215,11 +218,11 @@ class TestNumbers(Subject):
         # Between two neighbours in bfloat16: to the one that is even.
         middle = torch.tensor([1.00390625, 1.01171875, -1.00390625])
         if torch.bfloat16 in accelerator.supported_dtypes():
-            _hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
+            hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
 
     def test_nothing_in_it(self, accelerator: Accelerator) -> None:
         """An empty tensor is not an error: the last batch, or an expert without a token, may be empty."""
-        operators: _Operators = {
+        operators: Operators = {
             "add": lambda a, b: a + b,
             "mul": lambda a, b: a * b,
             "sum": lambda a, _: a.sum(1),
@@ -232,14 +235,14 @@ class TestNumbers(Subject):
         }
         for shape in ((0, 5), (5, 0)):
             empty = torch.ones(shape)
-            _hold(accelerator, operators, empty, empty, way=f"of shape {shape}")
+            hold(accelerator, operators, empty, empty, way=f"of shape {shape}")
 
     def test_every_device_computes(self, accelerator: Accelerator) -> None:
         """Kernels run where their tensors are, whichever device is the current one."""
         count = accelerator.device_count()
         if count < 2 or accelerator.device(0) == accelerator.device(1):
             not_claimed("there is one device")
-        operators: _Operators = {
+        operators: Operators = {
             "add": lambda a, b: a + b,
             "matmul": lambda a, b: a @ b.T,
             "sum": lambda a, _: a.sum(1),
@@ -248,59 +251,8 @@ class TestNumbers(Subject):
         }
         data = torch.randn(8, 8, generator=torch.Generator().manual_seed(5))
         for index in range(count):
-            faults = list(_faults(accelerator.device(index), operators, data, data.flip(0)))
-            require(not faults, f"on device {index}, device 0 being the current one: {'; '.join(faults)}")
+            way = f"on device {index}, device 0 being the current one"
+            hold(accelerator, operators, data, data.flip(0), way=way, index=index)
             made = (data.to(accelerator.device(index)) + 1).device
             fits = made == torch.device(accelerator.device_type, index)
             require(fits, f"a sum of tensors on device {index} is on {made}")
-
-
-def _hold(
-    accelerator: Accelerator,
-    operators: _Operators,
-    left: torch.Tensor,
-    right: torch.Tensor,
-    *,
-    way: str = "",
-    view: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.contiguous,
-) -> None:
-    """Raise `BrokenPromise` unless each operator gives on the device what it gives on the processor."""
-    faults = list(_faults(accelerator.device(), operators, left, right, view, way))
-    more = f"; and {len(faults) - 4} more" if len(faults) > 4 else ""
-    require(not faults, "; ".join(faults[:4]) + more)
-
-
-def _faults(
-    device: torch.device,
-    operators: _Operators,
-    left: torch.Tensor,
-    right: torch.Tensor,
-    view: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.contiguous,
-    way: str = "",
-) -> Iterator[str]:
-    here = view(left.to(device)), view(right.to(device))
-    for name, operator in operators.items():
-        what = f"{name}, {way}," if way else name
-        expected = operator(view(left), view(right))
-        try:
-            given = operator(*here).cpu()
-        except Exception as error:
-            yield f"{what} raises {type(error).__name__}: {str(error)[:150]}"
-            continue
-        if given.shape != expected.shape or given.dtype is not expected.dtype:
-            yield (
-                f"{what} gives {tuple(given.shape)} of {given.dtype}; "
-                f"expected {tuple(expected.shape)} of {expected.dtype}"
-            )
-            continue
-        bound = 1e-4 if expected.is_floating_point() else 0.0
-        wrong = ~torch.isclose(given, expected, rtol=bound, atol=bound, equal_nan=True)
-        if wrong.any():
-            place = tuple(wrong.nonzero()[0].tolist())
-            yield f"{what} gives {given[place].item()} at {list(place)}; expected {expected[place].item()}"
-
-
-def _gradient(work: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor) -> torch.Tensor:
-    point = at.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-    (found,) = torch.autograd.grad(work(point), point)
-    return found

@@ -17,6 +17,23 @@ __all__ = ["TestQueues"]
 
 _SIZE = 1 << 16
 _LARGE = 1 << 20
+#: Of float32: a copy takes milliseconds, and a question microseconds.
+_HUGE = 1 << 22
+#: Seconds after which work that is not done is waited for.
+_PATIENCE = 5.0
+
+
+def _asked(query: Callable[[], Any], wait: Callable[[], Any], what: str) -> None:
+    """Return once `query` gives True; what is not done after `wait` is never done."""
+    end = time.monotonic() + _PATIENCE
+    while not (told := query()):
+        require(told is False, f"{what} gave {told!r}; expected True or False")
+        if time.monotonic() > end:
+            wait()
+            over = query()
+            require(over is True, f"{what} gave {over!r} once the work was waited for; expected True")
+            return
+    require(told is True, f"{what} gave {told!r}; expected True or False")
 
 
 def keeps_busy(accelerator: Accelerator) -> None:
@@ -55,6 +72,55 @@ class TestQueues(Subject):
         side.synchronize()
         require(side.query() is True, "a stream's query() after its synchronize() is not True")
 
+    def test_done_is_done(self, accelerator: Accelerator) -> None:
+        """After `query()` gave True, or a wait, long copies are complete; with an event used again too."""
+        require_page_locked(accelerator)
+        last = accelerator.device_count() - 1
+        for index in dict.fromkeys((0, last if accelerator.device(last) != accelerator.device(0) else 0)):
+            with accelerator.device_guard(index):
+                self._done_on(accelerator, index)
+
+    def _done_on(self, accelerator: Accelerator, index: int) -> None:
+        place = accelerator.device(index)
+        side, now, done = accelerator.Stream(device=place), accelerator.current_stream(), accelerator.Event()
+        there = torch.zeros(_HUGE, device=place)
+        source = accelerator.pin_memory(torch.ones(_HUGE))
+        back = accelerator.pin_memory(torch.zeros(_HUGE))
+        ways: dict[str, Callable[[], object]] = {
+            "e.query() gave True": lambda: _asked(done.query, done.synchronize, "e.query()"),
+            "s.query() gave True": lambda: _asked(side.query, side.synchronize, "s.query()"),
+            "e.synchronize()": done.synchronize,
+            "s.synchronize()": side.synchronize,
+            f"synchronize({index})": lambda: accelerator.synchronize(index),
+            "e.query() gave True, e recorded again": lambda: _asked(
+                done.query, done.synchronize, "e.query()"
+            ),
+            "e.synchronize(), e recorded again": done.synchronize,
+        }
+        for way, wait in ways.items():
+            said = f"a copy of {_HUGE} ones, then e recorded, on a stream s of device {index}: when {way},"
+            there.zero_()
+            side.wait_stream(now)
+            with accelerator.stream(side):
+                there.copy_(source, non_blocking=True)
+                done.record()
+            wait()
+            seen = there[-_SIZE:].sum().item()
+            require(
+                seen == _SIZE, f"{said} the last {_SIZE} on the device add up to {seen:g}; expected {_SIZE}"
+            )
+            back.zero_()
+            side.wait_stream(now)
+            with accelerator.stream(side):
+                back.copy_(there, non_blocking=True)
+                done.record()
+            wait()
+            seen = back[-_SIZE:].sum().item()
+            side.synchronize()
+            require(
+                seen == _SIZE, f"{said} the last {_SIZE} on the host add up to {seen:g}; expected {_SIZE}"
+            )
+
     def test_a_stream_waits_for_another(self, accelerator: Accelerator) -> None:
         """A stream that waits for another, by stream or by event, reads what that one has written."""
         side, now = accelerator.Stream(), accelerator.current_stream()
@@ -88,8 +154,14 @@ class TestQueues(Subject):
         done = accelerator.Event()
         done.record()
         done.synchronize()
-        same = torch.equal(back, source * 2)
-        require(same, "what was copied late, doubled and copied back is not what was sent, doubled")
+        wrong = (back != source * 2).nonzero()
+        first = int(wrong[0]) if len(wrong) else 0
+        require(
+            not len(wrong),
+            f"pin_memory(t).to(device(), non_blocking=True) on s, current_stream().wait_stream(s), * 2, "
+            f"copy_(non_blocking=True) back, e.record(), e.synchronize(): at {first} of {_LARGE} it is "
+            f"{back[first]:g}; expected {2 * first}. One of them does not wait",
+        )
 
     def test_every_device_is_waited_for(self, accelerator: Accelerator) -> None:
         """`synchronize(i)` waits for device i, and `current_stream(i)` is its stream, whatever is current."""
@@ -122,7 +194,8 @@ class TestQueues(Subject):
             seen = total.sum().item()
             said = f"resolves_data_dependency() is True, and without a wait a sum is {seen:g}, not {_SIZE}"
             require(seen == _SIZE, said)
-        if not (accelerator.is_synchronized_device() and accelerator.is_accelerator()):
+        claims = [n for n in ("is_synchronized_device", "use_host_timers") if getattr(accelerator, n)()]
+        if not (claims and accelerator.is_accelerator()):
             return
         if getattr(accelerator.Stream, "one_queue", False):
             return  # claimed of one queue too (Metal's), whose calls may return before their work is done
@@ -135,22 +208,25 @@ class TestQueues(Subject):
         done.record()
         over = done.query()
         accelerator.synchronize()
-        require(over, "is_synchronized_device() is True, and after a call its work is not done")
+        said = f"{claims[0]}() is True: work is done when a call returns"
+        require(over, f"{said}, and after copy_(non_blocking=True) an event's query() gave {over!r}")
 
     def test_stream_is_current_inside(self, accelerator: Accelerator) -> None:
         """`stream(s)` makes it current, with its device, and restores what was before, an error or not."""
         before, side = accelerator.current_stream(), accelerator.Stream()
         with accelerator.stream(side):
             inside = accelerator.current_stream()
-        require(accelerator.current_stream() == before, "stream(s) did not restore the stream")
+        now = accelerator.current_stream()
+        require(now == before, f"after stream(s) current_stream() gave {now}; expected {before}")
         try:
             with accelerator.stream(side):
                 raise KeyError
         except KeyError:
             pass
-        require(accelerator.current_stream() == before, "after an error stream(s) did not restore it")
-        require(inside == side, "the current stream inside stream(s) is not s")
-        last, now = accelerator.device_count() - 1, accelerator.current_device()
+        now = accelerator.current_stream()
+        require(now == before, f"after an error in stream(s) current_stream() gave {now}; expected {before}")
+        require(inside == side, f"inside stream(s) current_stream() gave {inside}; expected s, {side}")
+        last, selected = accelerator.device_count() - 1, accelerator.current_device()
         other = accelerator.Stream(device=accelerator.device(last))
         if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
             return  # every stream is the current one
@@ -158,7 +234,7 @@ class TestQueues(Subject):
             there = accelerator.current_device()
         require(there == last, f"inside the stream of device {last} current_device() gave {there}")
         back = accelerator.current_device()
-        require(back == now, f"after the stream of another device current_device() gave {back}")
+        require(back == selected, f"after the stream of another device current_device() gave {back}")
 
     def test_set_stream_stays(self, accelerator: Accelerator) -> None:
         """`set_stream(s)` makes it current until another one is set."""
@@ -186,6 +262,9 @@ class TestQueues(Subject):
         require(end.query() is True, "query() after synchronize() is not True")
         took = start.elapsed_time(end)
         require(type(took) is float, f"elapsed_time gave {took!r}; expected a float of milliseconds")
+        time.sleep(0.02)  # which is not the work's
+        again = start.elapsed_time(end)
+        require(again == took, f"elapsed_time gave {took}, and {again} for the same events a moment later")
         # As long as the host saw at most; a unit of seconds would be a thousandth, of microseconds more.
         require(
             wall / 200 <= took <= wall * 1.5 + 1,
@@ -202,7 +281,10 @@ class TestQueues(Subject):
                 tensor = tensor * 1.01
             event = side.record_event()
         accelerator.synchronize()
-        require(event.query() is True, "after synchronize() an event on another stream has not happened")
+        require(
+            event.query() is True,
+            "after synchronize() query() of an event on another stream gave False; True",
+        )
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
         """A replayed graph computes with the present values of its inputs; without graphs, the work runs."""
@@ -230,16 +312,60 @@ class TestQueues(Subject):
             accelerator.replay_graph(graph)
             accelerator.synchronize()
             expected = [value * 2 + 1] * 8
-            require(out.tolist() == expected, f"replayed with {value:g}: {out.tolist()}")
+            require(
+                out.tolist() == expected,
+                f"capture_to_graph(g) of out.copy_(x * 2 + 1), x.fill_({value:g}), replay_graph(g): out "
+                f"is {out.tolist()}; expected {expected}",
+            )
+
+    def test_captures_leave_all_as_before(self, accelerator: Accelerator) -> None:
+        """A capture is on the given stream and restores the one before; its errors come out; each graph is
+        its own.
+        """
+        if not accelerator.supports_graphs():
+            not_claimed("the device has no graphs")
+        usual, side = accelerator.current_stream(), accelerator.Stream()
+        outs = [torch.zeros(2, device=accelerator.device()) for _ in range(2)]
+        graphs = [accelerator.create_graph() for _ in outs]
+        accelerator.synchronize()
+        for value, (graph, out) in enumerate(zip(graphs, outs, strict=True), 1):
+            with accelerator.capture_to_graph(graph, stream=side):
+                inside = accelerator.current_stream()
+                out.add_(value)
+            require(inside == side, "inside capture_to_graph(g, stream=s) the current stream is not s")
+            back = accelerator.current_stream()
+            require(back == usual, f"after capture_to_graph(g, stream=s) the current stream is {back}")
+        accelerator.synchronize()
+        before = [out.tolist() for out in outs]
+        accelerator.replay_graph(graphs[1])
+        accelerator.synchronize()
+        changed = [round(out.tolist()[0] - was[0]) for out, was in zip(outs, before, strict=True)]
+        require(
+            changed == [0, 2], f"replaying the second of two graphs adds {changed} to their outputs; [0, 2]"
+        )
+        came = False
+        try:
+            with accelerator.capture_to_graph(accelerator.create_graph(), stream=side):
+                raise KeyError
+        except KeyError:
+            came = True
+        require(came, "an error raised inside capture_to_graph(g) did not come out of the block")
+        back = accelerator.current_stream()
+        require(
+            back == usual, f"after an error in capture_to_graph(g, stream=s) the current stream is {back}"
+        )
+        total = (torch.ones(4, device=accelerator.device()) * 2).sum().item()
+        require(total == 8, f"after an error in a capture a sum of four twos is {total}")
 
     def test_capturing_is_told(self, accelerator: Accelerator) -> None:
         """`is_current_stream_capturing` is True inside a capture and False outside one."""
-        require(accelerator.is_current_stream_capturing() is False, "it is True outside a capture")
+        asked, told = accelerator.is_current_stream_capturing, "is_current_stream_capturing() gave"
+        require(asked() is False, f"{told} {asked()!r} outside a capture; expected False")
         if not accelerator.supports_graphs():
             not_claimed("the device has no graphs")
         graph, out = accelerator.create_graph(), torch.zeros(1, device=accelerator.device())
         with accelerator.capture_to_graph(graph):
-            inside = accelerator.is_current_stream_capturing()
+            inside = asked()
             out.add_(1)
         again = accelerator.create_graph()
         try:
@@ -247,8 +373,6 @@ class TestQueues(Subject):
                 raise KeyError
         except KeyError:
             pass
-        require(
-            accelerator.is_current_stream_capturing() is False, "after an error inside it a capture goes on"
-        )
-        require(inside is True, "it is False inside a capture")
-        require(accelerator.is_current_stream_capturing() is False, "it is True after a capture")
+        said = "after an error inside capture_to_graph(g)"
+        require(asked() is False, f"{told} {asked()!r} {said}; expected False: the capture goes on")
+        require(inside is True, f"{told} {inside!r} inside capture_to_graph(g); expected True")

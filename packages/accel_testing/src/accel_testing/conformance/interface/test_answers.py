@@ -194,6 +194,10 @@ class TestAnswers(Subject):
         """A device's UUID is text or None; there are as many visible ids as devices."""
         uuid = accelerator.device_uuid(0)
         require(uuid is None or type(uuid) is str, f"device_uuid(0) gave {uuid!r}; expected str or None")
+        told = [accelerator.device_uuid(index) for index in range(accelerator.device_count())]
+        alone = accelerator.device(0) == accelerator.device(len(told) - 1)
+        same = alone or uuid is None or len(set(told)) == len(told)
+        require(same, f"device_uuid(i) gave {told} for {len(told)} devices; expected one for each")
         ids = accelerator.visible_device_ids()
         require(ids is None or type(ids) is tuple, f"visible_device_ids() gave {ids!r}; a tuple or None")
         count = accelerator.device_count()
@@ -221,6 +225,14 @@ class TestAnswers(Subject):
         )
         wrong = [value for value in environ.values() if type(value) is not str]
         require(not wrong, f"set_visible_devices_envs wrote {wrong}: variables are text")
+        written: dict[str, list[int]] = {}
+        for ids in ([0], [1], [0, 1], [1, 2]) if environ else ():
+            given = dict(environ)
+            accelerator.set_visible_devices_envs(given, ids)
+            text = str(sorted(given.items()))
+            said = f"set_visible_devices_envs wrote {given} for {ids}, and the same for {written.get(text)}"
+            require(text not in written, said)
+            written[text] = ids
 
     def test_forwarded_variables(self, accelerator: Accelerator) -> None:
         """`export_envs` is a list of prefixes; one of two letters would send half the environment along."""
@@ -235,16 +247,34 @@ class TestAnswers(Subject):
         require_type(name, str, "communication_backend_name()")
         known = [*torch.distributed.Backend.backend_list, "staged"]
         require(name in known, f"communication_backend_name() gave {name!r}; torch knows {', '.join(known)}")
-        version = accelerator.communication_backend_version()
-        fits = version is None or (
-            isinstance(version, tuple) and version and all(isinstance(part, int) for part in version)
+        kind, serves = accelerator.device_type, torch.distributed.Backend.backend_capability
+        own = [n for n, kinds in serves.items() if kind in kinds and n not in ("fake", "gloo", "staged")]
+        fits = name in own or name == accelerator.backend.communication_backend or not own
+        said = f"communication_backend_name() gave {name!r}, and torch has {', '.join(own)} for {kind!r}"
+        require(fits, said)
+        others = serves.get(name, [kind])
+        known = ["gloo", "staged", accelerator.backend.communication_backend]
+        require(
+            kind in others or name in known,
+            f"communication_backend_name() gave {name!r}, which torch has for {', '.join(others)}",
         )
+        version = accelerator.communication_backend_version()
+        parts = version if isinstance(version, tuple) else ()
+        fits = version is None or bool(parts and all(isinstance(part, int) for part in parts))
         require(fits, f"communication_backend_version() gave {version!r}; a tuple of int or None")
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
         """`on_accelerator` returns True for the device's tensors, and False for the host's."""
-        here = accelerator.on_accelerator(torch.ones(1, device=accelerator.device()))
-        require(here is True, f"on_accelerator gave {here!r} for a tensor on device()")
+        last = accelerator.device(accelerator.device_count() - 1)
+        for what, tensor in {
+            "a tensor on device()": torch.ones(1, device=accelerator.device()),
+            f"a tensor on {last}": torch.ones(1, device=last),
+            "an empty tensor": torch.ones(0, 3, device=last),
+            "a view": torch.ones(3, 2, device=last).T[1:],
+            "a Parameter": torch.nn.Parameter(torch.ones(1, device=last)),
+        }.items():
+            here = accelerator.on_accelerator(tensor)
+            require(here is True, f"on_accelerator gave {here!r} for {what} of the device; expected True")
         for place in ("cpu", "meta") if accelerator.is_accelerator() else ("meta",):
             there = accelerator.on_accelerator(torch.ones(1, device=place))
             require(there is False, f"on_accelerator gave {there!r} for a tensor on {place}")
@@ -286,7 +316,7 @@ class TestAnswers(Subject):
         before = accelerator.current_stream()
         with accelerator.stream(None):
             inside = accelerator.current_stream()
-        require(inside == before, "the stream inside stream(None) is another")
+        require(inside == before, f"inside stream(None) current_stream() gave {inside}; expected {before}")
 
     def test_ranges_never_raise(self, accelerator: Accelerator) -> None:
         """Profiler ranges never raise, profiler or not: they stand in code that must run without one."""

@@ -46,10 +46,14 @@ class TestSelection(Subject):
     def test_out_of_range_is_refused(self, accelerator: Accelerator) -> None:
         """An index beyond the last device is a `ValueError` that changes nothing."""
         _require_devices(accelerator)
-        before = accelerator.current_device()
-        for index in (accelerator.device_count(), _OUT_OF_RANGE):
-            refused(partial(accelerator.set_device, index), ValueError, f"set_device({index})")
-        require(accelerator.current_device() == before, "a refused set_device changed the device")
+        for before in dict.fromkeys((0, accelerator.device_count() - 1)):
+            accelerator.set_device(before)
+            for index in (accelerator.device_count(), _OUT_OF_RANGE):
+                refused(partial(accelerator.set_device, index), ValueError, f"set_device({index})")
+                now = accelerator.current_device()
+                require(
+                    now == before, f"a refused set_device({index}) changed the device from {before} to {now}"
+                )
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
         """-1 is no index: an unset rank variable must not select the last device, or the first."""

@@ -34,21 +34,34 @@ class TestSharing(Subject):
     def test_pickles(self, accelerator: Accelerator) -> None:
         """Unpickling gives an accelerator of the same backend: spawned workers get it that way."""
         again = pickle.loads(pickle.dumps(accelerator))
-        require(again.name == accelerator.name, f"the pickle of {accelerator.name} brought {again.name}")
-        require(type(again) is type(accelerator), f"the pickle brought a {type(again).__name__}")
+        require(
+            again.name == accelerator.name,
+            f"unpickled, {accelerator.name} is {again.name}: __reduce__ is wrong",
+        )
+        require(
+            type(again) is type(accelerator), f"unpickled it is a {type(again).__name__}: __reduce__ is wrong"
+        )
 
     def test_threads_agree(self, accelerator: Accelerator) -> None:
         """Members answer the same in every thread, at the same time."""
 
-        def asked(_: int) -> tuple[object, ...]:
+        def asked(_: int) -> dict[str, object]:
             with accelerator.stream(accelerator.current_stream()):
                 total = (torch.ones(64, device=accelerator.device(0)) * 2).sum().item()
-            return accelerator.device_count(), accelerator.device_name(0), accelerator.total_memory(0), total
+            return {
+                "device_count()": accelerator.device_count(),
+                "device_name(0)": accelerator.device_name(0),
+                "total_memory(0)": accelerator.total_memory(0),
+                "(torch.ones(64, device=device(0)) * 2).sum() inside stream(current_stream())": total,
+            }
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            answers = set(pool.map(asked, range(_THREADS)))
-        require(len(answers) == 1, f"{_THREADS} threads had different answers: {sorted(map(str, answers))}")
-        require(next(iter(answers))[3] == 128.0, f"a thread's sum of 64 twos is {next(iter(answers))[3]}")
+            answers = list(pool.map(asked, range(_THREADS)))
+        for name in answers[0]:
+            told = sorted({str(answer[name]) for answer in answers})
+            require(len(told) == 1, f"in {_THREADS} threads at once {name} gave {' and '.join(told)}")
+        *_, (name, total) = answers[0].items()
+        require(total == 128.0, f"in a thread {name} gave {total}; expected 128.0")
 
     def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
         """A thread that never selected a device can use every member: loaders and servers are threads."""
@@ -75,20 +88,22 @@ class TestSharing(Subject):
         torch.ones(1, device=accelerator.device()).add_(1)
         accelerator.synchronize()
         said, status = in_fork(lambda: str(torch.ones(2, device=accelerator.device()).sum().item()), _SECONDS)
+        what = "a process forked after the device's first use that calls torch.ones(2, device=device()).sum()"
         if status is None:
-            require(False, f"a forked process that used the device hung for {_SECONDS:g} s")
-        require(status == 0, f"a forked process that used the device ended with status {status}: {said}")
+            require(False, f"{what} hung for {_SECONDS:g} s; expected 2.0, or a RuntimeError")
+        require(status == 0, f"{what} ended with status {status}: {said}; expected 2.0, or a RuntimeError")
         fits = said == "2.0" or said.startswith(("RuntimeError", "AssertionError"))
-        require(fits, f"a forked process that used the device got {said}; the sum, or a RuntimeError")
+        require(fits, f"{what} got {said}; expected 2.0, or a RuntimeError")
 
     def test_fork_can_ask(self, accelerator: Accelerator) -> None:
         """A forked process can ask for names and counts, as DataLoader's workers do."""
         if not hasattr(os, "fork"):
             not_claimed("this system has no fork")
         said, status = in_fork(lambda: f"{accelerator.device_count()} {accelerator.device_name()}", _SECONDS)
-        require(status == 0, f"a forked process that asked for names ended with {status}: {said}")
+        what = "a forked process that calls device_count() and device_name()"
+        require(status == 0, f"{what} ended with {'no end' if status is None else status}: {said}")
         expected = f"{accelerator.device_count()} {accelerator.device_name()}"
-        require(said == expected, f"a forked process was told {said}, and this one {expected}")
+        require(said == expected, f"{what} was told {said}; expected {expected}")
 
 
 def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:

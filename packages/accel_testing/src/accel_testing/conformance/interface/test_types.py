@@ -48,8 +48,9 @@ class TestTypes(Subject):
         for name, dtype in _tensor_types(accelerator).items():
             for data in ([1, 2], (1, 2), []):
                 made = getattr(accelerator, name)(data)
-                require(made.dtype is dtype, f"{name}({data}) is of {made.dtype}")
-                require(made.device.type == accelerator.device_type, f"{name}({data}) is on {made.device}")
+                kind = accelerator.device_type
+                require(made.dtype is dtype, f"{name}({data}) is of {made.dtype}; expected {dtype}")
+                require(made.device.type == kind, f"{name}({data}) is on {made.device}; expected {kind}")
                 require(made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}")
             last = accelerator.device_count() - 1
             with accelerator.device_guard(last):

@@ -1,0 +1,552 @@
+"""Forms in which numbers come: broadcast, promoted, in place, empty, in many rows, negative."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from accel_core import Accelerator
+from accel_testing.conformance.compute.compared import Operators, gradient, hold
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestForms"]
+
+#: Beyond the largest number of blocks in a grid's second dimension.
+_ROWS = 70_001
+#: About the widths of vectors, warps, blocks and tiles.
+_LENGTHS = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023, 1025)
+
+_BROADCAST: Operators = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "lt": lambda a, b: a < b,
+    "maximum": torch.maximum,
+    "pow": lambda a, b: a**b,
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "addcmul": lambda a, b: torch.addcmul(a, a, b, value=2),
+    "lerp": lambda a, b: torch.lerp(a, b.expand_as(a + b), 0.25),
+    "masked_fill": lambda a, b: (a + b).masked_fill(b > 3, -7.0),
+    "add_": lambda a, b: (a + b).add_(b),
+}
+
+#: Exact, so that a matrix unit of any width gives the same.
+_MIXED: Operators = {
+    "int64 * 0.5": lambda i, _: i * 0.5,
+    "int64 / 2": lambda i, _: i / 2,
+    "int64 + float32": lambda i, f: i + f,
+    "int64 * float32": lambda i, f: i * f,
+    "float32 + int8": lambda i, f: f + i.to(torch.int8),
+    "float32 * bool": lambda i, f: f * (i > 2),
+    "int32 + int8": lambda i, _: i.to(torch.int32) + i.to(torch.int8),
+    "uint8 + int8": lambda i, _: i.to(torch.uint8) + i.to(torch.int8),
+    "bool + bool": lambda i, _: (i > 2) + (i > 3),
+    "bool sum": lambda i, _: (i > 2).sum(),
+    "int32 < float32": lambda i, f: i.to(torch.int32) < f,
+    "where(int64, float32)": lambda i, f: torch.where(i > 2, i, f),
+    "where(float32, int64)": lambda i, f: torch.where(i > 2, f, i),
+    "where(bool, number)": lambda i, f: torch.where(i > 2, f, 3),
+    "cat(int64, float32)": lambda i, f: torch.cat([i, f]),
+    "cat(bool, int32)": lambda i, _: torch.cat([i > 2, i.to(torch.int32)]),
+    "int64 to bool": lambda i, _: (i - 2).bool(),
+    "float32 to uint8": lambda _, f: f.abs().to(torch.uint8),
+    "int64 mean(dtype)": lambda i, _: i.mean(dtype=torch.float32),
+    "float16 + float32": lambda _, f: f.half() + f,
+    "float16 * a number": lambda _, f: f.half() * 0.5,
+    "float32 * int64 of no dimension": lambda i, f: f * i.sum(),
+    "int8 * int64 of no dimension": lambda i, _: i.to(torch.int8) * i[0],
+    "float32 >= int64 of no dimension": lambda i, f: f >= i[1],
+    "sin of int64": lambda i, _: i.sin(),
+}
+
+_SIGNED: Operators = {
+    "a // b": lambda a, b: a // b,
+    "a % b": lambda a, b: a % b,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "div, trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "div, floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "a / b": lambda a, b: a / b,
+    "a // 3": lambda a, _: a // 3,
+    "a // -3": lambda a, _: a // -3,
+    "a % 3": lambda a, _: a % 3,
+    "a % -3": lambda a, _: a % -3,
+    "fmod(a, -3)": lambda a, _: torch.fmod(a, -3),
+    "abs": lambda a, _: a.abs(),
+    "neg": lambda a, _: -a,
+    "sign": lambda a, _: a.sign(),
+    "a ** 2": lambda a, _: a**2,
+    "a ** 3": lambda a, _: a**3,
+    "2 ** abs(b)": lambda _, b: 2 ** b.abs(),
+    "clamp(-3, 4)": lambda a, _: a.clamp(-3, 4),
+    "a >= b": lambda a, b: a >= b,
+    "a >= 3": lambda a, _: a >= 3,
+    "a <= -3": lambda a, _: a <= -3,
+    "a != b": lambda a, b: a != b,
+    "rsub": lambda a, _: 1 - a,
+}
+_BITS: Operators = {
+    "a & b": lambda a, b: a & b,
+    "a | b": lambda a, b: a | b,
+    "a ^ b": lambda a, b: a ^ b,
+    "~a": lambda a, _: ~a,
+    "a >> 1": lambda a, _: a >> 1,
+    "a << 2": lambda a, _: a << 2,
+    "a * 1000003": lambda a, _: a * 1000003,
+    "a * b * a": lambda a, b: a * b * a * a * a * a,
+    "a + largest": lambda a, _: a + torch.iinfo(a.dtype).max,
+    "gcd": torch.gcd,
+}
+
+
+def _zeros(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
+    """The result, and the sign of each number: that of zero is not in a comparison."""
+    return lambda a: [found := work(a).cpu(), found.signbit()]
+
+
+_ZEROS: Operators = {
+    name: _zeros(work)
+    for name, work in {
+        "a copy": lambda a: a.clone(),
+        "-a": lambda a: -a,
+        "abs": lambda a: a.abs(),
+        "a * -1": lambda a: a * -1,
+        "a + -0.0": lambda a: a + -0.0,
+        "a + 0.0": lambda a: a + 0.0,
+        "a * 0": lambda a: a * 0,
+        "sqrt of zeros": lambda a: a[:2].sqrt(),
+        "1 / a": lambda a: 1 / a,
+        "atan2": lambda a: torch.atan2(a, a.roll(1)),
+        "copysign": lambda a: torch.copysign(torch.ones_like(a), a),
+        "round": lambda a: (a * 0.1).round(),
+        "trunc": lambda a: (a * 0.1).trunc(),
+        "ceil": lambda a: (a * 0.1).ceil(),
+        "transposed copy": lambda a: a.view(2, -1).T.contiguous(),
+        "to float64 and back": lambda a: a.double().float(),
+        "sin": lambda a: a.sin(),
+    }.items()
+}
+_ZEROS = {**_ZEROS, "signbit": lambda a: a.signbit(), "sign": lambda a: a.sign(), "a == 0": lambda a: a == 0}
+
+_INFINITE: Operators = {
+    "softmax": lambda a: a.softmax(1),
+    "log_softmax": lambda a: a.log_softmax(1),
+    "logsumexp": lambda a: a.logsumexp(1),
+    "sigmoid": lambda a: a.sigmoid(),
+    "tanh": lambda a: a.tanh(),
+    "exp": lambda a: a.exp(),
+    "expm1": lambda a: a.expm1(),
+    "log1p": lambda a: a.abs().log1p(),
+    "softplus": functional.softplus,
+    "silu": functional.silu,
+    "logsigmoid": functional.logsigmoid,
+    "reciprocal": lambda a: a.reciprocal(),
+    "rsqrt": lambda a: a.abs().rsqrt(),
+    "a - a": lambda a: a - a,
+    "a * 0": lambda a: a * 0,
+    "max(1)": lambda a: a.max(1),
+    "min(1)": lambda a: a.min(1),
+    "sum(1)": lambda a: a.sum(1),
+    "cumsum(1)": lambda a: a.cumsum(1),
+    "norm(inf)": lambda a: a.norm(float("inf")),
+    "sort": lambda a: a.sort(1).values,
+    "isinf": lambda a: [a.isinf(), a.isposinf(), a.isneginf()],
+    "nan_to_num": lambda a: a.nan_to_num(),
+    "clamp": lambda a: a.clamp(-5, 5),
+    "gradient of logsumexp": lambda a: gradient(lambda x: x.clamp(-90, 90).logsumexp(1).sum(), a),
+}
+
+#: Each changes a copy of `a` in place and gives it; views are strided.
+_IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "a.add_(b)": lambda a, b: a.add_(b),
+    "a.add_(b, alpha=3)": lambda a, b: a.add_(b, alpha=3),
+    "a.sub_(b, alpha=2)": lambda a, b: a.sub_(b, alpha=2),
+    "a.mul_(2)": lambda a, _: a.mul_(2),
+    "a.add_(a)": lambda a, _: a.add_(a),
+    "a.T.mul_(b.T)": lambda a, b: a.T.mul_(b.T),
+    "a[::2].add_(1)": lambda a, _: a[::2].add_(1),
+    "a[:, 1].mul_(3)": lambda a, _: a[:, 1].mul_(3),
+    "a[1:3, ::2].copy_(b[1:3, ::2])": lambda a, b: a[1:3, ::2].copy_(b[1:3, ::2]),
+    "a.T.copy_(b.T)": lambda a, b: a.T.copy_(b.T),
+    "a.copy_(b[:1])": lambda a, b: a.copy_(b[:1]),
+    "a[:, ::3].fill_(9)": lambda a, _: a[:, ::3].fill_(9),
+    "a[1].zero_()": lambda a, _: a[1].zero_(),
+    "a[a > 5] = 0": lambda a, _: a.__setitem__(a > 5, 0),
+    "a[[0, 2]] = b[[1, 3]]": lambda a, b: a.__setitem__([0, 2], b[[1, 3]]),
+    "a[-1, -2] = 4": lambda a, _: a.__setitem__((-1, -2), 4),
+    "a.masked_fill_(a > 3, 1)": lambda a, _: a.masked_fill_(a > 3, 1),
+    "a.T.masked_fill_(b.T > 3, 1)": lambda a, b: a.T.masked_fill_(b.T > 3, 1),
+    "a.clamp_(2, 6)": lambda a, _: a.clamp_(2, 6),
+    "a.T.clamp_(2, 6)": lambda a, _: a.T.clamp_(2, 6),
+    "a.addcmul_(a, b, value=2)": lambda a, b: a.addcmul_(a, b, value=2),
+    "a.addcdiv_(a, b + 1)": lambda a, b: a.addcdiv_(a, b + 1),
+    "a.lerp_(b, 0.5)": lambda a, b: a.lerp_(b, 0.5),
+    "a.addmm_(a, b)": lambda a, b: a[:4, :4].addmm_(b[:4, :4], b[:4, :4], beta=2, alpha=3),
+    "a.index_fill_": lambda a, _: a.index_fill_(0, torch.tensor([1, 3], device=a.device), 8),
+    "a.index_copy_": lambda a, b: a.index_copy_(0, torch.tensor([3, 0], device=a.device), b[:2]),
+    "a.scatter_": lambda a, b: a.scatter_(1, (b[:, :1] * 0).long(), b),
+    "a.cumsum_": lambda a, _: a.cumsum_(1),
+    "a.relu_": lambda a, _: (a - 4).relu_(),
+    "a.exp_ of a view": lambda a, _: a[:, 2:4].exp_(),
+    "a.tril_": lambda a, _: a.tril_(-1),
+    "torch.add(a, b, out=a.T.T)": lambda a, b: torch.add(a, b, out=a.T.T),
+    "torch.mul(b.T, b.T, out=a.T)": lambda a, b: torch.mul(b.T, b.T, out=a.T),
+    "torch.mm(out=)": lambda a, b: torch.mm(b[:4, :4], b[:4, :4], out=a[:4, :4]),
+    "torch.sum(out=)": lambda a, b: torch.sum(b, 1, out=a[:, 0]),
+    "torch._foreach_add_": lambda a, b: torch._foreach_add_([a[0], a[2]], [b[1], b[3]], alpha=2),
+    "torch._foreach_mul_": lambda a, _: torch._foreach_mul_([a[0], a[2]], 3),
+    "torch._foreach_addcmul_": lambda a, b: torch._foreach_addcmul_([a[0]], [b[1]], [b[2]], 2),
+    "torch._foreach_lerp_": lambda a, b: torch._foreach_lerp_([a[0]], [b[1]], 0.5),
+}
+
+
+def _in_place(work: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..., torch.Tensor]:
+    def whole(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        kept = a.clone()
+        work(kept, b)
+        return kept
+
+    return whole
+
+
+_MOVED: Operators = {
+    "tril(1)": lambda a: a.tril(1),
+    "triu(-2)": lambda a: a.triu(-2),
+    "roll(2, 1)": lambda a: a.roll(2, 1),
+    "roll((1, -2), (0, 1))": lambda a: a.roll((1, -2), (0, 1)),
+    "flip(0, 1)": lambda a: a.flip(0, 1),
+    "repeat(2, 3)": lambda a: a.repeat(2, 3),
+    "repeat_interleave(2, 1)": lambda a: a.repeat_interleave(2, 1),
+    "stack": lambda a: torch.stack([a, a + 1], 1),
+    "cat of views": lambda a: torch.cat([a.T, a.T[::2]]),
+    "cat with nothing": lambda a: torch.cat([a, a[:0]]),
+    "split": lambda a: a.split([1, 3, 2], 1),
+    "unfold": lambda a: a.unfold(1, 3, 2).contiguous(),
+    "diag": lambda a: [a.diag(), a[0].diag(), a.diagonal(1).clone()],
+    "movedim": lambda a: a.view(2, 2, 6).movedim(2, 0).contiguous(),
+    "rows by negative numbers": lambda a: a[torch.tensor([-1, 0, -3], device=a.device)],
+    "rows and columns": lambda a: a[
+        torch.tensor([1, 3], device=a.device), torch.tensor([0, -1], device=a.device)
+    ],
+    "columns": lambda a: a[:, torch.tensor([2, 2, 0], device=a.device)],
+    "with a mask": lambda a: a[a > 7],
+    "rows with a mask": lambda a: a[a[:, 0] > 7],
+    "take_along_dim": lambda a: a.take_along_dim(a.argsort(1), 1),
+    "gather(1)": lambda a: a.gather(1, a[:, :3].long() % 6),
+    "nonzero": lambda a: (a > 7).nonzero(),
+    "pad": lambda a: functional.pad(a, (1, 2, 0, 1), value=-1),
+    "pad, reflect": lambda a: functional.pad(a[None], (2, 1), mode="reflect"),
+    "pad, replicate": lambda a: functional.pad(a[None], (2, 1), mode="replicate"),
+    "pad, circular": lambda a: functional.pad(a[None], (2, 1), mode="circular"),
+    "pad by less": lambda a: functional.pad(a, (-1, 0)),
+    "one_hot": lambda a: functional.one_hot(a.long() % 5, 5),
+    "embedding": lambda a: functional.embedding(a.long() % 4, a),
+    "outer": lambda a: torch.outer(a[0], a[1]),
+    "einsum": lambda a: torch.einsum("ij,kj->ik", a, a),
+    "kron": lambda a: torch.kron(a[:2, :2], a[:2, :3]),
+    "cross": lambda a: torch.linalg.cross(a[:, :3], a[:, 3:]),
+    "interpolate": lambda a: functional.interpolate(a[None, None], scale_factor=2, mode="nearest"),
+    "interpolate, bilinear": lambda a: functional.interpolate(
+        a[None, None], size=(7, 11), mode="bilinear", align_corners=False
+    ),
+    "pixel_shuffle": lambda a: functional.pixel_shuffle(a.view(1, 4, 2, 3), 2),
+    "diff": lambda a: a.diff(dim=1),
+    "trace": lambda a: a[:, :4].trace(),
+    "arange": lambda a: torch.arange(3, 20, 4, device=a.device),
+    "arange by 0.25": lambda a: torch.arange(0, 2, 0.25, device=a.device),
+    "large arange": lambda a: torch.arange(2**24 + 1, 2**24 + 9, 2, device=a.device),
+    "linspace": lambda a: torch.linspace(-1, 1, 9, device=a.device),
+    "eye": lambda a: torch.eye(3, 5, device=a.device),
+    "full": lambda a: torch.full((2, 3), 7, device=a.device),
+    "rot90": lambda a: a.rot90(),
+    "batches that broadcast": lambda a: a.view(2, 1, 2, 6) @ a.view(1, 2, 6, 2),
+}
+
+_LAYERS: Operators = {
+    "linear": lambda x, w: functional.linear(x[0, 0], w[0, 0, :2].repeat(1, 3)[:, :8], w[0, 0, 0, :2]),
+    "conv1d": lambda x, w: functional.conv1d(x[:, :, 0], w[:, :, 0], w[:, 0, 0, 0], padding=1),
+    "conv2d": lambda x, w: functional.conv2d(x, w, w[:, 0, 0, 0]),
+    "conv2d, stride=2, padding=1": lambda x, w: functional.conv2d(x, w, stride=2, padding=1),
+    "conv2d, dilation=2": lambda x, w: functional.conv2d(x, w, dilation=2),
+    "conv2d, groups=2": lambda x, w: functional.conv2d(x, w[:, :2], groups=2),
+    "conv2d, a group for each": lambda x, w: functional.conv2d(x, w[:, :1], w[:, 1, 1, 1], groups=4),
+    "conv2d, kernel 1": lambda x, w: functional.conv2d(x, w[:, :, :1, :1]),
+    "conv_transpose2d": lambda x, w: functional.conv_transpose2d(x, w, w[0, :, 0, 0], stride=2, padding=1),
+    "gradients of conv2d": lambda x, w: [
+        gradient(lambda y: (functional.conv2d(y, w, padding=1) * x).sum(), x),
+        gradient(lambda v: (functional.conv2d(x, v, padding=1) * x).sum(), w),
+        gradient(lambda b: (functional.conv2d(x, w, b, padding=1) * x).sum(), w[:, 0, 0, 0].clone()),
+    ],
+    "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, 2, 1),
+    "avg_pool2d, without the padding": lambda x, _: functional.avg_pool2d(
+        x, 3, 2, 1, count_include_pad=False
+    ),
+    "max_pool2d, with places": lambda x, _: functional.max_pool2d(x.roll(1, 3), 3, 2, 1),
+    "adaptive_avg_pool2d": lambda x, _: functional.adaptive_avg_pool2d(x, (3, 2)),
+    "batch_norm, training": lambda x, _: _batch_norm(x, training=True),
+    "batch_norm, evaluating": lambda x, _: _batch_norm(x, training=False),
+    "group_norm": lambda x, _: functional.group_norm(x, 2, x[0, :, 0, 0] + 1, x[0, :, 1, 1]),
+    "layer_norm of equal numbers": lambda x, _: functional.layer_norm(x * 0 + 3, x.shape[-1:], eps=0.25),
+    "layer_norm with a large eps": lambda x, _: functional.layer_norm(x, x.shape[-1:], eps=4.0),
+    "layer_norm, weight and bias": lambda x, _: functional.layer_norm(
+        x, x.shape[-1:], x[0, 0, 0] + 1, x[0, 0, 1]
+    ),
+    "rms_norm": lambda x, _: functional.rms_norm(x, x.shape[-1:]),
+    "cross_entropy, ignore_index": lambda x, _: functional.cross_entropy(
+        x[0, 0], torch.tensor([1, -100, 3, 0, 2, -100, 1, 5], device=x.device)
+    ),
+    "cross_entropy, label_smoothing": lambda x, _: functional.cross_entropy(
+        x[0, 0], torch.arange(8, device=x.device), label_smoothing=0.25
+    ),
+    "cross_entropy, weight": lambda x, _: functional.cross_entropy(
+        x[0, 0], torch.arange(8, device=x.device), weight=torch.arange(8.0, device=x.device)
+    ),
+    "binary_cross_entropy_with_logits": lambda x, _: functional.binary_cross_entropy_with_logits(
+        x[0, 0], (x[0, 1] > 0).float(), pos_weight=torch.full_like(x[0, 0, 0], 2.0)
+    ),
+    "smooth_l1_loss": lambda x, _: functional.smooth_l1_loss(x[0], x[1], beta=2.0),
+    "huber_loss": lambda x, _: functional.huber_loss(x[0], x[1], delta=0.5),
+    "kl_div": lambda x, _: functional.kl_div(x[0].log_softmax(1), x[1].softmax(1), reduction="batchmean"),
+    "attention, causal": lambda x, _: functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "attention, mask": lambda x, _: functional.scaled_dot_product_attention(
+        x, x, x, attn_mask=torch.ones_like(x[0, 0]).tril().bool()
+    ),
+    "attention, scale": lambda x, _: functional.scaled_dot_product_attention(x, x.flip(2), x, scale=0.5),
+    "var, not corrected": lambda x, _: [x.var((2, 3), correction=0), x.std(3, correction=2), x.var()],
+    "glu": lambda x, _: functional.glu(x, 1),
+    "prelu": lambda x, _: functional.prelu(x, x[0, :, 0, 0]),
+    "cosine_similarity": lambda x, _: functional.cosine_similarity(x[0], x[1], -1),
+    "normalize": lambda x, _: functional.normalize(x, dim=1),
+    "cdist": lambda x, _: torch.cdist(x[0, 0], x[0, 1]),
+}
+
+
+def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
+    """The result, and the running mean and variance."""
+    mean, var = torch.arange(4.0, device=x.device), torch.arange(1.0, 5.0, device=x.device)
+    weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
+    out = functional.batch_norm(
+        x, mean, var, weight, weight.flip(0), training=training, momentum=0.25, eps=0.5
+    )
+    return [out, mean, var]
+
+
+def _attended(x: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x, x)
+
+
+#: Of each the gradient is compared, at numbers where the function does not bend.
+_CURVED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "exp": torch.exp, "log": lambda x: (x + 4).log(), "sqrt": lambda x: (x + 4).sqrt(), "sin": torch.sin,
+    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu,
+    "gelu, tanh": partial(functional.gelu, approximate="tanh"), "silu": functional.silu,
+    "softplus": functional.softplus, "elu": functional.elu, "leaky_relu": functional.leaky_relu,
+    "hardswish": functional.hardswish, "mish": functional.mish, "erf": torch.erf,
+    "rsqrt": lambda x: (x + 4).rsqrt(),
+    "pow": lambda x: (x + 4) ** 2.5, "softmax": lambda x: x.softmax(1),
+    "log_softmax": lambda x: x.log_softmax(1),
+    "layer_norm": lambda x: functional.layer_norm(x, x.shape[1:], x[0], x[1]),
+    "group_norm": lambda x: functional.group_norm(x[:, :4, None], 2),
+    "batch_norm": lambda x: functional.batch_norm(x, None, None, x[0], x[1], training=True),
+    "cumsum": lambda x: x.cumsum(1), "cumprod": lambda x: x.cumprod(1), "norm": lambda x: x.norm(dim=1),
+    "std": lambda x: x.std(1), "logsumexp": lambda x: x.logsumexp(1), "matmul": lambda x: x @ x.T,
+    "where": lambda x: torch.where(x > 0, x * 2, x * 3), "maximum": lambda x: torch.maximum(x, x.flip(0)),
+    "div": lambda x: x / (x.flip(0) + 4), "sort": lambda x: x.sort(1).values,
+    "topk": lambda x: x.topk(2, 1).values,
+    "max_pool1d": lambda x: functional.max_pool1d(x[None], 2),
+    "avg_pool1d": lambda x: functional.avg_pool1d(x[None], 2),
+    "pad": lambda x: functional.pad(x[None], (1, 1), mode="reflect"), "roll": lambda x: x.roll(1, 1),
+    "attention": lambda x: _attended(x[None, None]),
+    "interpolate": lambda x: functional.interpolate(x[None], scale_factor=2, mode="linear"),
+    "cross_entropy": lambda x: functional.cross_entropy(x, torch.arange(len(x), device=x.device)),
+    "smooth_l1_loss": lambda x: functional.smooth_l1_loss(x, x.flip(0) * 2),
+}  # fmt: skip
+
+
+def _bent(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def weighed(x: torch.Tensor) -> torch.Tensor:
+        out = work(x)
+        return (out * torch.arange(out.numel(), device=x.device).view(out.shape)).sum()
+
+    return lambda x: gradient(weighed, x)
+
+
+_IN_ROWS: Operators = {
+    "add": lambda a: a + 1,
+    "sum(1)": lambda a: a.sum(1),
+    "amax(1)": lambda a: a.amax(1),
+    "argmax(1)": lambda a: a.argmax(1),
+    "cumsum(1)": lambda a: a.cumsum(1),
+    "softmax(1)": lambda a: a.softmax(1),
+    "layer_norm": lambda a: functional.layer_norm(a, a.shape[1:]),
+    "sort(1)": lambda a: a.sort(1).values,
+    "bmm": lambda a: torch.bmm(a[:, None], a[:, :, None]),
+    "matmul": lambda a: a @ a[:3].T,
+    "transposed": lambda a: a.T.contiguous(),
+    "transposed sum(0)": lambda a: a.T.sum(0),
+    "sum(0)": lambda a: (a - 1).sum(0),
+    "index_select": lambda a: a.index_select(0, torch.arange(len(a) - 1, -1, -7, device=a.device)),
+    "gather": lambda a: a.gather(1, a.argmax(1, keepdim=True)),
+    "cat": lambda a: torch.cat([a, a]),
+    "where": lambda a: torch.where(a > 1, a, 0),
+    "nonzero": lambda a: (a > 1).nonzero(),
+}
+_OF_A_LENGTH: Operators = {
+    "add": lambda a: a + a,
+    "sum": lambda a: a.sum(),
+    "sum(0), of columns": lambda a: a[:, None].expand(-1, 3).sum(0),
+    "amax": lambda a: a.amax(),
+    "argmin": lambda a: a.argmin(),
+    "cumsum": lambda a: a.cumsum(0),
+    "sort": lambda a: a.sort().values,
+    "softmax": lambda a: a.softmax(0),
+    "dot": lambda a: torch.dot(a, a),
+    "mv": lambda a: a[None].expand(3, -1) @ a,
+    "clone": lambda a: a.clone(),
+    "flip": lambda a: a.flip(0),
+    "layer_norm": lambda a: functional.layer_norm(a, a.shape),
+    "half": lambda a: a.half() * 2,
+    "gt": lambda a: a > 1,
+}
+_OF_NO_DIMENSION: Operators = {
+    "sum": lambda a: a.sum(),
+    "sum(0)": lambda a: a.sum(0),
+    "mean": lambda a: a.mean(),
+    "prod": lambda a: a.prod(),
+    "max": lambda a: a.max(),
+    "argmax": lambda a: a.argmax(),
+    "cumsum(0)": lambda a: a.cumsum(0),
+    "sort": lambda a: a.sort().values,
+    "softmax(0)": lambda a: a.softmax(0),
+    "add": lambda a: a + torch.ones(2, 2, device=a.device),
+    "mul": lambda a: a * a,
+    "clone": lambda a: a.clone(),
+    "norm": lambda a: a.norm(),
+    "expand": lambda a: a.expand(3).contiguous(),
+    "item": lambda a: a.item(),
+    "all": lambda a: a.all(),
+    "fill_": lambda a: a.clone().fill_(4),
+    "stack": lambda a: torch.stack([a, a]),
+}
+_OF_NOTHING: Operators = {
+    "sum(0)": lambda a: a.sum(0),
+    "sum(1)": lambda a: a.sum(1),
+    "prod": lambda a: a.prod(),
+    "mean": lambda a: a.mean(),
+    "all": lambda a: a.all(),
+    "any": lambda a: a.any(),
+    "norm": lambda a: a.norm(),
+    "cumsum": lambda a: a.cumsum(1),
+    "softmax": lambda a: a.softmax(1),
+    "sort": lambda a: a.sort(1).values,
+    "where": lambda a: torch.where(a > 0, a, 1.0),
+    "relu": lambda a: a.relu(),
+    "exp": lambda a: a.exp(),
+    "clone": lambda a: a.clone(),
+    "index": lambda a: a[torch.zeros(0, dtype=torch.int64, device=a.device)],
+    "nonzero": lambda a: (a > 0).nonzero(),
+    "mask": lambda a: a[a > 0],
+    "half": lambda a: a.half(),
+    "fill_": lambda a: a.clone().fill_(1),
+    "layer_norm": lambda a: functional.layer_norm(a, (a.shape[1],)) if a.shape[1] else a,
+    "repeat": lambda a: a.repeat(2, 2),
+    "stack": lambda a: torch.stack([a, a]),
+}
+
+
+class TestForms(Subject):
+    """The same numbers in another shape, type or place give the same result."""
+
+    def test_broadcast(self, accelerator: Accelerator) -> None:
+        """Rows, columns, single numbers and missing dimensions are repeated, as in NumPy."""
+        whole = torch.arange(24.0).reshape(2, 3, 4) % 7 + 1
+        for shape in ((4,), (1, 4), (3, 1), (2, 1, 4), (2, 1, 1), (1, 1, 1), ()):
+            part = torch.arange(float(math.prod(shape))).reshape(shape) % 3 + 1
+            hold(accelerator, _BROADCAST, whole, part, way=f"{(2, 3, 4)} and {shape}")
+        hold(
+            accelerator,
+            {"outer sum": lambda a, b: a + b},
+            whole[0, :, :1],
+            whole[0, :1],
+            way="(3, 1) and (1, 4)",
+        )
+
+    def test_types_promote(self, accelerator: Accelerator) -> None:
+        """Numbers of two types give the type that torch's rules say, and its values."""
+        whole = torch.tensor([3, 1, 4, 1, 5])
+        hold(accelerator, _MIXED, whole, whole.flip(0) + 0.5, way="of two types")
+
+    def test_signs(self, accelerator: Accelerator) -> None:
+        """Division, remainders, powers and shifts of negative numbers, and integers that wrap around."""
+        a = torch.tensor([7, -7, 7, -7, 6, -6, 0, 1, -1, 5, -8, 8])
+        b = torch.tensor([3, 3, -3, -3, 3, 3, 5, -7, 7, -5, 3, -3])
+        for dtype in (torch.int64, torch.int32, torch.int8, torch.float32):
+            hold(accelerator, _SIGNED, a.to(dtype), b.to(dtype), way="with signs")
+        for dtype in (torch.int64, torch.int32, torch.int8):
+            hold(accelerator, _BITS, a.to(dtype), b.to(dtype), way="with signs")
+        top = torch.tensor([250, 3, 128, 0, 255], dtype=torch.uint8)
+        hold(accelerator, {**_BITS, "a - b": lambda a, b: a - b, "-a": lambda a, _: -a}, top, top.flip(0) + 1)
+
+    def test_zeros_and_infinities(self, accelerator: Accelerator) -> None:
+        """Negative zero keeps its sign, and infinities give what IEEE 754 says."""
+        hold(accelerator, _ZEROS, torch.tensor([0.0, -0.0, 1.5, -1.5, 3.0, -3.0, -0.0, 0.0]), way="with -0.0")
+        inf = float("inf")
+        rows = torch.tensor(
+            [
+                [inf, 1.0, -1.0, 0.5],
+                [-inf, 2.0, 100.0, -100.0],
+                [-inf, -inf, 3.0, 0.0],
+                [1e4, -1e4, 1e-4, 0.0],
+            ]
+        )
+        hold(accelerator, _INFINITE, rows, way="with infinities")
+
+    def test_in_place(self, accelerator: Accelerator) -> None:
+        """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
+        a = torch.arange(30.0).reshape(5, 6) % 7 + 1
+        hold(
+            accelerator, {name: _in_place(work) for name, work in _IN_PLACE.items()}, a, a.flip(0).roll(1, 1)
+        )
+
+    def test_moved(self, accelerator: Accelerator) -> None:
+        """Operators that move, repeat, select or make numbers change none of them."""
+        given = torch.arange(24.0).reshape(4, 6) % 13
+        hold(accelerator, _MOVED, given, way="4 rows of 6")
+
+    def test_layers(self, accelerator: Accelerator) -> None:
+        """Convolutions, norms, pools and losses with each of their options."""
+        x = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
+        w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
+        hold(accelerator, _LAYERS, x, w, way="small whole numbers")
+
+    def test_each_gradient(self, accelerator: Accelerator) -> None:
+        """The gradient of each function is the processor's, weighed so that none cancels."""
+        given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
+        hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in _CURVED.items()}, given)
+
+    def test_many_rows(self, accelerator: Accelerator) -> None:
+        """More rows than a grid has blocks are computed to the last."""
+        given = torch.arange(3.0 * _ROWS).reshape(_ROWS, 3) % 4
+        hold(accelerator, _IN_ROWS, given, way=f"{_ROWS} rows")
+        flat: Operators = {
+            "add": lambda a: a + 1, "sum": lambda a: a.sum(), "cumsum": lambda a: a.cumsum(0)[::1021],
+            "argmax": lambda a: a.argmax(), "copy": lambda a: a.clone(), "half": lambda a: a.half(),
+        }  # fmt: skip
+        long = torch.zeros((1 << 20) + 3)
+        long[-2] = 2.0
+        hold(accelerator, flat, long, way=f"{len(long)} numbers")
+
+    def test_every_length(self, accelerator: Accelerator) -> None:
+        """Vectors of every length about a block's width, and tensors of no dimension or no element."""
+        for length in _LENGTHS:
+            given = torch.arange(float(length)) * 5 % 3
+            hold(accelerator, _OF_A_LENGTH, given, way=f"{length} numbers")
+        hold(accelerator, _OF_NO_DIMENSION, torch.tensor(2.5), way="of no dimension")
+        for shape in ((0, 3), (3, 0), (0, 0)):
+            hold(accelerator, _OF_NOTHING, torch.ones(shape), way=f"of shape {shape}")
