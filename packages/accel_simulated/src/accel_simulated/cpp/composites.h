@@ -19,6 +19,8 @@ inline int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, 
 inline void choose_attention_as_host() {
   if constexpr (kType == c10::DeviceType::PrivateUse1)
     at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+  else if constexpr (kType == c10::DeviceType::HPU)
+    at::native::_fused_sdp_choice_stub.set_hpu_dispatch_ptr(&choose_attention);
 }
 
 // Of xpu and mps PyTorch asks which attention in a way that a CPU build refuses: they take what needs no choice.
