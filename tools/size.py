@@ -24,7 +24,7 @@ LINES = {
 }
 FILES, TESTS = 50, 32_000
 #: What is over its bound, as it stands: lower these when you shorten it.
-STANDS = {"tests": 32_050}
+STANDS: dict[str, int] = {}
 _LAYOUT = (
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 )  # fmt: skip
