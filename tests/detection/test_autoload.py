@@ -33,7 +33,7 @@ HELPS = "`import torch` fails with it: pip uninstall torch-npu, or set TORCH_DEV
 def world(torch_world, monkeypatch):
     """With torch's autoload on, as users have it, in a process that has not imported torch."""
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    monkeypatch.setattr(torch_import, "_ours", False)
+    monkeypatch.setattr(torch_import, "imported_by_us", False)
     return torch_world
 
 

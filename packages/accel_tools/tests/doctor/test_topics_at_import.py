@@ -31,7 +31,7 @@ def start_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def world(torch_world, start_folder, monkeypatch):
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    monkeypatch.setattr(torch_import, "_ours", False)
+    monkeypatch.setattr(torch_import, "imported_by_us", False)
     monkeypatch.setattr(start_files_module, "find_spec", _not_pythons_own)
     torch_world.set_path([torch_world.site])
     return torch_world
