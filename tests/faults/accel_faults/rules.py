@@ -35,7 +35,7 @@ def chosen(fault, place, mode):
         return "faulty"
     late = fault.kind is Kind.HANGS or (fault.kind is Kind.SLEEPS and mode.deadline < SLEEP)
     if late and mode is not Mode.IN_PROCESS:
-        return "good" if mode.is_program or mode is Mode.DOCTOR else None
+        return "good" if mode.is_program else None
     return "good" if place is Place.EXPLAIN or not fault.works else "faulty"
 
 
