@@ -8,6 +8,7 @@ import threading
 import types
 import warnings
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from accel_tests import processes
@@ -87,6 +88,14 @@ def test_objects_that_were_replaced_are_the_old_ones_again(torch, caplog):
     assert (state(), "acme" in caplog.text) == (before, False)
 
 
+def test_cuda_is_put_back_where_torch_came_in_the_block(monkeypatch):
+    with restoring("accel-faulty 1.2"):
+        monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+        monkeypatch.setitem(sys.modules, "torch.cuda", cuda := types.ModuleType("torch.cuda"))
+        sys.modules["torch"].cuda = None
+    assert sys.modules["torch"].cuda is cuda
+
+
 def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(torch):
     before = state()
     with restoring("accel-acme 1.0") as kept:
@@ -118,10 +127,8 @@ def test_a_directory_that_is_gone_is_no_fault(tmp_path):
     with restoring("accel-acme 1.0"):
         (tmp_path / "gone").rmdir()
         os.chdir("/")
-    os.chdir(tmp_path)
-    (tmp_path / "gone").mkdir()
-    os.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)
     with restoring("accel-acme 1.0"):  # nobody knows where this is
         pass
 

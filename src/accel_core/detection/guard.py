@@ -123,8 +123,7 @@ def restoring(who: object) -> Iterator[SimpleNamespace]:
     as `RuntimeError`, unless the program's own signal handler raised it. While other threads run the
     environment stays: one of them may have changed it.
     """
-    torch = sys.modules.get("torch")
-    cuda = torch and vars(torch).get("cuda")
+    before = vars(sys.modules.get("torch") or sys).get("cuda")
     directory, environ, path, entries = _directory(), os.environ, sys.path, [*sys.path]
     # As `os.environ` holds them: to decode each variable costs more than all else here.
     variables = {**getattr(environ, "_data", {})} if threading.active_count() == 1 else {}
@@ -151,7 +150,8 @@ def restoring(who: object) -> Iterator[SimpleNamespace]:
             path[:] = [*left, *(e for e in entries if e not in left)] if kept.stays else entries
             if path != left:
                 changed.append("sys.path")
-            if torch is not None and not kept.stays and vars(torch).get("cuda") is not cuda:
+            cuda = before or sys.modules.get("torch.cuda")  # torch may have come in the block
+            if (torch := sys.modules.get("torch")) and not kept.stays and vars(torch).get("cuda") is not cuda:
                 vars(torch)["cuda"] = cuda
                 changed.append("torch.cuda")
             if warnings.filters != filters:
