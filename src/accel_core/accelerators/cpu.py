@@ -55,6 +55,10 @@ class CPUAccelerator(Accelerator):
         """Return True: every call returns after its work is done."""
         return True
 
+    def is_available(self) -> bool:
+        """Return True: every machine has a processor."""
+        return True
+
     # Devices
 
     def _named(self, index: int | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accel_core import machine
-from accel_core._support import LOGGER, child
+from accel_core._support import LOGGER
 from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
@@ -38,6 +38,8 @@ class IsolatedLoader:
         """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
+            from accel_core._support import child  # here, as where no plugin is installed none starts
+
             LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
@@ -86,10 +88,7 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
 def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned: bool) -> Outcome:
     """Ask the plugin and the device in a child process, which imports no other plugin but for a hint."""
     others = [c for c in group.candidates if c is not candidate]
-    job: dict[str, object] = {
-        "candidates": list(map(_encode, [candidate, *others])),
-        "pinned": pinned,
-    }
+    job: dict[str, object] = {"candidates": list(map(_encode, [candidate, *others])), "pinned": pinned}
     LOGGER.debug("try %s in a child process", candidate)
     report = _run(_probe_in_child, job, timeout, candidate)
     return report if isinstance(report, Outcome) else _decode_outcome(report.answer or {})
@@ -103,10 +102,10 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
         return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"]))
 
 
-def _run(
-    function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged
-) -> child.ChildReport | Outcome:
-    """Run the child that asks a backend; where it gives no answer, what its end means for the backend."""
+def _run(function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged) -> Any:
+    """Run the child that asks a backend: its report, or what an end without an answer means."""
+    from accel_core._support import child
+
     try:
         report = child.run(function, job, timeout)
     except OSError as error:

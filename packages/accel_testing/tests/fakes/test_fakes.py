@@ -61,7 +61,7 @@ def test_who_fails_before_there_is_an_accelerator_is_told_of(at):
         (Fault("device_count", returns=-1), Status.INVALID, "gave -1"),
         (Fault("accel_probe", returns=ProbeResult(False, "it is asleep")), Status.NO_DEVICE, "it is asleep"),
         (Fault("accel_backends", returns=None), Status.INVALID, "expected accel_core.Backend"),
-        (Fault("accel_create", returns="an accelerator"), Status.INVALID, "built 'an accelerator'"),
+        (Fault("accel_create", returns="an accelerator"), Status.INVALID, "gave 'an accelerator'"),
     ],
     ids=lambda value: value.at if isinstance(value, Fault) else "",
 )

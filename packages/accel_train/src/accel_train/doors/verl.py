@@ -109,17 +109,10 @@ def _register() -> None:
             f"this verl needs members that accel-train lacks: {', '.join(made.__abstractmethods__)}"
         )
     platforms.PlatformRegistry.register(platform="accel")(made)
-    if _is_pinned() and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
+    # Not by our settings' own reader, which is not loaded for a program that pins nothing.
+    pinned = os.environ.get("DS_ACCELERATOR", "").strip(" ,")
+    if pinned and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
         platforms.set_platform(made())
-
-
-def _is_pinned() -> bool:
-    """Whether `DS_ACCELERATOR` names a backend. Without it nothing of ours is loaded for the answer."""
-    if not os.environ.get("DS_ACCELERATOR"):
-        return False
-    from accel_core.toolkit import read_settings
-
-    return bool(read_settings().pins)
 
 
 def _is_verls(platform: Members) -> bool:
