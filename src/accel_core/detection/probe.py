@@ -226,8 +226,8 @@ def _fits_torch(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            told = f"{name} {installed} works with torch {release} only"
-            reason = f"{told}, and torch {build.version} is installed"
+            told = f"works with torch {release} only, and torch {build.version} is installed"
+            reason = f"{name} {installed} {told}"
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
