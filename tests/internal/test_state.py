@@ -89,6 +89,7 @@ def test_objects_that_were_replaced_are_the_old_ones_again(torch, caplog):
 
 
 def test_cuda_is_put_back_where_torch_came_in_the_block(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # another test may have imported it
     with restoring("accel-faulty 1.2"):
         monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
         monkeypatch.setitem(sys.modules, "torch.cuda", cuda := types.ModuleType("torch.cuda"))

@@ -31,7 +31,7 @@ with_gcc = pytest.mark.skipif(
 
 
 @pytest.fixture
-def libraries(tmp_path):
+def built(tmp_path):
     return Libraries(tmp_path)
 
 
@@ -45,21 +45,21 @@ def ldd_misses(path):
 
 
 @with_gcc
-def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(libraries, monkeypatch):
-    libraries.build("gone/libgone.so")
-    libraries.build("gone/libfar.so")
-    libraries.build("package/lib/libinner.so", "gone/libfar.so")
-    extension = libraries.build(
+def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(built, monkeypatch):
+    built.build("gone/libgone.so")
+    built.build("gone/libfar.so")
+    built.build("package/lib/libinner.so", "gone/libfar.so")
+    extension = built.build(
         "package/_C.so", "package/lib/libinner.so", "gone/libgone.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
     )
     # ldd finds them as the loader does: now in LD_LIBRARY_PATH, then nowhere.
-    gone = str(libraries.root / "gone")
+    gone = str(built.root / "gone")
     monkeypatch.setenv("LD_LIBRARY_PATH", gone)
     assert ldd_misses(extension) == names(unmet_needs([extension], os.environ)) == set()
     monkeypatch.delenv("LD_LIBRARY_PATH")
     unmet = list(unmet_needs([extension], os.environ))
     assert ldd_misses(extension) == names(unmet) == {"libgone.so", "libfar.so"}
-    inner = f"{libraries.root}/package/lib/libinner.so"
+    inner = f"{built.root}/package/lib/libinner.so"
     assert {(u.name, u.needed_by, u.why) for u in unmet} == {
         ("libgone.so", extension, "it is not found"), ("libfar.so", inner, "it is not found"),
     }  # fmt: skip
@@ -69,42 +69,42 @@ def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(librarie
 
 @with_gcc
 @pytest.mark.parametrize("old", [True, False], ids=["rpath", "runpath"])
-def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(libraries, old):
-    libraries.build("lib/libdeep.so")
-    libraries.build("lib/libnear.so", "lib/libdeep.so")
+def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(built, old):
+    built.build("lib/libdeep.so")
+    built.build("lib/libnear.so", "lib/libdeep.so")
     tags = "-Wl,--disable-new-dtags" if old else "-Wl,--enable-new-dtags"
-    extension = libraries.build("_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags))
+    extension = built.build("_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags))
     expected = set() if old else {"libdeep.so"}
     assert ldd_misses(extension) == names(unmet_needs([extension], {})) == expected
 
 
 @with_gcc
-def test_versions_that_the_library_found_does_not_bring(libraries):
+def test_versions_that_the_library_found_does_not_bring(built):
     both = "V1 { global: old; };\nV2 { global: base; } V1;\n"
-    libraries.build("lib/libbase.so", versions=both)
-    extension = libraries.build("_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",))
+    built.build("lib/libbase.so", versions=both)
+    extension = built.build("_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",))
     assert list(unmet_needs([extension], {})) == []
-    older = libraries.build("lib/libbase.so", versions="V1 { global: base; };\n")
+    older = built.build("lib/libbase.so", versions="V1 { global: base; };\n")
     (unmet,) = unmet_needs([extension], {})
     assert (unmet.name, unmet.why) == ("libbase.so", f"{older} lacks V2")
 
 
 @with_gcc
-def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(libraries):
-    libraries.build("lib/liba.so")
-    libraries.build("lib/libb.so", "lib/liba.so")
-    libraries.build("lib/liba.so", "lib/libb.so", flags=("-Wl,-rpath,$ORIGIN",))  # each needs the other
-    extension = libraries.build("_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",))
+def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(built):
+    built.build("lib/liba.so")
+    built.build("lib/libb.so", "lib/liba.so")
+    built.build("lib/liba.so", "lib/libb.so", flags=("-Wl,-rpath,$ORIGIN",))  # each needs the other
+    extension = built.build("_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",))
     # libb.so names no folder: by then liba.so is loaded, and known by its name.
     assert ldd_misses(extension) == names(unmet_needs([extension], {})) == set()
-    foreign = bytearray(Path(libraries.root, "lib/liba.so").read_bytes())
+    foreign = bytearray(Path(built.root, "lib/liba.so").read_bytes())
     struct.pack_into("<H", foreign, 18, 183)  # e_machine: AArch64
-    Path(libraries.root, "lib/liba.so").write_bytes(foreign)
+    Path(built.root, "lib/liba.so").write_bytes(foreign)
     (unmet,) = unmet_needs([extension], {})
-    assert re.fullmatch(f"{libraries.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why)
-    Path(libraries.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
+    assert re.fullmatch(f"{built.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why)
+    Path(built.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
     (unmet,) = unmet_needs([extension], {})
-    assert f"{libraries.root}/lib/liba.so cannot be loaded: " in unmet.why
+    assert f"{built.root}/lib/liba.so cannot be loaded: " in unmet.why
 
 
 @on_linux
@@ -120,11 +120,11 @@ def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
 
 
 @with_gcc
-def test_the_loaders_cache_is_searched(libraries, monkeypatch):
+def test_the_loaders_cache_is_searched(built, monkeypatch):
     if not libraries_under_test._ld_cache():
         pytest.skip("this system has no loader's cache, or no ldconfig")
     monkeypatch.setattr(libraries_under_test, "_DEFAULTS", ())
-    extension = libraries.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
+    extension = built.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
     assert list(unmet_needs([extension], {})) == []
     monkeypatch.setattr(libraries_under_test, "_ld_cache", dict)
     assert names(unmet_needs([extension], {})) == {"libc.so.6"}
@@ -218,16 +218,16 @@ def test_whether_it_fits_this_python(world):
 
 @with_gcc
 def test_libraries_that_the_extension_needs(world):
-    libraries = Libraries(world.site)
+    built = Libraries(world.site)
     install(world, "card", "1", "card")
     for name in ("torch/lib/libtorch.so", "gone/libcardrt.so", "gone/libcardhal.so", "card/lib/libbypath.so"):
-        libraries.build(name)
+        built.build(name)
     (world.site / "torch/__init__.py").touch()
-    libraries.build("card/lib/libcard.so", "gone/libcardhal.so", "torch/lib/libtorch.so", "gone/libcardrt.so")
+    built.build("card/lib/libcard.so", "gone/libcardhal.so", "torch/lib/libtorch.so", "gone/libcardrt.so")
     needs = ("card/lib/libcard.so", "gone/libcardrt.so", "torch/lib/libtorch.so", "card/lib/libbypath.so")
-    extension = libraries.build("card/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
+    extension = built.build("card/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
     for deeper in ("card/lib/deeper/_D.so", "card/lib/extra.cpython-27-x.so", "card/lib/libother.so"):
-        libraries.build(deeper)
+        built.build(deeper)
     importlib.invalidate_caches()
     package = vendor_package("card")
     assert extensions(package.folder) == [extension]
