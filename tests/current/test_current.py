@@ -65,6 +65,12 @@ def test_an_accelerator_by_name_is_one_object_and_no_choice(mlu):
     assert accel_core.accelerator("cpu") is cpu
 
 
+def test_a_name_may_have_no_device(torch_world):
+    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
+    torch_world.backend("npu", accelerator="none_device:Simulated")
+    assert accel_core.accelerator("npu").device_count() == 0
+
+
 @pytest.mark.parametrize("name", [3, None, 1.5, ["mlu"], "", "npu@", "@x", "  "])
 def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
     with pytest.raises(
@@ -195,6 +201,14 @@ def test_use_is_for_the_block_and_nests(mlu):
         with accel_core.use_accelerator(outer):
             assert accel_core.get_accelerator() is outer
         assert accel_core.get_accelerator() is cpu
+    assert accel_core.get_accelerator() is outer
+    assert current._fast is outer
+
+
+def test_use_ends_with_an_exception_too(mlu):
+    outer = accel_core.get_accelerator()
+    with pytest.raises(ZeroDivisionError), accel_core.use_accelerator("cpu"):
+        raise ZeroDivisionError
     assert accel_core.get_accelerator() is outer
     assert current._fast is outer
 

@@ -82,6 +82,14 @@ def batches():
         yield from range(3)
 
 
+def test_a_generator_left_by_break_ends_its_block(mlu):
+    outer = accel_core.get_accelerator()
+    for _ in batches():
+        assert accel_core.get_accelerator().name == "cpu"  # its caller's context is its own
+        break
+    assert accel_core.get_accelerator() is outer
+
+
 def test_generators_that_end_in_another_order_leave_nothing(mlu):
     outer = accel_core.get_accelerator()
     first, second = batches(), batches()
