@@ -5,6 +5,8 @@ That its hooks fit and its module is inert is level 0 of the kit, which accel-si
 
 import ast
 import importlib
+import inspect
+import json
 import re
 import runpy
 from dataclasses import replace
@@ -12,10 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
+from accel_contracts.plugins import PLUGINS, ROOT, declared, everything, import_plugin
+from accel_contracts.static import uses, violations
+from accel_tests import surfaces
 from accel_tests.tools import load
 
+import accel_core
 from accel_core import Backend, Candidate, Provenance
+from accel_core.accelerators.torch_device import ROWS
 from accel_core.detection.device import Group, explain
 from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue
@@ -214,3 +220,166 @@ def test_it_ships_what_a_distribution_needs(plugin):
     assert f'name = "{plugin.name.replace("_", "-")}"' in project
     assert f'= "{plugin.name}"' in project.partition('[project.entry-points."accel.backends"]')[2]
     assert (plugin / "README.md").read_text().count("pip install ") >= 2
+
+
+# ---------------------------------------------------------------------------- surfaces
+# The surface files: complete, and what they say of well-known names.
+
+
+_TOOL = load("compact_surfaces")
+FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
+
+
+@pytest.mark.parametrize("name", [*surfaces.files()])
+def test_it_says_where_it_comes_from(name):
+    source = json.loads((surfaces.FOLDER / f"{name}.json").read_text())["source"]
+    assert source["vendor"] == name
+    assert source["package"]
+    assert source["evidence"].startswith("usage" if name == "sdaa" else "source")
+
+
+@pytest.mark.skipif(not FULL.is_dir(), reason="the full surface files are not beside this checkout")
+def test_they_are_what_the_full_ones_compact_to():
+    for path in FULL.glob("*.json"):
+        if path.stem not in _TOOL.LEFT_OUT:
+            here = json.loads((surfaces.FOLDER / path.name).read_text())
+            assert here == _TOOL.compact(json.loads(path.read_text())), path.name
+
+
+def test_members_aliases_and_conditions():
+    mlu = surfaces.load("mlu").modules["torch.mlu"]
+    assert mlu["Device"].members.keys() == mlu["device"].members.keys() == {"__enter__", "__exit__"}
+    assert mlu["default_generators"].kind == "attribute"
+    hpu = surfaces.load("hpu").modules["torch.hpu"]
+    assert hpu["HPUGraph"].condition == "is_lazy()"
+    external = surfaces.load("xpu_external").modules["intel_extension_for_deepspeed.xpu_accelerator"]
+    assert "range_push" in external["XPU_Accelerator"].members
+
+
+def test_names_that_were_only_asked_for_are_not_offered():
+    assert "nvtx" not in surfaces.load("sdaa").modules["torch.sdaa"]
+
+
+def test_a_backend_finds_its_surface():
+    def backend(device, *vendor):
+        return accel_core.Backend(name=device, priority=1, device_type=device, vendor_import=vendor)
+
+    assert surfaces.for_backend(backend("mlu", "torch_mlu")) is surfaces.load("mlu")
+    assert surfaces.for_backend(backend("acme", "torch_acme")) is None
+    native = surfaces.for_backend(backend("xpu", "torch"))
+    ipex = surfaces.for_backend(backend("xpu", "intel_extension_for_pytorch"))
+    more = ipex.modules["torch.xpu"].keys() - native.modules["torch.xpu"].keys()
+    assert more
+    assert native.modules["torch.xpu"].keys() <= ipex.modules["torch.xpu"].keys()
+
+
+def test_torchs_own_surfaces_are_those_of_this_torch():
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip("the surfaces are those of torch 2.13")
+    for device in ("cuda", "xpu", "mps"):
+        module = getattr(torch, device)
+        for name, entry in surfaces.load(device).modules[f"torch.{device}"].items():
+            if not entry.condition and entry.kind != "module":
+                assert hasattr(module, name), entry.path
+            if entry.kind == "function" and entry.signature is not None and hasattr(module, name):
+                here = inspect.signature(getattr(module, name)).parameters
+                assert list(here) == list(entry.signature.parameters), entry.path
+
+
+# ---------------------------------------------------------------------------- static
+# Every vendor name in a plugin's source is in its vendor's surface, and every call fits.
+
+
+ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
+
+
+def parsed(plugin):
+    return {path.name: ast.parse(path.read_text()) for path in (plugin / "src").rglob("*.py")}
+
+
+def test_names_and_calls_are_the_vendors(plugin):
+    wrong = {name: violations(tree, *everything(plugin)) for name, tree in parsed(plugin).items()}
+    assert {name: said for name, said in wrong.items() if said} == {}
+
+
+def test_the_vendor_import_is_the_surfaces_package(plugin):
+    for backend in declared(plugin):
+        found = surfaces.for_backend(backend)
+        tops = {module.partition(".")[0] for module in backend.vendor_imports}
+        # A package that takes a namespace over below Python has no names there: those are the namespace's.
+        behind = {
+            name
+            for every in PLUGINS
+            for other in declared(every)
+            if other.device_type == backend.device_type == backend.in_torch.impersonates
+            for name in other.in_torch.taken_over_by
+        }
+        assert tops <= {"torch", *found.packages, *behind}
+
+
+def test_misspelling_any_one_name_and_one_argument_too_many_fail():
+    """Mutation: every name that a plugin takes for granted, and every call of one, one at a time."""
+    count = 0
+    for plugin in PLUGINS:
+        where = everything(plugin)
+        for tree in parsed(plugin).values():
+            assert violations(tree, *where) == []
+            for use in [use for use in uses(tree, *where) if not use.tested]:
+                if isinstance(use.node, ast.Attribute):
+                    use.node.attr += "_misspelt"
+                    assert violations(tree, *where), use.path
+                    use.node.attr = use.node.attr.removesuffix("_misspelt")
+                    count += 1
+                if use.call:
+                    use.call.keywords.append(ast.keyword("surplus", ast.Constant(0)))
+                    assert violations(tree, *where), use.path
+                    use.call.keywords.pop()
+    assert count >= 35
+
+
+@pytest.mark.parametrize(
+    ("body", "is_wrong"),
+    [
+        ("self.device_module.empty_cashe()", True),
+        ("with suppress(Exception): self.device_module.empty_cashe()", True),
+        ("self.device_module.device_count(1, 2, nothing=3)", True),
+        ("self.device_module.device_count(*many, **named)", False),
+        ("module = self.device_module; module.empty_cashe()", True),
+        ("torch.mlu.empty_cashe()", True),
+        ("getattr(self.device_module, 'empty_casket')", True),
+        ("getattr(self.device_module, 'empty_casket', bool)()", False),
+        ("getattr(self.device_module, name)()", True),
+        ("hasattr(self.device_module, 'odd') and self.device_module.odd()", False),
+        ("from torch_mlu import nothing", True),
+        ("import torch_mlu.nothing", True),
+        ("importlib.import_module('torch_mlu.nothing')", True),
+        ("with suppress(ImportError): import_module('torch_mlu.nothing')", False),
+        ("try: import torch_mlu.nothing\n  except ModuleNotFoundError: pass", False),
+    ],
+)
+def test_what_is_wrong_is_found(body, is_wrong):
+    tree = ast.parse(f"import torch\ndef f(self):\n  {body}")
+    assert bool(violations(tree, surfaces.load("mlu"), "mlu")) is is_wrong
+
+
+def test_every_name_of_torch_accelerator_itself_is_some_vendors():
+    """What `TorchAccelerator` looks for under a name that no vendor has is a misspelling."""
+    calls = [
+        node
+        for path in ACCELERATORS.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+    ]
+    asking = ("self._lookup", "self._part", "self._computes")
+    asked = {call.args[0].value for call in calls if ast.unparse(call.func) in asking}
+    asked |= ROWS.keys()
+    in_torch = set(ROWS.values()) - {""}
+    vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
+    known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
+    # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
+    assert asked - known == {"is_fp16_supported"}
+    # What is newer than the surface: tests/test_plugin_pages.py holds it against the torch that is here.
+    newer = {"random.initial_seed", "random.get_rng_state"}
+    assert in_torch - newer <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
+    assert len(asked) > 30

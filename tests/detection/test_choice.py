@@ -20,10 +20,6 @@ from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
 from accel_core.machine import devices
 from accel_core.settings import read
 
-# ---------------------------------------------------------------------------- choice
-# Which backend is chosen, how, and what the record says about it.
-
-
 # ---------------------------------------------------------------------------- ranked
 
 

@@ -41,10 +41,6 @@ from accel_train.launch.formats import as_ray, as_slurm
 from accel_train.launch.rendezvous import read_rank
 
 # ---------------------------------------------------------------------------- settings
-# Whatever stands in the environment or is typed behind `accel`: settings, a call, or an error in words.
-
-
-# ---------------------------------------------------------------------------- settings
 # Whatever stands in the environment: settings, or an error that names the variable.
 
 
@@ -259,10 +255,6 @@ def test_any_ids_are_written_exactly_or_refused(grammar, ids):
 
 def parse_number(item):
     return int(item) if isinstance(item, str) and item.isascii() and item.isdigit() else item
-
-
-# ---------------------------------------------------------------------------- machine files
-# A machine's files, its own or a stranger's: an answer of the right kind, or a refusal by name.
 
 
 # ---------------------------------------------------------------------------- machine files

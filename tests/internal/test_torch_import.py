@@ -5,11 +5,13 @@ import os
 import sys
 import threading
 import time
+import types
 
 import pytest
 from accel_tests import processes
 
 import accel_core
+from accel_core import is_installed, package_folders
 from accel_core._support import torch_import
 from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
@@ -235,3 +237,60 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
     assert processes.fork_amid(torch_import._lock, lambda: import_torch().Tensor)
+
+
+# ---------------------------------------------------------------------------- packages
+# Whether a package is installed, without importing it.
+
+
+#: Packages that are there, what is asked for, and the answer.
+THERE = [
+    ("acme_torch", "acme_torch", True),
+    ("acme_torch", "acme_torch.below.anything", True),  # what is below only an import can tell
+    # Below a namespace the next level decides.
+    ("acme_frameworks.torch", "acme_frameworks.torch.device", True),
+    ("acme_frameworks.torch", "acme_frameworks.media", False),
+    ("acme_frameworks.torch", "acme_frameworks", False),
+    ("other", "acme_torch", False),
+]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def made(name):
+        folder = tmp_path.joinpath(*name.split("."))
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("raise AssertionError('imported')\n")
+        return folder
+
+    return made
+
+
+@pytest.mark.parametrize(("there", "name", "found"), THERE)
+def test_a_package_is_found_and_not_imported(package, there, name, found):
+    folder = package(there)
+    assert is_installed(name) is found
+    assert there.partition(".")[0] not in sys.modules
+    if there == name:
+        assert package_folders(name) == [str(folder)]
+        (folder / "__init__.py").unlink()  # a folder without it is no package
+        assert (is_installed(name), package_folders(name)) == (False, [])
+
+
+def test_what_sys_modules_says_counts(package, monkeypatch):
+    package("acme_torch")
+    monkeypatch.setitem(sys.modules, "acme_torch", None)
+    assert not is_installed("acme_torch")
+    monkeypatch.setitem(sys.modules, "acme_other", types.ModuleType("acme_other"))
+    assert is_installed("acme_other")
+
+
+def test_a_finder_that_fails_finds_nothing(monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert not is_installed("acme_torch")

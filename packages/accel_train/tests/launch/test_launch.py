@@ -21,10 +21,6 @@ from accel_train.launch.environment import pin_of
 from accel_train.launch.plan import Cores, Machine, describe, plan_ranks, share_out
 
 # ---------------------------------------------------------------------------- launch
-# What `accel run` asks the accelerator, and what it plans for each rank, its cores too.
-
-
-# ---------------------------------------------------------------------------- launch
 # What `accel run` asks the accelerator, and what it plans for each rank.
 
 
@@ -336,10 +332,6 @@ def test_ranges_are_read_as_they_are_written(numbers):
 def test_only_folders_of_nodes_with_cores_are_nodes(machine):
     """The third has memory only, as with CXL or HBM."""
     assert numa_nodes(machine({0: "0-1", 1: "2", 2: "", "s": "3", "": "4"})) == {0: (0, 1), 1: (2,)}
-
-
-# ---------------------------------------------------------------------------- environment
-# The variables for ranks on other hosts, and the forms in which launchers take them.
 
 
 # ---------------------------------------------------------------------------- environment

@@ -27,10 +27,6 @@ from accel_train.ops.compiler import Job, Language
 # An operator in C++ is compiled at its first use, kept, and refused with the reason where that fails.
 
 
-# ---------------------------------------------------------------------------- compiled builder
-# An operator in C++ is compiled at its first use, kept, and refused with the reason where that fails.
-
-
 #: Why nothing can be compiled here; the tests that compile are then skipped.
 WHY_NOT = compiler.fault(compiler.Language.CXX)
 COMPILES = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
