@@ -120,6 +120,7 @@ def test_what_people_met(report):
     backend, count, environ, seen, step = REPORTS[report]
     found = masks(backend, environ, (count, (), ()))
     assert (found.devices, found.faulty and found.step) == (seen, f"export {step}" if step else [])
+    assert [s.variable for s in found.steps if s.overruled_by] == [CUDA] * ({CUDA, HIP} <= environ.keys())
 
 
 # --- On a machine ---------------------------------------------------------------------------------------
