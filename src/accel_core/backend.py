@@ -237,6 +237,12 @@ class Backend:
         if faults:
             raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
+    def _declared_by(self, provenance: Provenance) -> "Backend":
+        """Return the declaration with its provenance; it was checked, and `replace` would check it again."""
+        declared = object.__new__(type(self))
+        declared.__dict__.update(self.__dict__, provenance=provenance)
+        return declared
+
     @property
     def vendor_imports(self) -> tuple[str, ...]:
         """`vendor_import` as a tuple."""

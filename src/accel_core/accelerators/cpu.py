@@ -105,8 +105,7 @@ class CPUAccelerator(Accelerator):
 
     def _features(self) -> dict[str, Any]:
         """Processor features that torch reports; empty before torch 2.11."""
-        ask = getattr(self._torch.cpu, "get_capabilities", dict)
-        return dict(ask())
+        return dict(getattr(self._torch.cpu, "get_capabilities", dict)())
 
     # Random numbers
 

@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from accel_core import __version__, errors
@@ -109,7 +108,7 @@ def declarers(name: str) -> set[str]:
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(replace(backend, provenance=ours)) for backend in (CPU, GENERIC))
+    return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
 
 
 def rank(candidates: Iterable[Judged]) -> Ranked:
@@ -150,7 +149,7 @@ def load_plugin(entry_point: Provenance) -> Ranked:
                 )
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
-            declared = (replace(b, provenance=entry_point) for b in declarations(plugin))
+            declared = (b._declared_by(entry_point) for b in declarations(plugin))
             return tuple(map(Candidate, {(b.name, b.priority): b for b in declared}.values()))
     except errors.CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)

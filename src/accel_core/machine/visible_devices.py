@@ -294,8 +294,7 @@ def _ascending(value: str) -> Mask:
 def _indices(value: str, most: int = 10**9) -> Mask | None:
     """Vendors whose reading of anything else is not known: nothing but plain indices is let through."""
     ids = [index for entry in value.split(",") if (index := _index(entry)) is not None and index < most]
-    whole = len(set(ids)) == value.count(",") + 1
-    return Mask(tuple(ids)) if whole else None
+    return Mask(tuple(ids)) if len(set(ids)) == value.count(",") + 1 else None
 
 
 def _level_zero(value: str) -> Mask | None:
