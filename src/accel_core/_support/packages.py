@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 import threading
+from _signal import NSIG, default_int_handler, getsignal
 from _thread import start_new_thread
 from collections.abc import Callable
 from importlib import metadata
@@ -80,8 +81,8 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
 def distributions() -> list[metadata.Distribution]:
     """The installed distributions, in the order of `sys.path`.
 
-    A thread looks for them. A signal handler runs in the main one, and what it raises while a folder is
-    listed is dropped by importlib.metadata, which takes the folder for empty from then on.
+    Where the program handles signals, a thread looks for them. A handler runs in the main one, and what it
+    raises while a folder is listed is dropped by importlib.metadata, which takes the folder for empty then.
     """
     found: list[metadata.Distribution] = []
     done = threading.Semaphore(0)
@@ -94,9 +95,10 @@ def distributions() -> list[metadata.Distribution]:
             done.release()
 
     with tolerating(RuntimeError):  # there are as many threads as the user may have, or Python ends
-        start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
-        done.acquire()
-        return found
+        if any(map(callable, {*map(getsignal, range(1, NSIG))} - {default_int_handler})):
+            start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
+            done.acquire()
+            return found
     look()
     return found
 
