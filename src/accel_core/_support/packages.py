@@ -4,7 +4,6 @@ import functools
 import os
 import sys
 import threading
-from _signal import NSIG, default_int_handler, getsignal
 from _thread import start_new_thread
 from collections.abc import Callable
 from importlib import metadata
@@ -84,6 +83,8 @@ def distributions() -> list[metadata.Distribution]:
     Where the program handles signals, a thread looks for them. A handler runs in the main one, and what it
     raises while a folder is listed is dropped by importlib.metadata, which takes the folder for empty then.
     """
+    import signal  # here, as importing accel_core costs nothing
+
     found: list[metadata.Distribution] = []
     done = threading.Semaphore(0)
 
@@ -95,7 +96,8 @@ def distributions() -> list[metadata.Distribution]:
             done.release()
 
     with tolerating(RuntimeError):  # there are as many threads as the user may have, or Python ends
-        if any(map(callable, {*map(getsignal, range(1, NSIG))} - {default_int_handler})):
+        handlers = {*map(signal.getsignal, range(1, signal.NSIG))} - {signal.default_int_handler}
+        if any(map(callable, handlers)):
             start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
             done.acquire()
             return found
