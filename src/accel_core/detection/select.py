@@ -208,9 +208,7 @@ def _environ(considered: Ranked) -> dict[str, str]:
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
-    notes = [
-        f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
-    ]
+    notes = [f"accel-core has no setting {name}. Did you mean {meant}?" for name, meant in settings.misspelt]
     if settings.pins:  # then the others are not looked at
         return (*notes, *_without_its_device(settings, choice))
     names = {candidate.name for candidate in choice.considered}
