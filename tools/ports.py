@@ -2,8 +2,8 @@
 
 `ports.py [WORDS]` runs every cell, or those that have all these words in their name: `fabric accel npu`;
 `-pipeline` is a word that they must not have. A cell is a program, a form, a simulated device and its ranks.
-Its losses are those of the accel form on the CPU, it ends with a message that `EXPECTED` has, or it is a fault
-and the status is 1. The processes are forks of one that has imported torch under `ACCEL_SIMULATE`; the
+Its losses are those of the accel form on the CPU, it ends with a message that `EXPECTED` has, or it is a
+fault and the status is 1. The processes are forks of one that has imported torch under `ACCEL_SIMULATE`; the
 variables of ranks are those that launchers set.
 """
 
@@ -179,9 +179,7 @@ def main(words: list[str]) -> int:
     kept, cpu = dict(record["cells"]), {}
     every = list(cells())
     wanted = [
-        c
-        for c in every
-        if all((w.lower().lstrip("-") in names_of(c)) != w.startswith("-") for w in words)
+        c for c in every if all((w.lower().lstrip("-") in names_of(c)) != w.startswith("-") for w in words)
     ]
     for form, device in dict.fromkeys((cell.form, cell.device) for cell in wanted):
         mine = [cell for cell in wanted if (cell.form, cell.device) == (form, device)]
