@@ -9,8 +9,8 @@ Importing this module imports neither torch nor anything of the vendors'.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from dataclasses import replace
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from accel_core import (
@@ -35,19 +35,13 @@ __all__ = ["CUDA", "HYGON", "ILUVATAR", "LOOK_ALIKES", "METAX", "ROCM"]
 _SETUP = "accel setup cuda"
 _NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
 
-_NO_DEVICE = r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice"
-_OUT_OF_MEMORY = r"out of memory|cuda_error_out_of_memory"
-#: What an error's text says, and what the user can do about it, whoever made the device.
-_ANYWHERE = (
+#: What an error's text says, and what the user can do about it. One table for both: a torch for the one kind
+#: of hardware fails beside the other as well.
+_HINTS = (
     (r"re-initialize cuda in forked",
      "use the start method 'spawn', or do not touch the device before the fork"),
     (r"invalid device ordinal|cuda_error_invalid_device",
      "name a device below device_count(); CUDA_VISIBLE_DEVICES renumbers them"),
-)  # fmt: skip
-#: The same of NVIDIA's and AMD's. One table for both: a torch for the one kind of hardware fails beside the
-#: other as well.
-_HINTS = (
-    *_ANYWHERE,
     (r"not compiled with cuda|cuda functions? .*unavailable", _SETUP),
     (r"driver on your system is too old|insufficient for cuda runtime|cuda_error_insufficient_driver",
      f"update the NVIDIA driver, or install the torch that it runs: {_SETUP}"),
@@ -60,12 +54,14 @@ _HINTS = (
      "start NVIDIA's fabric manager: systemctl start nvidia-fabricmanager"),
     (r"busy or unavailable|devices_unavailable",
      "another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"),
-    (_NO_DEVICE, "check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"),
+    (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+     "check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"),
     (r"no kernel image|no_binary_for_gpu|invalid device function",
      f"this torch has no kernels for this GPU: {_SETUP}"),
     (r"cuda unknown error|cuda_error_unknown",
      "often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"),
-    (_OUT_OF_MEMORY, "`nvidia-smi` shows which processes hold the device's memory"),
+    (r"out of memory|cuda_error_out_of_memory",
+     "`nvidia-smi` shows which processes hold the device's memory"),
     (r"lib(cu(dart|blas|dnn|fft|rand|solver|sparse|pti|file)|nccl|nvrtc|nvjitlink|nvshmem)[\w\-]*\.so",
      "reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"),
     (r"lib(amdhip|hip|roc|rccl|miopen|hsa|amd_smi)[\w\-]*\.so",
@@ -156,100 +152,122 @@ ROCM = replace(
 
 # --- Makers who build torch for their own GPUs under CUDA's or ROCm's name -----------------------------
 
-
-_NOT_OF_ONE_RELEASE = (
-    r"driver|not compiled with cuda|no kernel image|no_binary_for_gpu|invalid device function|lib[\w\-]+\.so"
-)
-
-
-def _look_alike(
-    of: Backend, tool: str, url: str, hardware: Hardware, granted: Granted, *own: tuple[str, str]
-) -> Backend:
-    """Declare a maker's device in the place of `of`, with nothing that is NVIDIA's or AMD's alone."""
-    maker = hardware.name.partition(" ")[0]
-    install = f"take {maker}'s driver, SDK and torch of one release: {url}"
-    return replace(
-        of,
-        description=f"{hardware.name}s, in {maker}'s builds of torch, which answer as torch.cuda",
-        url=url,
-        install_hint=install,
-        requires=(),  # `accel_probe` asks: a pip install would bring PyTorch's own build
-        hardware=hardware._replace(driver_step=f"install {maker}'s driver; `{tool}` shows when it works"),
-        granted=granted,
-        hints=(
-            *_ANYWHERE,
-            *own,
-            (_NO_DEVICE, f"check that `{tool}` lists the device, and {of.visibility.variables[0]}"),
-            (_OUT_OF_MEMORY, f"`{tool}` shows which processes hold the device's memory"),
-            (_NOT_OF_ONE_RELEASE, install),
-        ),
-    )
-
-
 # gpustack/runtime has the PCI id and the node: gpustack_runtime/detector/metax.py, deployer/cdi/metax.py;
 # Project-HAMi/HAMi, docs/metax-support.md, the module and the resource; MetaX-MACA/vLLM-metax the rest:
 # docs/release/0.26.0/en.md (docker's options, MCCL_*, one process a GPU), and vllm_metax/platform.py (Ray's
 # name and the visible-devices variable, which are CUDA's).
 METAX = replace(
-    _look_alike(
-        CUDA, "mx-smi", "https://developer.metax-tech.com/softnova",
-        Hardware("MetaX GPU", ("/dev/mxcd",), pci_ids=("9999",), driver_file="/sys/module/metax"),
-        Granted(docker="--device /dev/dri --device /dev/mxcd --group-add video",
-                kubernetes="metax-tech.com/gpu", ray="GPU",
-                ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
-        (r"busy or unavailable|devices_unavailable",
-         "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"),
+    CUDA,
+    description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
+    url="https://developer.metax-tech.com/softnova",
+    install_hint="take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="MetaX GPU",
+        nodes=("/dev/mxcd",),
+        pci_ids=("9999",),
+        driver_file="/sys/module/metax",
+        driver_step="install MetaX's driver; `mx-smi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/dri --device /dev/mxcd --group-add video",
+        kubernetes="metax-tech.com/gpu",
+        ray="GPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
     ),
     environment=Environment(forward=(*CUDA.environment.forward, "MCCL", "MACA")),
+    hints=(
+        *_HINTS[:2],  # whoever made the device
+        (r"busy or unavailable|devices_unavailable",
+         "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"),
+        (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+         "check that `mx-smi` lists the device, and CUDA_VISIBLE_DEVICES"),
+        (r"out of memory|cuda_error_out_of_memory",
+         "`mx-smi` shows which processes hold the device's memory"),
+        (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
+         "take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova"),
+        (r"no attribute 'accelerator'", "take a newer MetaX release, with torch 2.6 or newer: https://developer.metax-tech.com/softnova"),
+    ),
 )  # fmt: skip
 # gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of Deep-Spark:
 # ix-device-plugin, pkg/config/config.go, and ix-container-toolkit, README.md.
-ILUVATAR = _look_alike(
-    CUDA, "ixsmi", "https://support.iluvatar.com/",
-    Hardware("Iluvatar GPU", ("/dev/iluvatar[0-9]*",), pci_ids=("1e3e",)),
-    Granted(docker="--device /dev/iluvatar0", kubernetes="iluvatar.com/gpu",
-            podman="--device iluvatar.com/gpu=all"),
+ILUVATAR = replace(
+    CUDA,
+    description="Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda",
+    url="https://support.iluvatar.com/",
+    install_hint="take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="Iluvatar GPU",
+        nodes=("/dev/iluvatar[0-9]*",),
+        pci_ids=("1e3e",),
+        driver_step="install Iluvatar's driver; `ixsmi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/iluvatar0",
+        kubernetes="iluvatar.com/gpu",
+        podman="--device iluvatar.com/gpu=all",
+    ),
+    hints=(
+        *_HINTS[:2],  # whoever made the device
+        (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+         "check that `ixsmi` lists the device, and CUDA_VISIBLE_DEVICES"),
+        (r"out of memory|cuda_error_out_of_memory",
+         "`ixsmi` shows which processes hold the device's memory"),
+        (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
+         "take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/"),
+        (r"no attribute 'accelerator'", "take a newer Iluvatar release, with torch 2.6 or newer: https://support.iluvatar.com/"),
+    ),
 )  # fmt: skip
 # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display controllers and co-processors),
 # README_EN.md. HAMi's docs/hygon-dcu-support.md has the address and /opt/hyhal.
-HYGON = _look_alike(
-    ROCM, "hy-smi", "https://developer.sourcefind.cn/",
-    Hardware("Hygon DCU", ("/dev/mkfd", "/dev/kfd"), pci_ids=("1d94/03", "1d94/0b"),
-             driver_file="/sys/class/kfd"),
-    Granted(docker="--device /dev/kfd --device /dev/mkfd --device /dev/dri -v /opt/hyhal:/opt/hyhal "
-            "--group-add video", kubernetes="hygon.com/hcu"),
+HYGON = replace(
+    ROCM,
+    description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
+    url="https://developer.sourcefind.cn/",
+    install_hint="take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="Hygon DCU",
+        nodes=("/dev/mkfd", "/dev/kfd"),
+        pci_ids=("1d94/03", "1d94/0b"),
+        driver_file="/sys/class/kfd",
+        driver_step="install Hygon's driver; `hy-smi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/kfd --device /dev/mkfd --device /dev/dri -v /opt/hyhal:/opt/hyhal "
+        "--group-add video",
+        kubernetes="hygon.com/hcu",
+    ),
+    hints=(
+        *_HINTS[:2],  # whoever made the device
+        (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+         "check that `hy-smi` lists the device, and HIP_VISIBLE_DEVICES"),
+        (r"out of memory|cuda_error_out_of_memory",
+         "`hy-smi` shows which processes hold the device's memory"),
+        (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
+         "take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/"),
+        (r"no attribute 'accelerator'", "take a newer Hygon release, with torch 2.6 or newer: https://developer.sourcefind.cn/"),
+    ),
 )  # fmt: skip
 #: Each with the mark that its maker's builds of torch have in their version: `2.8.0+metax3.5.3.9`,
 #: `2.7.1+corex.4.4.0`, `2.10.0+das.opt1.dtk2604`.
 LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
-_MARKS = {alike.hardware.name: mark for mark, alike in LOOK_ALIKES.items()}
 
 
 def _here(declared: Backend) -> Backend:
     """The declaration, or the look-alike's whose torch is installed, or whose device alone is here."""
-    alikes = {m: a for m, a in LOOK_ALIKES.items() if a.in_torch.builds == declared.in_torch.builds}
     build = torch_build()
-    for mark, alike in alikes.items():
-        if build and mark in build.version:
-            return alike
-    seen = (a for a in alikes.values() if _signs(a, declared) and not _signs(declared, a))
-    return next(seen, declared)
+    alikes = {m: a for m, a in LOOK_ALIKES.items() if a.in_torch == declared.in_torch}
+    marked = [alike for mark, alike in alikes.items() if build and mark in build.version]
+    seen = [a for a in alikes.values() if _signs(a, declared) and not _signs(declared, a)]
+    return [*marked, *seen, declared][0]
 
 
 def _signs(backend: Backend, beside: Backend) -> set[str]:
     """What on this machine is a sign of that device, and not of the other's: both may have /dev/kfd."""
     found = evidence(backend) or Evidence()
     return {*found.nodes, *found.pci} - {*beside.hardware.nodes}
-
-
-def _release() -> str:
-    """The version of torch, with its maker's mark: in `torch.version` some of Iluvatar's builds have none."""
-    from importlib import metadata
-
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version("torch")
-    build = torch_build()
-    return build.version if build else ""
 
 
 # --- Hooks ---------------------------------------------------------------------------------------------
@@ -263,18 +281,12 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Say that a look-alike's device has another maker's torch, or one that is too old."""
-    mark = _MARKS.get(backend.hardware.name)
-    if mark is None:
-        return None
-    from packaging.version import Version
-
-    release, why = _release(), ""
-    if mark not in release:
-        why = f"torch {release} is not {backend.hardware.name.partition(' ')[0]}'s build"
-    elif Version(release) < Version("2.6"):
-        why = f"it needs torch>=2.6 and torch {release} is installed"
-    return ProbeResult(False, why, backend.install_hint) if why else None
+    """Say that beside a look-alike's device there is another maker's torch."""
+    mark = next((m for m, a in LOOK_ALIKES.items() if a.hardware == backend.hardware), "")
+    # Of the distribution: `torch.version` of some of Iluvatar's builds lacks the mark.
+    release = metadata.version("torch") if mark else ""
+    why = f"torch {release} is not {backend.hardware.name.partition(' ')[0]}'s build"
+    return None if mark in release else ProbeResult(False, why, backend.install_hint)
 
 
 @hookimpl
