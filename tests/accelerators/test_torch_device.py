@@ -29,8 +29,11 @@ def test_what_means_the_same_is_the_vendors_function(simulated, vendor, name):
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_holds_for_torchs_own_modules(backend, kind, name):
+def test_the_same_holds_for_torchs_own_modules(backend, known, kind, name):
+    known("mps")  # of neither, as a build without them says
     accelerator = TorchAccelerator(backend(name=kind, device_type=kind))
+    if not hasattr(getattr(torch, kind), name):
+        pytest.skip("this torch is older than the function")
     assert getattr(accelerator, name) is getattr(getattr(torch, kind), name)
 
 
@@ -82,7 +85,7 @@ def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(backend, known,
         raise RuntimeError("Allocator for mps is not a DeviceAllocator")
 
     known("mps")
-    monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator)
+    monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator, raising=False)
     monkeypatch.setattr(torch.mps, "memory_allocated", lambda: 17, raising=False)
     monkeypatch.setattr(torch.mps, "device_count", lambda: 1)
     made = TorchAccelerator(backend(name="mps", device_type="mps"))
@@ -120,7 +123,7 @@ def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(without, kno
     known("maia")
     monkeypatch.setattr(torch.accelerator, "current_stream", has_none)
     made = without("Stream", "Event", "stream", "current_stream", "default_stream")
-    assert made._stream_class is torch.Stream
+    assert (made._stream_class is torch.Stream) is hasattr(torch.Stream, "__enter__")  # since torch 2.8
     assert isinstance(made.current_stream(), HostStream)
 
 
