@@ -213,9 +213,8 @@ def test_the_certificate(tmp_path):
     assert product["score"] == report["score"] == f"accel L0 · {report['counts']['passed']}/{total}"
     assert int(suite.attrib["tests"]) == len(suite) == total
     assert report["score"] in (place / "badge.svg").read_text()
-    passed = report["counts"]["passed"]
-    row = f"| 0 | {LEVELS[0]} | {passed} of {total} | 0 | {total - passed} |"
-    assert row in (place / "card.md").read_text().splitlines()
+    row = f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} | 0 |"
+    assert row in (place / "card.md").read_text()
     # As the cards in the docs' table of scores.
     assert json.loads((place / "card.json").read_text()).keys() == on_record("cpu").keys()
     assert report["score"] in done.stdout
