@@ -265,7 +265,7 @@ def _here(declared: Backend) -> Backend:
 
 
 def _signs(backend: Backend, beside: Backend) -> set[str]:
-    """What on this machine is a sign of that device, and not of the other's: both may have /dev/kfd."""
+    """Signs of that device on this machine that are not the other's too: both may have /dev/kfd."""
     found = evidence(backend) or Evidence()
     return {*found.nodes, *found.pci} - {*beside.hardware.nodes}
 
