@@ -5,6 +5,7 @@ import types
 import pytest
 import torch
 from accel_tests.forks import forked
+from accel_tests.tools import raising
 
 from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
@@ -51,10 +52,7 @@ def test_a_full_host_is_not_a_full_device(
     simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WSL2's limit on page-locked memory comes in CUDA's words (microsoft/WSL#8447)."""
-
-    def refuse(*_, **__):
-        raise RuntimeError("CUDA error: out of memory")
-
+    refuse = raising(RuntimeError("CUDA error: out of memory"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
     monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
     simulated.__dict__["_locks_pages"] = True

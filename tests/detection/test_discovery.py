@@ -15,6 +15,7 @@ from accel_tests.asking import look, names, only
 from accel_tests.layouts import GROUP
 from accel_tests.plugins import arguments, declaring
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
+from accel_tests.tools import raising
 
 from accel_core import Backend, InTorch, Provenance, discover
 from accel_core._support import packages
@@ -309,12 +310,9 @@ def test_what_the_programs_signal_handler_raises_meanwhile_is_the_programs(only,
             os.kill(os.getpid(), signal.SIGUSR1)
             return []
 
-    def handler(*_):
-        raise TimeoutError("the job's time is over")
-
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
     only([tmp_path / "site"])
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, raising(TimeoutError("the job's time is over")))
     try:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "meta_path", [Interrupted(tmp_path), *sys.meta_path])

@@ -9,6 +9,7 @@ import accel_core
 import torch
 from accel_core import UnsupportedError
 from accel_tests.bench_effort import TINY
+from accel_tests.tools import raising
 from accel_tools.commands import bench, info
 from simulated_checks.known import KNOWN
 
@@ -86,10 +87,7 @@ ALSO["memory_stats"] = {
 #: What torch itself asks a device for, so that nothing works without an answer.
 BASICS = ("is_available", "is_initialized", "get_amp_supported_dtype")
 REFUSED = ": the driver refuses this question (the driver says no)"
-
-
-def _refuse(*_, **__):
-    raise RuntimeError("the driver says no")
+REFUSE = raising(RuntimeError("the driver says no"))
 
 
 def _asked(a):
@@ -118,7 +116,7 @@ def of_refusals(pin):
 
     def made(stack, questions):
         for module, name in ((m, q) for q in questions for m in modules if hasattr(m, q)):
-            stack.enter_context(mock.patch.object(module, name, _refuse))
+            stack.enter_context(mock.patch.object(module, name, REFUSE))
         return type(accelerator)._of(accelerator.backend)
 
     answers, wrong = set(), {}
