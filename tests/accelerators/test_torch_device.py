@@ -4,6 +4,7 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 """
 
 import functools
+import signal
 import types
 
 import pytest
@@ -17,6 +18,33 @@ SAME = words(
     "current_device empty_cache initial_seed is_current_stream_capturing is_initialized "
     "manual_seed manual_seed_all stream Stream Event"
 )
+
+
+def overdue(*_):
+    raise RuntimeError("the job's time is over")
+
+
+def hit(*_, **__):
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda d, patch: patch(d, "device_count", hit) or d.is_available(),
+        lambda d, patch: patch(d, "total_memory", hit) or d.device_properties(),
+        lambda d, patch: patch(d, "get_op_builder", lambda _: hit) or d.create_op_builder("FusedAdam"),
+        lambda d, patch: patch(d, "_graph_and_capture", (hit, None)) or d.supports_graphs(),
+        lambda d, patch: patch(torch, "ones", hit) or d.is_fp16_supported(),
+    ],
+)
+def test_what_the_programs_signal_handler_raised_is_not_the_devices_word(simulated, monkeypatch, act):
+    before = signal.signal(signal.SIGTERM, overdue)
+    try:
+        with pytest.raises(RuntimeError, match="the job's time is over"):
+            act(simulated, monkeypatch.setattr)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # Binding
