@@ -255,9 +255,7 @@ class Backend:
 
 
 #: The records of a declaration, by their fields' names.
-RECORDS: dict[str, Any] = {
-    field.name: field.default for field in fields(Backend) if hasattr(field.default, "_fields")
-}
+RECORDS: dict[str, Any] = {f.name: f.default for f in fields(Backend) if hasattr(f.default, "_fields")}
 
 
 def decode_backend(given: Mapping[str, Any]) -> Backend:

@@ -35,9 +35,8 @@ def clause(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return `text` with control characters escaped; line ends and tabs stay."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    escaped = (c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(escaped)
 
 
 def shown(value: object) -> str:

@@ -80,9 +80,11 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
 def distributions() -> list[metadata.Distribution]:
     """The installed distributions, in the order of `sys.path`.
 
-    A thread looks for them. A signal handler runs in the main one, and what it raises while a folder is
-    listed is dropped by importlib.metadata, which takes the folder for empty from then on.
+    Where the program handles signals, a thread looks for them. A handler runs in the main one, and what it
+    raises while a folder is listed is dropped by importlib.metadata, which takes the folder for empty then.
     """
+    import signal  # here, as importing accel_core costs nothing
+
     found: list[metadata.Distribution] = []
     done = threading.Semaphore(0)
 
@@ -94,9 +96,11 @@ def distributions() -> list[metadata.Distribution]:
             done.release()
 
     with tolerating(RuntimeError):  # there are as many threads as the user may have, or Python ends
-        start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
-        done.acquire()
-        return found
+        handlers = {*map(signal.getsignal, range(1, signal.NSIG))} - {signal.default_int_handler}
+        if any(map(callable, handlers)):
+            start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
+            done.acquire()
+            return found
     look()
     return found
 
