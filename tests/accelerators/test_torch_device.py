@@ -6,6 +6,7 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 import functools
 import signal
 import types
+from unittest import mock
 
 import pytest
 import torch
@@ -20,12 +21,8 @@ SAME = words(
 )
 
 
-def overdue(*_):
-    raise RuntimeError("the job's time is over")
-
-
 def hit(*_, **__):
-    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGUSR1)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +35,10 @@ def hit(*_, **__):
         lambda d, patch: patch(torch, "ones", hit) or d.is_fp16_supported(),
     ],
 )
-def test_what_the_programs_signal_handler_raised_is_not_the_devices_word(simulated, monkeypatch, act):
-    before = signal.signal(signal.SIGTERM, overdue)
-    try:
-        with pytest.raises(RuntimeError, match="the job's time is over"):
-            act(simulated, monkeypatch.setattr)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def test_what_the_programs_handler_raised_is_not_the_devices_word(simulated, handler, monkeypatch, act):
+    handler(mock.Mock(side_effect=RuntimeError("the job's time is over")))
+    with pytest.raises(RuntimeError, match="the job's time is over"):
+        act(simulated, monkeypatch.setattr)
 
 
 # Binding
@@ -106,9 +100,7 @@ def test_a_failure_of_torchs_function_is_raised_at_its_first_call(backend, known
 
 
 def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(backend, known, monkeypatch):
-    def no_allocator(device=None):
-        raise RuntimeError("Allocator for mps is not a DeviceAllocator")
-
+    no_allocator = mock.Mock(side_effect=RuntimeError("Allocator for mps is not a DeviceAllocator"))
     known("mps")
     monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator)
     monkeypatch.setattr(torch.mps, "memory_allocated", lambda: 17, raising=False)
@@ -142,9 +134,7 @@ def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not
 
 
 def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(without, known, monkeypatch):
-    def has_none(device=None):
-        raise RuntimeError("no stream of this device")
-
+    has_none = mock.Mock(side_effect=RuntimeError("no stream of this device"))
     known("maia")
     monkeypatch.setattr(torch.accelerator, "current_stream", has_none)
     made = without("Stream", "Event", "stream", "current_stream", "default_stream")
