@@ -100,7 +100,9 @@ def test_a_failure_of_torchs_function_is_raised_at_its_first_call(backend, known
 
 
 def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(backend, known, monkeypatch):
-    no_allocator = mock.Mock(side_effect=RuntimeError("Allocator for mps is not a DeviceAllocator"))
+    def no_allocator(device=None):
+        raise RuntimeError("Allocator for mps is not a DeviceAllocator")
+
     known("mps")
     monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator)
     monkeypatch.setattr(torch.mps, "memory_allocated", lambda: 17, raising=False)
@@ -134,7 +136,9 @@ def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not
 
 
 def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(without, known, monkeypatch):
-    has_none = mock.Mock(side_effect=RuntimeError("no stream of this device"))
+    def has_none(device=None):
+        raise RuntimeError("no stream of this device")
+
     known("maia")
     monkeypatch.setattr(torch.accelerator, "current_stream", has_none)
     made = without("Stream", "Event", "stream", "current_stream", "default_stream")
