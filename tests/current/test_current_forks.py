@@ -162,7 +162,7 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
 
     assert pickle.loads(pickle.dumps(acc)) is acc is copy.deepcopy(acc)
     assert in_fork(computed) == computed() == ["cpu", 3.0]
-    if torch.accelerator.current_accelerator() is None:
+    if not torch.accelerator.is_available():
         del os.environ["DS_ACCELERATOR"]
         accel_core.set_accelerator(None)
         record = accel_core.selection().to_dict()
