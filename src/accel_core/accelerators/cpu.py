@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from contextlib import AbstractContextManager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +42,7 @@ class CPUAccelerator(Accelerator):
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
+        self._nodes = machine.numa_node_count()
         #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
         self._floor = self._seen = 0
         cpu = self._torch.cpu
@@ -72,10 +72,6 @@ class CPUAccelerator(Accelerator):
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
         return LOCAL_SIZE.read(os.environ) or self._nodes
-
-    @cached_property
-    def _nodes(self) -> int:
-        return machine.numa_node_count()
 
     def current_device(self) -> int:
         """Return the index that `set_device` selected in this thread, else `LOCAL_RANK`, modulo the device

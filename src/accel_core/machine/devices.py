@@ -78,8 +78,7 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """
     if not machine.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None
-    bus = pci_devices(root) if backend.hardware.pci_ids else ()
-    functions = tuple(str(device) for device in bus if matches_pci(device, backend.hardware.pci_ids))
+    functions = tuple(str(d) for d in pci_devices(root) if matches_pci(d, backend.hardware.pci_ids))
     return Evidence(device_nodes(backend.hardware.nodes, root), functions)
 
 
