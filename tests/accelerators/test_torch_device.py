@@ -4,6 +4,7 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 """
 
 import functools
+import signal
 import types
 
 import pytest
@@ -19,6 +20,26 @@ SAME = words(
 )
 #: Of these a refusal is told in our words: the vendor's function stands behind.
 QUESTIONS = words("initial_seed is_current_stream_capturing is_initialized")
+
+
+def hit(*_, **__):
+    signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda d, patch: patch(d, "device_count", hit) or d.is_available(),
+        lambda d, patch: patch(d, "total_memory", hit) or d.device_properties(),
+        lambda d, patch: patch(d, "get_op_builder", lambda _: hit) or d.create_op_builder("FusedAdam"),
+        lambda d, patch: patch(d, "_graph_and_capture", (hit, None)) or d.supports_graphs(),
+        lambda d, patch: patch(torch, "ones", hit) or d.is_fp16_supported(),
+    ],
+)
+def test_what_the_programs_handler_raised_is_not_the_devices_word(simulated, handler, monkeypatch, act):
+    handler(raising(RuntimeError("the job's time is over")))
+    with pytest.raises(RuntimeError, match="the job's time is over"):
+        act(simulated, monkeypatch.setattr)
 
 
 # Binding

@@ -50,8 +50,7 @@ class Evidence(NamedTuple):
 
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     """Return the first few items, joined by commas, and how many more there are."""
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + rest
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
 def with_article(name: str) -> str:
