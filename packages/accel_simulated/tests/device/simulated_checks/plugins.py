@@ -5,11 +5,12 @@ import sys
 from contextlib import ExitStack
 from unittest import mock
 
-import accel_core
 import torch
-from accel_core import UnsupportedError
 from accel_tests.bench_effort import TINY
 from accel_tests.tools import raising
+
+import accel_core
+from accel_core import UnsupportedError
 from accel_tools.commands import bench, info
 from simulated_checks.known import KNOWN
 
@@ -75,7 +76,7 @@ def of_plugin(pin):
 
 #: Members that answer a question of another name than theirs.
 ALSO = {
-    **dict.fromkeys(("mem_get_info", "get_memory_info"), {"available_memory", "mem_get_info"}),
+    **{key: {"available_memory", "mem_get_info"} for key in ("mem_get_info", "get_memory_info")},
     "get_rng_state": {"fork_rng", "get_rng_state", "set_rng_state"},
     "memory_reserved": {"memory_cached", "memory_reserved"},
     "max_memory_reserved": {"max_memory_cached", "max_memory_reserved"},
@@ -108,7 +109,7 @@ def _asked(a):
 
 
 def of_refusals(pin):
-    """Which members raise for want of an answer, which wrongly; what `accel bench` lacks if all are refused."""
+    """Which members raise, which of them wrongly, and what `accel bench` lacks if all is refused."""
     accelerator = accel_core.accelerator(pin)
     usual, modules = _asked(accelerator), (accelerator.device_module, torch.accelerator)
     asked = ("get_", "is_", "mem_get", "memory_", "max_memory_", "initial_", "utilization", "temperature")
