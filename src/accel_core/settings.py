@@ -32,9 +32,7 @@ class Pin(NamedTuple):
 
     def matches(self, name: str, distribution: str) -> bool:
         """Whether this pin means a backend with that name, from that distribution."""
-        return self.name in ("", name) and (
-            not self.distribution or self.distribution == normalize_distribution(distribution)
-        )
+        return self.name in ("", name) and self.distribution in ("", normalize_distribution(distribution))
 
 
 def normalize_distribution(name: str) -> str:
@@ -181,9 +179,8 @@ class Settings(NamedTuple):
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether `allow` and `block` let a backend with that name, from that distribution, be chosen."""
-        blocked = any(pin.matches(name, distribution) for pin in self.block)
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
-        return allowed and not blocked
+        return allowed and not any(pin.matches(name, distribution) for pin in self.block)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:

@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 from accel_tests.forks import forked
-from accel_tests.tools import words
+from accel_tests.tools import raising, words
 
 from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
@@ -52,10 +52,7 @@ def test_a_full_host_is_not_a_full_device(
     simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """WSL2's limit on page-locked memory comes in CUDA's words (microsoft/WSL#8447)."""
-
-    def refuse(*_, **__):
-        raise RuntimeError("CUDA error: out of memory")
-
+    refuse = raising(RuntimeError("CUDA error: out of memory"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
     monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
     simulated.__dict__["_locks_pages"] = True
@@ -82,11 +79,8 @@ ASKED = words(
 @pytest.mark.parametrize("question", SPOILED)
 def test_what_a_vendor_does_not_tell_is_one_unknown_answer(simulated, vendor, backend, question):
     """Intel's driver does not tell the free memory of an integrated GPU (pytorch#189811)."""
-
-    def refuse(*_):
-        raise RuntimeError("The device doesn't support querying the available free memory")
-
-    setattr(vendor, question, refuse)
+    words = "The device doesn't support querying the available free memory"
+    setattr(vendor, question, raising(RuntimeError(words)))
     vendor.is_fp16_supported = lambda: False
     accelerator = TorchAccelerator(backend())
     accelerator._holds_tensors, failed = lambda: True, {}

@@ -62,10 +62,6 @@ def backend(name, priority=10, *, source="", **fields):
     return install
 
 
-def broken_plugin(world):
-    world.plugin("bad", "raise OSError('libbad.so')")
-
-
 CUDA, XPU = backend("cuda"), backend("xpu", 20)
 IPEX = "pip install intel-extension-for-pytorch"
 GONE = backend("xpu", vendor_import="ipex", install_hint=IPEX)
@@ -116,7 +112,7 @@ REFUSED = {
         ],
     ),
     "a plugin that fails": (
-        [broken_plugin], pin("bad"), UNAVAILABLE,
+        [lambda world: world.plugin("bad", "raise OSError('libbad.so')")], pin("bad"), UNAVAILABLE,
         [
             "bad (accel-bad 1.0) is not usable: the plugin failed to load: OSError: libbad.so",
             "Next step: pip install --force-reinstall accel-bad, or pip uninstall it.",

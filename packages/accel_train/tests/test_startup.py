@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 from accel_tests.asking import chosen
+from accel_tests.tools import raising
 
 import accel_train_startup as startup
 from accel_core._support import packages
@@ -86,11 +87,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
 def test_without_metadata_the_next_step_is_named(world, monkeypatch):
     monkeypatch.setattr(packages, "entry_points", lambda group: [])
     assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
-
-    def entry_points(group):
-        raise OSError("stale file handle")
-
-    monkeypatch.setattr(packages, "entry_points", entry_points)
+    monkeypatch.setattr(packages, "entry_points", raising(OSError("stale file handle")))
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 

@@ -8,12 +8,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
-from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +152,7 @@ class Base:
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
         """The member's answer; `None` where the device cannot do it, or refuses this one question."""
-        with suppress(RuntimeError):  # an `UnsupportedError` is one
+        with tolerating(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
 
@@ -206,7 +206,7 @@ class Devices(Base):
 
     def is_available(self) -> bool:
         """Whether at least one device can be used; never raises an error."""
-        with suppress(Exception):
+        with tolerating(Exception):
             return self.device_count() > 0
         return False
 
@@ -355,7 +355,7 @@ class Devices(Base):
         """
         index = self._index_or_none(device_index)
         # Of an older torch; torch's word for a device that does not tell.
-        with suppress(AttributeError, RuntimeError):
+        with tolerating(AttributeError, RuntimeError):
             told = self._torch_accelerator.get_device_capability(self._index(index))
             return {"supported_dtypes": set(told["supported_dtypes"])}
         device = self.device(index)
@@ -428,7 +428,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            with suppress(RuntimeError, TypeError):  # a type that the device has not, or torch's packed ones
+            with tolerating(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
@@ -439,7 +439,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
-    with suppress(TypeError, ValueError):
+    with tolerating(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
     return None
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Devices, has_parameter
+from accel_core.errors import raise_if_users
 
 if TYPE_CHECKING:
     import torch
@@ -214,4 +215,5 @@ def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
         ones = torch.ones((2, 2), dtype=dtype, device=device_type)
         return bool((ones @ ones).sum().item() == 8)
     except (RuntimeError, TypeError) as error:
+        raise_if_users(error)
         return error

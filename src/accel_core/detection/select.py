@@ -53,8 +53,7 @@ def select(
     """
     start = time.perf_counter()
     if find is None:
-        load = loader(settings, isolated=isolated)
-        find = functools.partial(find_candidates, settings=settings, load=load)
+        find = functools.partial(find_candidates, settings=settings, load=loader(settings, isolated=isolated))
     judge = judge or Prober(settings, isolated=isolated)
     choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
     late = [v for v in choice.selection.verdicts if v.status is Status.TIMED_OUT]
