@@ -1,15 +1,17 @@
 """Run the programs of examples/ports in their three forms: docs/explanation/ports.json keeps what came.
 
-`ports.py [WORDS]` runs every cell, or those that have all these words in their name: `fabric accel npu`. A
-cell is a program, a form, a simulated device and its ranks. Its losses are those of the accel form on the
-CPU, it ends with a message that `EXPECTED` has, or it is a fault and the status is 1. The processes are forks
-of one that has imported torch under `ACCEL_SIMULATE`; the variables of ranks are those that launchers set.
+`ports.py [WORDS]` runs every cell, or those that have all these words in their name: `fabric accel npu`;
+`-pipeline` is a word that they must not have. A cell is a program, a form, a simulated device and its ranks.
+Its losses are those of the accel form on the CPU, it ends with a message that `EXPECTED` has, or it is a
+fault and the status is 1. The processes are forks of one that has imported torch under `ACCEL_SIMULATE`; the
+variables of ranks are those that launchers set.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +46,11 @@ PROGRAMS = {
     "CNN": ("cnn", {1: ALONE, 2: LAUNCHED}, 1e-6),
     "RL": ("rl", {1: ALONE, 2: LAUNCHED}, 1e-6),
 }
+#: DeepSpeed on the CPU would first compile collectives in shared memory, for minutes; gloo has them too.
+_WITHOUT_SHARED_MEMORY = """
+from deepspeed.ops import __compatible_ops__ as operators
+operators["deepspeed_shm_comm"] = False
+"""
 _RUN = """
 import runpy, sys
 sys.argv[:] = {arguments!r}
@@ -105,7 +112,8 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as here:
         program = [str(PORTS / folder / f"on_{cell.form}.py"), str(cell.ranks)]
         environs = [clean_environment(**{**variables, **rank}) for rank in ranks]
-        ended = parent(_RUN.format(arguments=program), environs, folder=here, timeout=240)
+        before = _WITHOUT_SHARED_MEMORY if (folder, cell.device) == ("pipeline", "cpu") else ""
+        ended = parent(before + _RUN.format(arguments=program), environs, folder=here, timeout=240)
     told = [line for one in ended for line in one.stdout.splitlines() if line.startswith('{"device"')]
     if any(one.returncode for one in ended) or len(told) != 1:
         lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
@@ -144,15 +152,34 @@ def changed(folder: str, form: str) -> int:
     return sum(max(b - a, d - c) for kind, a, b, c, d in steps if kind != "equal")
 
 
+def names_of(cell: Cell) -> list[str]:
+    """The words by which a cell is asked for."""
+    return " ".join(map(str, cell)).lower().replace(",", "").split()
+
+
+def keep(kept: dict[str, Any]) -> None:
+    """Write the record: these cells, in their order, and the lines that each form changes."""
+    lines = {
+        program: {form: changed(folder, form) for form in FORMS[1:]}
+        for program, (folder, *_) in PROGRAMS.items()
+    }
+    names = [", ".join(map(str, cell)) for cell in cells()]
+    document = {
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "lines": lines,
+        "cells": {name: kept[name] for name in names if name in kept},
+    }
+    RECORD.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
+
+
 def main(words: list[str]) -> int:
     """Run, print a line for each cell, and keep them with those of before that were not run."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the forks too, as Ctrl-C does
     record = json.loads(RECORD.read_text("utf-8")) if RECORD.is_file() else {"cells": {}}
     kept, cpu = dict(record["cells"]), {}
     every = list(cells())
     wanted = [
-        c
-        for c in every
-        if all(w.lower() in " ".join(map(str, c)).lower().replace(",", "").split() for w in words)
+        c for c in every if all((w.lower().lstrip("-") in names_of(c)) != w.startswith("-") for w in words)
     ]
     for form, device in dict.fromkeys((cell.form, cell.device) for cell in wanted):
         mine = [cell for cell in wanted if (cell.form, cell.device) == (form, device)]
@@ -174,17 +201,7 @@ def main(words: list[str]) -> int:
                     name = ", ".join(map(str, cell))
                     kept[name] = judged(cell, got, cpu[cell._replace(form="accel", device="cpu")])
                     print(name, json.dumps(kept[name]), flush=True)
-    lines = {
-        program: {form: changed(folder, form) for form in FORMS[1:]}
-        for program, (folder, *_) in PROGRAMS.items()
-    }
-    names = [", ".join(map(str, cell)) for cell in every]
-    document = {
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-        "lines": lines,
-        "cells": {name: kept[name] for name in names if name in kept},
-    }
-    RECORD.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
+        keep(kept)
     faults = [name for name, cell in kept.items() if "fault" in cell]
     print(f"{len(kept)} cells, {len(faults)} faults")
     return int(bool(faults))

@@ -232,6 +232,8 @@ def test_a_block_that_is_interrupted_anywhere_is_not_in_force(mlu):
 
     def interrupt(frame, event, _):  # where Python looks for signals, at each once
         own = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
+        # A generator that goes on is no such place in Python 3.10, where an error there ends it unseen.
+        own = own and (event != "call" or frame.f_lasti < 0 or sys.version_info >= (3, 11))
         if own and event in ("call", "c_return") and next(left) == 0:
             raise KeyboardInterrupt
 

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 from accel_tests.asking import chosen
+from accel_tests.tools import raising
 
 import accel_train_startup as startup
 from accel_core._support import packages
@@ -28,9 +29,9 @@ import accelerate
 awaited = sum(isinstance(finder, startup._Awaited) for finder in sys.meta_path)
 print(json.dumps([ours, more, accelerate.prepared, awaited]))
 """
-    for variables in ({}, {startup.VARIABLE: ""}, {startup.VARIABLE: "auto", "ACCEL_UNUSED": "ignore"}):
+    for variables in ({}, *({startup.VARIABLE: name} for name in ("", "none", "auto"))):
         child = world.child(code, torch="none", bare=False, variables=variables)
-        is_auto = "ACCEL_UNUSED" in variables
+        is_auto = "auto" in variables.values()
         assert child.answer == [["accel_train_startup"], [], is_auto, int(is_auto)]
 
 
@@ -86,11 +87,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
 def test_without_metadata_the_next_step_is_named(world, monkeypatch):
     monkeypatch.setattr(packages, "entry_points", lambda group: [])
     assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
-
-    def entry_points(group):
-        raise OSError("stale file handle")
-
-    monkeypatch.setattr(packages, "entry_points", entry_points)
+    monkeypatch.setattr(packages, "entry_points", raising(OSError("stale file handle")))
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
@@ -107,10 +104,10 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
     world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
     integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
-    told = prepared(monkeypatch, "acme,good,none")
+    told = prepared(monkeypatch, "acme,good,other")
     assert why in told
     assert "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)" in told
-    assert "integration 'none' " in told
+    assert "integration 'other' " in told
     assert sys.modules["good_trainer"].called == [1]
 
 
@@ -128,9 +125,8 @@ def test_the_entry_point_is_declared_and_leads_here():
     ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     names = ("accelerate", "deepspeed", "lightning", "ops.torchs_locks")
-    others = {e.value for e in entry_points(startup.GROUP)} ^ {
-        f"accel_train.{name}:prepare" for name in names
-    }
+    known = {f"accel_train.{name}:prepare" for name in names}
+    others = {e.value for e in entry_points(startup.GROUP)} ^ known
     assert others == {"accel_train.deepspeed:prepare_pin"}, "install accel-train again"
 
 

@@ -164,7 +164,8 @@ class Pinning(Devices):
         Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
         """
         try:
-            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
+            tried = self._torch.empty(1, device="cpu", pin_memory=True)
+            return bool(tried.device.type == "cpu" and tried.pin_memory().is_cpu)
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
@@ -215,8 +216,7 @@ class Pinning(Devices):
             raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        pins = self._pins()
-        return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
+        return getattr(self._pins(), "pin_empty", self._torch_empty_pinned)(template, shape)
 
     def pin_empty_like(
         self, tensor: Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None

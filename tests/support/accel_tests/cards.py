@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from accel_simulated import DEVICES
+from accel_testing.conformance.document import to_record
 from accel_tests.children import run_python, without
 from accel_tests.on_simulated import environment
 
@@ -18,8 +19,6 @@ LEVEL = 3
 #: Each simulated device by its backend: what nobody declares, the built-in generic backend drives.
 SIMULATED = {name: "generic" if name in ("acme", "plain") else name for name in DEVICES}
 
-_KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "level", "reached", "score")
-
 
 def run_card(backend, environ, expected=None, only=()):
     """What `accel verify BACKEND` says, as a record keeps it. Raises `AssertionError` where it cannot run."""
@@ -29,17 +28,7 @@ def run_card(backend, environ, expected=None, only=()):
     ]  # fmt: skip
     done = run_python(arguments, environ, timeout=600)
     assert done.returncode in (0, 1), done.stderr
-    return recorded(json.loads(done.stdout))
-
-
-def recorded(card):
-    """A card without times and without what differs from machine to machine."""
-    checks = card["checks"]
-    return {
-        **{name: card[name] for name in _KEPT},
-        "outcomes": {row["name"]: row["outcome"] for row in checks},
-        "reasons": {row["name"]: row["message"] for row in checks if row["outcome"] != "passed"},
-    }
+    return to_record(json.loads(done.stdout))
 
 
 def run_simulated(device):

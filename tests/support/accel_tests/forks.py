@@ -113,8 +113,11 @@ def opened(prelude, environ, folder):
     if sys.platform == "win32":
         pytest.skip("processes are forked")
     forks = Forks(prelude, environ, folder)
-    yield forks
-    finish(forks.process, 60)
+    try:
+        yield forks
+    finally:
+        forks.kill()
+        finish(forks.process, 60)
 
 
 def forked(device="", **variables):

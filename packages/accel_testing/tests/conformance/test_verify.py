@@ -8,6 +8,7 @@ import sys
 from xml.etree import ElementTree as ET
 
 import pytest
+from accel_tests.cards import on_record
 from accel_tests.children import clean_environment, run_python
 from accel_tests.layouts import GROUP, dist_info
 from accel_tests.plugins import arguments, declaring
@@ -16,6 +17,7 @@ from accel_core import Accelerator, SettingError
 from accel_core.backend import InTorch
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.expected import read
+from accel_testing.conformance.groups import LEVELS
 from accel_testing.conformance.records import Card, Outcome, Result
 from accel_testing.conformance.reporting import _asked_for
 
@@ -128,7 +130,7 @@ def test_what_the_vendors_file_says(install):
     (folder / "verify.toml").write_text(EXPECTED)
     names = [f"answers.{kind}" for kind in ("identity", "identifiers", "forwarded_variables")]
     names.append("traces.making_keeps_torchs_settings")
-    assert told(folder, *names, words=("--expected", "verify.toml")) == {
+    assert told(folder, *names, words=("--expected", "verify.toml", "--markdown", "card.md")) == {
         "answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
         "answers.identifiers": ("skipped", "it ends the process"),
         "answers.forwarded_variables": ("expected failure", "one letter is enough"),
@@ -137,6 +139,8 @@ def test_what_the_vendors_file_says(install):
             "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
         ),
     }
+    lines = (folder / "card.md").read_text().splitlines()
+    assert "- `interface.answers.identity`, unexpected pass: `[XPASS(strict)] it does not`" in lines
     refused = verify("wild", "--certify", "--expected", "verify.toml", folder=folder)
     assert refused.returncode == 2
     assert "[skip]" in refused.stderr
@@ -194,11 +198,14 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
 
 
 def test_the_certificate(tmp_path):
-    done = verify("cpu", "--level", "0", "--certify", folder=tmp_path).succeeded()
+    words = ("--level", "0", "--certify", "--junit", "j.xml", "--markdown", "card.md")
+    done = verify("cpu", *words, folder=tmp_path).succeeded()
     [place] = (tmp_path / "results").glob("*/cpu-*")
     assert sorted(path.name for path in place.iterdir()) == [
-        "badge.svg", "junit.xml", "product.toml", "report.json",
+        "badge.svg", "card.json", "card.md", "junit.xml", "product.toml", "report.json",
     ]  # fmt: skip
+    assert (tmp_path / "j.xml").read_bytes() == (place / "junit.xml").read_bytes()
+    assert (tmp_path / "card.md").read_bytes() == (place / "card.md").read_bytes()
     report = json.loads((place / "report.json").read_text())
     product = tomllib.loads((place / "product.toml").read_text())
     suite = ET.fromstring((place / "junit.xml").read_text())
@@ -206,6 +213,10 @@ def test_the_certificate(tmp_path):
     assert product["score"] == report["score"] == f"accel L0 · {report['counts']['passed']}/{total}"
     assert int(suite.attrib["tests"]) == len(suite) == total
     assert report["score"] in (place / "badge.svg").read_text()
+    row = f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} | 0 |"
+    assert row in (place / "card.md").read_text()
+    # As the cards in the docs' table of scores.
+    assert json.loads((place / "card.json").read_text()).keys() == on_record("cpu").keys()
     assert report["score"] in done.stdout
 
 
@@ -227,6 +238,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached():
     ("words", "status", "said"),
     [
         (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
+        (("cpu", "--junit", "no/x.xml"), 2, "there is no folder no. Make it first: mkdir -p no"),
         (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
         # Without the device a simulated one is named.
         (("mlu", "--check", "interface.answers.identity"), 1, "accel simulate mlu -- accel verify mlu"),

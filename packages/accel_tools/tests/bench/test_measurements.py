@@ -5,6 +5,7 @@ import time
 
 import pytest
 from accel_tests.bench_effort import TINY
+from accel_tests.tools import raising
 
 from accel_core import HostStream, UnsupportedError
 from accel_tools.bench import copies, timing
@@ -137,11 +138,7 @@ def test_what_a_device_lacks_is_a_reason(card, monkeypatch):
 def test_memory_bounds_what_is_copied(card, monkeypatch):
     monkeypatch.setattr(Card, "available_memory", lambda self: 100_000)
     assert rows(card, "copy to host")["copy.to_host.pinned"].size == "12 KiB"  # whole pages of an eighth
-
-    def full(self):
-        raise UnsupportedError("nobody tells")
-
-    monkeypatch.setattr(Card, "available_memory", full)
+    monkeypatch.setattr(Card, "available_memory", raising(UnsupportedError("nobody tells")))
     assert rows(card, "copy to host")["copy.to_host.pinned"].size == "64 KiB"
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 
-__all__ = ["AT_EXIT", "AT_START", "AUTO", "GROUP", "VARIABLE", "autoload", "names", "with_auto"]
+__all__ = ["AT_EXIT", "AT_START", "AUTO", "GROUP", "NONE", "VARIABLE", "autoload", "names", "with_auto"]
 
 #: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
@@ -28,6 +28,8 @@ AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start") 
 VARIABLE = "ACCEL_INTEGRATIONS"
 #: Its word for "each framework below, when it is imported".
 AUTO = "auto"
+#: Its word for a rank of `accel run --no-integrations`: nothing is prepared.
+NONE = "none"
 #: Modules of frameworks, and the integrations that are prepared when they are imported.
 _AWAITED = {
     "accelerate": "accelerate",
@@ -69,7 +71,7 @@ def autoload() -> None:
     # Read here first: nearly every process that imports torch is none of our business.
     wanted = names(os.environ.get(VARIABLE, ""))
     if wanted:
-        _apply([name for name in wanted if name != AUTO])
+        _apply([name for name in wanted if name not in (AUTO, NONE)])
         if os.environ.get("RANK", "0") == "0" and is_first:
             _note_steps()
             threading.Thread(target=_watch, name="accel-unused", daemon=True).start()

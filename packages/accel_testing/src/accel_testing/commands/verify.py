@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -53,6 +56,20 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
     return value
 
 
+def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a file whose folder is missing, before checks run for minutes."""
+    if value is not None and not value.absolute().parent.is_dir():
+        folder = shlex.quote(str(value.parent))
+        raise click.BadParameter(f"there is no folder {folder}. Make it first: mkdir -p {folder}")
+    return value
+
+
+def _writes(form: str, name: str) -> Callable[[Any], Any]:
+    kind = click.Path(dir_okay=False, writable=True, path_type=Path)
+    told = f"Also write the card as {name}."
+    return click.option(f"--{form}", type=kind, callback=_folder, metavar="FILE", help=told)
+
+
 @click.command("verify")
 @options.backend_name
 @click.option(
@@ -80,6 +97,8 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 )
 @options.probe_timeout
 @click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
+@_writes("junit", "JUnit's XML")
+@_writes("markdown", "Markdown")
 @click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
 @options.as_json
 @click.pass_context
@@ -93,6 +112,8 @@ def command(
     check_timeout: float | None,
     timeout: float | None,
     certify: bool,
+    junit: Path | None,
+    markdown: Path | None,
     listing: bool,
     as_json: bool,
 ) -> None:
@@ -129,8 +150,12 @@ def command(
             output.write_json(document.to_dict(card))
         else:
             output.write_page([*_page(card, expected[1] if expected else NOTHING), *_next(card)])
+    if junit is not None:
+        _write(junit, document.junit(card))
+    if markdown is not None:
+        _write(markdown, document.markdown(card))
     if certify:
-        _write(card)
+        _certify(card)
     kept = _has_run(card) and all(result.outcome.is_good for result in card.results)
     ctx.exit(0 if kept else 1)
 
@@ -172,7 +197,14 @@ def _has_run(card: Card) -> bool:
     return any(result.outcome is not Outcome.NOT_RUN for result in of_the_device)
 
 
-def _write(card: Card) -> None:
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}; nothing was written.") from None
+
+
+def _certify(card: Card) -> None:
     try:
         place = document.certify(card, _RESULTS)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Write a card as documents: JSON, JUnit's XML, the certificate's TOML, and a badge."""
+"""Write a card as documents: JSON, JUnit's XML, Markdown, the certificate's TOML, and a badge."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from accel_testing.conformance.groups import LEVELS
 from accel_testing.conformance.records import Card, Outcome, Result
 
-__all__ = ["certify", "to_dict"]
+__all__ = ["certify", "junit", "markdown", "to_dict", "to_record"]
 
 _NO_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
+#: What a record keeps of a card beside its checks.
+_KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "level", "reached", "score")
 
 
 def to_dict(card: Card) -> dict[str, Any]:
@@ -44,8 +47,20 @@ def to_dict(card: Card) -> dict[str, Any]:
     }
 
 
+def to_record(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the record for the table of scores: what `to_dict` gave, without times and its machine."""
+    checks = told["checks"]
+    return {
+        **{name: told[name] for name in _KEPT},
+        "outcomes": {row["name"]: row["outcome"] for row in checks},
+        "reasons": {row["name"]: row["message"] for row in checks if row["outcome"] != "passed"},
+    }
+
+
 def certify(card: Card, folder: Path) -> Path:
-    """Write `product.toml`, `junit.xml`, `report.json` and `badge.svg`, and return their folder.
+    """Write the documents of a certificate, and return their folder.
+
+    They are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`.
 
     It is `<folder>/<kit version>/<backend>-<version>`. Raises `OSError` if it cannot be written.
     """
@@ -53,7 +68,9 @@ def certify(card: Card, folder: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for name, text in {
         "report.json": json.dumps(to_dict(card), indent=2) + "\n",
-        "junit.xml": _junit(card),
+        "card.json": json.dumps(to_record(to_dict(card)), indent=1, ensure_ascii=False) + "\n",
+        "card.md": markdown(card),
+        "junit.xml": junit(card),
         "product.toml": _product(card),
         "badge.svg": _badge(card),
     }.items():
@@ -73,7 +90,32 @@ def _product(card: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _junit(card: Card) -> str:
+def markdown(card: Card) -> str:
+    """Return the card as Markdown: the levels, and each check that is not kept."""
+    source = f"{card.distribution} {card.version}".strip()
+    lines = [f"### {card.score}", "", f"`{card.backend}` ({source}), torch {card.torch or 'missing'}"]
+    if card.simulated:
+        lines += ["", f"**Simulated, no real device: {card.simulated}.**"]
+    lines += ["", "| level | | passed | not kept | not claimed |", "|---|---|--:|--:|--:|"]
+    for level, what in LEVELS.items():
+        if of := card.of(level):
+            passed, none = (
+                sum(result.outcome is outcome for result in of)
+                for outcome in (Outcome.PASSED, Outcome.NOT_CLAIMED)
+            )
+            bad = sum(not result.outcome.is_good for result in of)
+            lines.append(f"| {level} | {what} | {passed} of {len(of)} | {bad} | {none} |")
+    for result in card.results:
+        if not result.outcome.is_good:
+            words = " ".join(_for_xml(result.message).split())
+            # A run of backticks in the words would end the code.
+            told = words.replace("`", "'")
+            lines += ["", f"- `{result.check.name}`, {result.outcome.value}: `{told}`"]
+    return "\n".join(lines) + "\n"
+
+
+def junit(card: Card) -> str:
+    """Return the card as JUnit's XML: a test case for each check."""
     bad = [result for result in card.results if not result.outcome.is_good]
     suite = ET.Element("testsuite", {
         "name": f"accel verify {card.backend}",

@@ -227,8 +227,8 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """Return the variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    integrations = {} if arguments.no_integrations else {startup.VARIABLE: startup.with_auto(os.environ)}
-    return {**machine.defaults, **machine.kept, **chosen, **integrations}
+    integrations = startup.NONE if arguments.no_integrations else startup.with_auto(os.environ)
+    return {**machine.defaults, **machine.kept, **chosen, startup.VARIABLE: integrations}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
