@@ -80,8 +80,7 @@ def registers(world, name, source, *, requires="torch>=2.4"):
     world.distribution(f"torch-{name}", "0.2")
     world.module(f"torch_{name}.__init__", source)
     info = next(world.site.glob(f"torch*{name}-0.2.dist-info"))
-    headers = f"Metadata-Version: 2.1\nName: torch-{name}\nVersion: 0.2\nRequires-Dist: {requires}\n"
-    (info / "METADATA").write_text(headers)
+    (info / "METADATA").write_text(f"Name: torch-{name}\nVersion: 0.2\nRequires-Dist: {requires}\n")
     (info / "RECORD").write_text(f"torch_{name}/__init__.py,,\n{info.name}/METADATA,,\n")
 
 
