@@ -86,6 +86,21 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         "Accelerate does not know the device, and takes the CPU without a word",
     ),
     (
+        {"form": ("torch_accelerator",), "program": ("Fabric",), "device": _OTHERS},
+        "it took cpu",
+        "Lightning's `auto` does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("acme",)},
+        "it took cpu",
+        "DeepSpeed does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("npu",)},
+        "ASCEND_HOME_PATH",
+        "DeepSpeed's own accelerator for npu looks for CANN's compiler, which is not simulated",
+    ),
+    (
         {"form": FORMS[:2], "program": ("transformer",), "device": ("cuda", "xpu")},
         "TritonMissing",
         "torch's own compiler asks for Triton, which a machine without such a GPU does not have",
