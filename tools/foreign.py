@@ -34,7 +34,8 @@ KNOWN = {
 CAPABILITIES = (
     "inference", "training", "serialization", "rng", "device_generator", "rng_distributions",
     "double_backward", "gradcheck", "gradient_checkpointing", "autocast", "dataloader", "module_hooks",
-    "channels_last", "pinned_memory", "streams", "events", "deterministic", "device_api", "multi_device", "ieee754", "foreach",
+    "channels_last", "pinned_memory", "streams", "events", "deterministic", "device_api", "multi_device",
+    "ieee754", "foreach",
 )  # fmt: skip
 DTYPES = (
     "float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
