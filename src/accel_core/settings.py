@@ -32,9 +32,7 @@ class Pin(NamedTuple):
 
     def matches(self, name: str, distribution: str) -> bool:
         """Whether this pin means a backend with that name, from that distribution."""
-        return self.name in ("", name) and (
-            not self.distribution or self.distribution == normalize_distribution(distribution)
-        )
+        return self.name in ("", name) and self.distribution in ("", normalize_distribution(distribution))
 
 
 def normalize_distribution(name: str) -> str:
@@ -138,18 +136,11 @@ ACCEL_PROBE = Variable(
     "inline",
     "isolated: import each vendor in a child process first.",
 )
-ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds after which a probe is stopped."
-)
+ACCEL_PROBE_TIMEOUT = Variable("ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped.")
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
-    "ACCEL_IMPORT",
-    _listed(str),
-    (),
-    "Packages, by comma, to import after torch, which does not find their device.",
+    "ACCEL_IMPORT", _listed(str), (), "Packages, by comma, to import after torch, which misses their device."
 )
-ACCEL_LOG = Variable(
-    "ACCEL_LOG", flag, False, "1: say each step of the choice on stderr (accel -v: of a command)."
-)
+ACCEL_LOG = Variable("ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command).")
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
@@ -181,9 +172,8 @@ class Settings(NamedTuple):
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether `allow` and `block` let a backend with that name, from that distribution, be chosen."""
-        blocked = any(pin.matches(name, distribution) for pin in self.block)
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
-        return allowed and not blocked
+        return allowed and not any(pin.matches(name, distribution) for pin in self.block)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:

@@ -4,6 +4,7 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 """
 
 import functools
+import signal
 import types
 
 import pytest
@@ -17,6 +18,28 @@ SAME = words(
     "current_device empty_cache initial_seed is_current_stream_capturing is_initialized "
     "manual_seed manual_seed_all stream Stream Event"
 )
+#: Of these a refusal is told in our words: the vendor's function stands behind.
+QUESTIONS = words("initial_seed is_current_stream_capturing is_initialized")
+
+
+def hit(*_, **__):
+    signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda d, patch: patch(d, "device_count", hit) or d.is_available(),
+        lambda d, patch: patch(d, "total_memory", hit) or d.device_properties(),
+        lambda d, patch: patch(d, "get_op_builder", lambda _: hit) or d.create_op_builder("FusedAdam"),
+        lambda d, patch: patch(d, "_graph_and_capture", (hit, None)) or d.supports_graphs(),
+        lambda d, patch: patch(torch, "ones", hit) or d.is_fp16_supported(),
+    ],
+)
+def test_what_the_programs_handler_raised_is_not_the_devices_word(simulated, handler, monkeypatch, act):
+    handler(raising(RuntimeError("the job's time is over")))
+    with pytest.raises(RuntimeError, match="the job's time is over"):
+        act(simulated, monkeypatch.setattr)
 
 
 # Binding
@@ -24,17 +47,18 @@ SAME = words(
 
 @pytest.mark.parametrize("name", SAME)
 def test_what_means_the_same_is_the_vendors_function(simulated, vendor, name):
-    assert getattr(simulated, name) is getattr(vendor, name)
+    member = getattr(simulated, name)
+    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(vendor, name)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_holds_for_torchs_own_modules(backend, known, kind, name):
     known("mps")  # of neither, as a build without them says
-    accelerator = TorchAccelerator(backend(name=kind, device_type=kind))
     if not hasattr(getattr(torch, kind), name):
         pytest.skip("this torch is older than the function")
-    assert getattr(accelerator, name) is getattr(getattr(torch, kind), name)
+    member = getattr(TorchAccelerator(backend(name=kind, device_type=kind)), name)
+    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(getattr(torch, kind), name)
 
 
 @pytest.fixture

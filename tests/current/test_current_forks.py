@@ -21,7 +21,8 @@ from accel_tests.plugins import hook
 from accel_tests.processes import beside
 
 import accel_core
-from accel_core.detection import guard
+from accel_core import machine
+from accel_core.detection import discovery, guard
 from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
 from accel_testing.conformance import forks
 
@@ -206,14 +207,6 @@ HANDLERS = {
 }
 
 
-@pytest.fixture
-def handler():
-    """Sets the handler of SIGUSR1 for the test."""
-    before = signal.getsignal(signal.SIGUSR1)
-    yield functools.partial(signal.signal, signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, before)
-
-
 @pytest.mark.parametrize("means", HANDLERS)
 @pytest.mark.parametrize("where", ["import", "wrapped", "hook", "vendor", "count", "listing"])
 def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypatch, means, where):
@@ -234,6 +227,31 @@ def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypa
     if where == "listing":
         handler(signal.SIG_IGN)
         assert accel_core.get_accelerator().name == "npu"
+
+
+#: Where an OSError is passed over: what the signal interrupts, and how a program comes to it.
+PASSED_OVER = {
+    "a file": ("os.stat", lambda: machine.read_text("/etc/hosts")),
+    "a folder": ("os.listdir", lambda: machine.names_in("/")),
+    "clear_refs": (
+        "pathlib.Path.write_text",
+        lambda: accel_core.accelerator("cpu").reset_peak_memory_stats(),
+    ),
+    "metadata": ("accel_core._support.packages._entry_points_text", accel_core.get_accelerator),
+    "a probe": ("accel_core._support.child.run", accel_core.get_accelerator),
+    "autoload": ("accel_core._support.child.run", lambda: discovery.spoilers(None, 9)),
+}
+
+
+@pytest.mark.parametrize(("called", "act"), PASSED_OVER.values(), ids=PASSED_OVER)
+def test_what_the_handler_raised_is_not_passed_over(torch_world, handler, monkeypatch, called, act):
+    torch_world.distribution("torch-mlu", "1", {"torch.backends": {"mlu": "torch_mlu:autoload"}})
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    monkeypatch.setenv("ACCEL_PROBE", "isolated")
+    handler(late)
+    monkeypatch.setattr(called, lambda *_, **__: eval(HIT))
+    with pytest.raises(TimeoutError, match="too late"):
+        act()
 
 
 @pytest.mark.parametrize("means", [signal.SIG_DFL, mock.Mock(), late], ids=["default", "mock", "handled"])

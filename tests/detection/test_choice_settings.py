@@ -62,10 +62,6 @@ def backend(name, priority=10, *, source="", **fields):
     return install
 
 
-def broken_plugin(world):
-    world.plugin("bad", "raise OSError('libbad.so')")
-
-
 CUDA, XPU = backend("cuda"), backend("xpu", 20)
 IPEX = "pip install intel-extension-for-pytorch"
 GONE = backend("xpu", vendor_import="ipex", install_hint=IPEX)
@@ -116,7 +112,7 @@ REFUSED = {
         ],
     ),
     "a plugin that fails": (
-        [broken_plugin], pin("bad"), UNAVAILABLE,
+        [lambda world: world.plugin("bad", "raise OSError('libbad.so')")], pin("bad"), UNAVAILABLE,
         [
             "bad (accel-bad 1.0) is not usable: the plugin failed to load: OSError: libbad.so",
             "Next step: pip install --force-reinstall accel-bad, or pip uninstall it.",
@@ -305,7 +301,7 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
     record = chosen(ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1")  # zpu: another first letter, nobody's slip
     assert record.notes == (
-        "ACCEL_STRIKT is not a setting of accel-core. Did you mean ACCEL_STRICT?",
+        "accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?",
         "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
     )
     assert record.to_dict()["notes"] == list(record.notes)

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from accel_tests.asking import look, names, only
 from accel_tests.layouts import GROUP
 from accel_tests.plugins import arguments, declaring
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
-from accel_tests.tools import raising
 
 from accel_core import Backend, InTorch, Provenance, discover
 from accel_core._support import packages
@@ -184,9 +182,7 @@ RANKED = {
     # USERS 11, 12: what it impersonates looks usable when it is not.
     "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
     "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
-    "before every backend of that device type": [
-        ("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800),
-    ],
+    "before every backend of that device type": [("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800)],
     "by their numbers among themselves": [("zz", 20, "cuda"), ("aa", 10, "cuda"), ("cuda", 200)],
     "nothing impersonated is there": [("npu", 700), ("supa", 50, "cuda")],
 }  # fmt: skip
@@ -302,26 +298,6 @@ def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
     only([tmp_path / "site"])
     monkeypatch.setattr(sys, "meta_path", [Failing(tmp_path), *sys.meta_path])
-    assert ours() == [NPU]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
-def test_what_the_programs_signal_handler_raises_meanwhile_is_the_programs(only, tmp_path, monkeypatch):
-    class Interrupted(Finder):
-        def find_distributions(self, context=None):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            return []
-
-    layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
-    only([tmp_path / "site"])
-    before = signal.signal(signal.SIGUSR1, raising(TimeoutError("the job's time is over")))
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "meta_path", [Interrupted(tmp_path), *sys.meta_path])
-            with pytest.raises(TimeoutError):
-                ours()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     assert ours() == [NPU]
 
 

@@ -99,6 +99,7 @@ def test_what_is_printed_does_not_reach_stdout(torch_world, place, capfd):
 
 
 INVALID = Status.INVALID
+COUNT = "expected a number of devices from 0 to 999999"
 NO_BACKEND = "the plugin declares no backend: expected a function accel_backends()"
 OF_ADAPTERS = "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
 ACCELERATOR = f"an accel_core.Accelerator, or {OF_ADAPTERS}"
@@ -126,10 +127,10 @@ ANSWERS = {
     "accel_probe": {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
-        "return ProbeResult(True, devices='2')": "devices='2'",
-        "return ProbeResult(True, devices=-1)": "devices=-1",
-        "return ProbeResult(True, devices=10**30)": "devices=1000000000000000000000000000000",
-        "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x')",
+        "return ProbeResult(True, devices='2')": f"accel_probe() gave devices='2' (str), {COUNT}",
+        "return ProbeResult(True, devices=-1)": f"devices=-1 (int), {COUNT}",
+        "return ProbeResult(True, devices=10**30)": f"devices=1{'0' * 30} (int), {COUNT}",
+        "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x') (ValueError), expected str",
     },
     "accel_create": {  # what a plugin says in our words is its answer
         "return 5": f"accel_create() of accel-npu 1.0 gave 5 (int), expected {ACCELERATOR}",
@@ -138,7 +139,7 @@ ANSWERS = {
         "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
     },
     "device_count": {  # USERS 34: types are exact
-        "return -1": "device_count() gave -1 (int), expected a number of devices",
+        "return -1": f"device_count() gave -1 (int), {COUNT}",
         "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",

@@ -13,14 +13,9 @@ from accel_cuda import CUDA, ROCM  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
 
-@pytest.fixture
-def acc():
-    return CUDAAccelerator(CUDA)
-
-
 @pytest.mark.skipif(bool(torch.version.cuda or torch.version.hip), reason="this torch has CUDA or ROCm")
-def test_with_a_cpu_build_every_flag_is_false(acc):
-    flags = asdict(acc.capabilities())
+def test_with_a_cpu_build_every_flag_is_false():
+    flags = asdict(CUDAAccelerator(CUDA).capabilities())
     # These two are true of the kind of device and of the installed packages, device or not.
     assert flags.pop("is_fp64_supported") is True
     flags.pop("supports_nvtx_domain")
@@ -28,37 +23,26 @@ def test_with_a_cpu_build_every_flag_is_false(acc):
     assert {type(flag) for flag in flags.values()} == {bool}
 
 
-class At(CUDAAccelerator):
-    """A device of a given capability."""
+@pytest.fixture
+def described(monkeypatch):
+    """`described(CUDA, name=...)`: an accelerator with one device that torch describes so."""
 
-    capability = (0, 0)
+    def make(backend, **properties):
+        record = SimpleNamespace(**{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index=None: record)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        return CUDAAccelerator(backend)
 
-    def is_available(self):
-        return True
-
-    def _capability(self):
-        return self.capability
+    return make
 
 
 @pytest.fixture
-def backend():
-    """The declaration that `at` and `described` build."""
-    return CUDA
-
-
-@pytest.fixture
-def at(monkeypatch, tmp_path, backend):
+def at(described, monkeypatch, tmp_path):
     """`at(8, 0)`: an accelerator with a device of that capability; Triton is installed."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-
-    def make(*capability):
-        accelerator = At(backend)
-        accelerator.capability = capability
-        return accelerator
-
-    return make
+    return lambda major, minor, backend=CUDA: described(backend, major=major, minor=minor)
 
 
 RULES = [
@@ -96,6 +80,7 @@ def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):
     monkeypatch.delattr(torch, "_grouped_mm", raising=False)
     assert at(9, 0).prefer_triton_grouped_mm() is True
     assert at(6, 0).prefer_triton_grouped_mm() is False
+    assert at(9, 4, backend=ROCM).prefer_triton_grouped_mm() is False, "nobody has measured it there"
 
 
 def test_without_triton(at, monkeypatch):
@@ -104,60 +89,29 @@ def test_without_triton(at, monkeypatch):
     assert at(8, 0).prefer_triton_grouped_mm() is False
 
 
-class TestROCm:
-    @pytest.fixture
-    def backend(self):
-        return ROCM
-
-    @pytest.fixture
-    def rocm(self, at):
-        return at(9, 4)
-
-    def test_the_grouped_kernel_is_not_measured_there(self, rocm):
-        assert rocm.prefer_triton_grouped_mm() is False
-
-    @pytest.mark.parametrize(
-        ("architecture", "supported"),
-        [("gfx90a", False), ("gfx942:xnack-", True), ("gfx950", True), ("gfx1100", False), ("gfx1201", True)],
-    )
-    def test_fp8_by_architecture(self, described, architecture, supported):
-        assert described(gcnArchName=architecture).is_fp8_supported() is supported
-
-    @pytest.mark.parametrize(
-        ("spelled", "serial"),
-        [
-            ("39666631-6262-3464-3361-306365366238", "GPU-9ff1bb4d3a0ce6b8"),
-            ("8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
-            ("2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d", "GPU-2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"),
-        ],
-    )
-    def test_the_uuid_is_the_serial_number(self, described, spelled, serial):
-        assert described(name="AMD Instinct MI300X", uuid=spelled).device_uuid(0) == serial
+FP8 = {"gfx90a": False, "gfx942:xnack-": True, "gfx950": True, "gfx1100": False, "gfx1201": True}
 
 
-@pytest.fixture
-def described(monkeypatch, backend):
-    """`described(name=...)`: an accelerator with one device that torch describes so."""
-
-    def make(**properties):
-        record = SimpleNamespace(**{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties})
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index=None: record)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        return CUDAAccelerator(backend)
-
-    return make
+@pytest.mark.parametrize(("architecture", "supported"), FP8.items())
+def test_fp8_by_amds_architecture(described, architecture, supported):
+    assert described(ROCM, gcnArchName=architecture).is_fp8_supported() is supported
 
 
+UUID, HYPHENS = "8932f937-d72c-4106-c12f-20bd9faed9f6", "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"
 UUIDS = [
-    ("NVIDIA H200", "8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
-    ("NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
-    ("NVIDIA H200", None, None),
+    (CUDA, "NVIDIA H200", UUID, f"GPU-{UUID}"),
+    (CUDA, "NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
+    (CUDA, "NVIDIA H200", None, None),
+    # AMD's is the serial number, if it is spelled in the bytes.
+    (ROCM, "AMD Instinct MI300X", "39666631-6262-3464-3361-306365366238", "GPU-9ff1bb4d3a0ce6b8"),
+    (ROCM, "AMD Instinct MI300X", UUID, f"GPU-{UUID}"),
+    (ROCM, "AMD Instinct MI300X", HYPHENS, f"GPU-{HYPHENS}"),
 ]
 
 
-@pytest.mark.parametrize(("name", "uuid", "written"), UUIDS)
-def test_the_uuid_is_written_as_the_vendor_writes_it(described, name, uuid, written):
-    acc = described(name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
+@pytest.mark.parametrize(("backend", "name", "uuid", "written"), UUIDS)
+def test_the_uuid_is_written_as_the_vendor_writes_it(described, backend, name, uuid, written):
+    acc = described(backend, name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
     properties = acc.device_properties(0)
     assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
 

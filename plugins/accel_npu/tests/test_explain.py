@@ -53,10 +53,7 @@ def test_canns_version(monkeypatch, tmp_path, folder, name):
     (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / folder / name).write_text("package_name=Ascend\nversion=8.3.RC1\ninnerversion=V100R001\n")
     assert cann_version() == "8.3.RC1"
-
-
-def test_no_cann(monkeypatch):
-    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
-    assert cann_version() is None
     monkeypatch.setenv("ASCEND_HOME_PATH", "")
+    assert cann_version() is None
+    monkeypatch.delenv("ASCEND_HOME_PATH")
     assert cann_version() is None

@@ -31,29 +31,27 @@ def machine_with(root, version, source=DEADLY, kind="gpu", name="xpu"):
 IMPORTED = "raise RuntimeError('IPEX was imported')"
 
 
+#: IPEX for processors is named by what `accel why xpu` says that it is, also where something else decides:
+#: without a GPU, and beside another torch.
+FOR_CPU = "; what is installed is IPEX's CPU build, without XPU"
+OLD = "works with torch 2.8 only"
 WAYS = [
-    ("xpu", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
-    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", "incompatible", "works with torch 2.8 only"),
-    ("xpu", "2.99.0", DEADLY, "cpu", "no_device", "IPEX is its CPU build, without XPU"),
+    ("xpu", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
+    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
+    ("xpu", "2.99.0", DEADLY, "cpu", [NODE], "no_device", "reason", "IPEX is its CPU build, without XPU"),
     # The extension's own import would import DeepSpeed, which asks for the accelerator.
-    ("xpu.external", "2.99.0", IMPORTED, "gpu", "broken", "RuntimeError: IPEX was imported"),
+    ("xpu.external", "2.99.0", IMPORTED, "gpu", [NODE], "broken", "reason", "Error: IPEX was imported"),
+    ("xpu", "2.8.0", DEADLY, "cpu", [], "incompatible", "description", FOR_CPU),
+    ("xpu", "2.99.0", DEADLY, "cpu", [], "no_device", "description", FOR_CPU),
 ]
 
 
-@pytest.mark.parametrize(("name", "version", "source", "kind", "status", "words"), WAYS)
-def test_the_way_through_ipex(tmp_path, name, version, source, kind, status, words):
+@pytest.mark.parametrize(("name", "version", "source", "kind", "nodes", "status", "field", "words"), WAYS)
+def test_the_way_through_ipex(tmp_path, name, version, source, kind, nodes, status, field, words):
     """What decides for any vendor's package is told in `tests/detection`."""
-    found = machine_with(tmp_path, version, source, kind, name).probe(NODE)
+    found = machine_with(tmp_path, version, source, kind, name).probe(*nodes)
     assert (found["status"], found["vendor_imported"]) == (status, False)
-    assert words in found["reason"]
-
-
-@pytest.mark.parametrize(("version", "status"), [("2.8.0", "incompatible"), ("2.99.0", "no_device")])
-def test_ipex_for_processors_is_named_also_where_something_else_decides(tmp_path, version, status):
-    """Without a GPU, and beside another torch: what `accel why xpu` says that it is."""
-    found = machine_with(tmp_path, version, kind="cpu").probe()
-    assert (found["status"], found["vendor_imported"]) == (status, False)
-    assert found["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
+    assert words in found[field]
 
 
 CUDA = Backend(

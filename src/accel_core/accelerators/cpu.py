@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager, suppress
-from functools import cached_property
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +15,7 @@ from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import Device
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.backend import Backend
+from accel_core.errors import tolerating
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class CPUAccelerator(Accelerator):
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
+        self._nodes = machine.numa_node_count()
         #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
         self._floor = self._seen = 0
         cpu = self._torch.cpu
@@ -71,10 +72,6 @@ class CPUAccelerator(Accelerator):
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
         return LOCAL_SIZE.read(os.environ) or self._nodes
-
-    @cached_property
-    def _nodes(self) -> int:
-        return machine.numa_node_count()
 
     def current_device(self) -> int:
         """Return the index that `set_device` selected in this thread, else `LOCAL_RANK`, modulo the device
@@ -159,11 +156,10 @@ class CPUAccelerator(Accelerator):
         (VmHWM).
         """
         self._index_or_none(device_index)
-        try:
+        self._floor = high_water()
+        with tolerating(OSError):  # not Linux, or not permitted here
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
             self._floor = 0
-        except OSError:  # not Linux, or not permitted here
-            self._floor = high_water()
         self._seen = resident()
 
     def total_memory(self, device_index: Device = None) -> int:
@@ -195,7 +191,7 @@ class CPUAccelerator(Accelerator):
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:
-        with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
+        with tolerating(AttributeError, RuntimeError):  # a torch built without oneDNN
             return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
         return any(bool(self._features().get(feature)) for feature in features)
 

@@ -8,12 +8,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
-from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +153,7 @@ class Base:
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
         """The member's answer; `None` where the device cannot do it, or refuses this one question."""
-        with suppress(RuntimeError):  # an `UnsupportedError` is one
+        with tolerating(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
 
@@ -206,7 +207,7 @@ class Devices(Base):
 
     def is_available(self) -> bool:
         """Whether at least one device can be used; never raises an error."""
-        with suppress(Exception):
+        with tolerating(Exception):
             return self.device_count() > 0
         return False
 
@@ -355,7 +356,7 @@ class Devices(Base):
         """
         index = self._index_or_none(device_index)
         # Of an older torch; torch's word for a device that does not tell.
-        with suppress(AttributeError, RuntimeError):
+        with tolerating(AttributeError, RuntimeError):
             told = self._torch_accelerator.get_device_capability(self._index(index))
             return {"supported_dtypes": set(told["supported_dtypes"])}
         device = self.device(index)
@@ -376,16 +377,30 @@ class Devices(Base):
     def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
         """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
-        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
-            return None
-        given = [*map(self._index, devices)]
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if vendors and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
+        ask = vendors or getattr(self._torch_accelerator, torchs, None)
+        with tolerating(UnsupportedError if vendors else RuntimeError):
+            return ask and self._asking(name, ask)(*map(self._index, devices))
+        return None
+
+    def _asking(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        """`ask`, whose refusal is an `UnsupportedError` if the device works; `is_…` is False instead."""
+
+        @wraps(ask)
+        def asked(*given: Any, **named: Any) -> Any:
+            try:
+                return ask(*given, **named)
+            except RuntimeError as error:
+                from accel_core.errors import raise_if_users
+
+                raise_if_users(error)
+                if name.startswith("is_"):
+                    return False
+                if isinstance(error, UnsupportedError) or not self._holds_tensors():
+                    raise
+                self.refused[name] = f"the driver refuses this question ({error})"
+                raise self._unsupported(name, self.refused[name]) from error
+
+        return asked
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""
@@ -428,7 +443,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            with suppress(RuntimeError, TypeError):  # a type that the device has not, or torch's packed ones
+            with tolerating(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
@@ -439,7 +454,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
-    with suppress(TypeError, ValueError):
+    with tolerating(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
     return None
 

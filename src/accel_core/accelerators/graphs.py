@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from accel_core.accelerators.devices import Base
 from accel_core.accelerators.streams import Streams
+from accel_core.errors import tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,7 @@ class Graphs(Streams):
 
     @cached_property
     def _can_make_a_graph(self) -> bool:
-        with suppress(RuntimeError, TypeError):
+        with tolerating(RuntimeError, TypeError):
             self._graph_and_capture[0]()
             return True
         return False
@@ -98,7 +99,7 @@ class Graphs(Streams):
 
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph; starts no device."""
-        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
+        with tolerating(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
             return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
         return False
 

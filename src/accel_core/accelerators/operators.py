@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators.devices import Base
-from accel_core.errors import UnsupportedError
+from accel_core.errors import UnsupportedError, raise_if_users
 from accel_core.machine.vendors import sourced
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Operators(Base):
         try:
             return builder()
         except Exception as error:
+            raise_if_users(error)
             why = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
             return _not_implemented(class_name, why)()
 

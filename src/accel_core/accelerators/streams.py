@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.accelerators.devices import Base, Device, Devices
+from accel_core.errors import tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -139,7 +140,7 @@ class Streams(Devices):
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
+        with tolerating(RuntimeError, TypeError):  # torch's words for what a backend does not implement
             stream, event = self._stream_class(), self._torch.Event()
             event.record(stream)
             event.synchronize()
@@ -163,7 +164,7 @@ class Streams(Devices):
             stream = made()
         except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
             return one_queue
-        with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
+        with tolerating(RuntimeError):  # a device that holds no tensors yet has none to record
             tensor = self._torch.empty(1, device=self._device_type)
             try:
                 tensor.record_stream(stream)
@@ -200,8 +201,7 @@ class Streams(Devices):
 def _record_nothing(torch: Any, device_type: str) -> Any:
     """Register a kernel of `record_stream` that does nothing, once for a device type."""
     library = torch.library.Library("aten", "IMPL")
-    key = torch._C._dispatch_key_for_device(device_type)
-    library.impl("record_stream", lambda *_: None, key)
+    library.impl("record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type))
     return library
 
 

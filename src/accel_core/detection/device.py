@@ -171,7 +171,7 @@ def ask_device(
         return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
-        return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, "a number of devices")
+        return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, _COUNT)
     if candidate.builtin and not count:
         return discovery.uncounted_builtin(accelerator.device_type, others)
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
@@ -191,23 +191,31 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
         return _failed(candidate, error, group)
     if answer is None:
         return None
-    if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
+    if not isinstance(answer, ProbeResult):
         said = f"accel_probe() returned {errors.shown(answer)}"
         return _invalid(candidate, said, answer, "accel_core.ProbeResult or None")
+    if misfit := _misfit(answer):
+        name, value, expected = misfit
+        return _invalid(candidate, f"accel_probe() gave {name}={errors.shown(value)}", value, expected)
     aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
     status = Status.USABLE if answer.usable else aside
     return Outcome(status, answer.reason, answer.hint, answer.devices)
 
 
-def _is_well_formed(answer: ProbeResult) -> bool:
-    """Whether the fields have their types: they go into messages and JSON."""
-    flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
-    texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
-    return flags and texts and (answer.devices is None or _is_count(answer.devices))
+def _misfit(answer: ProbeResult) -> tuple[str, object, str] | None:
+    """The first field without its type, and which it has: they go into messages and JSON."""
+    for name, value, usual in zip(answer._fields, answer, ProbeResult(usable=False), strict=True):
+        if not (value is None or _is_count(value) if usual is None else isinstance(value, type(usual))):
+            return name, value, _COUNT if usual is None else type(usual).__name__
+    return None
+
+
+#: Nobody has a million.
+_COUNT = "a number of devices from 0 to 999999"
 
 
 def _is_count(number: object) -> TypeGuard[int]:
-    """Whether it is a number of devices that can be: nobody has a million."""
+    """Whether it is a number of devices that can be."""
     return type(number) is int and 0 <= number < 10**6
 
 
@@ -283,7 +291,7 @@ def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> Pr
     with errors.tolerating(*errors.CAUGHT), quiet(), restoring(plugin):
         answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
-    return given if isinstance(given, ProbeResult) and _is_well_formed(given) else None
+    return given if isinstance(given, ProbeResult) and not _misfit(given) else None
 
 
 # --- A count of none -----------------------------------------------------------------------------------

@@ -144,9 +144,7 @@ def load_plugin(entry_point: Provenance) -> Ranked:
     try:
         with quiet(), restoring(entry_point):
             if not entry_point.module:
-                raise errors.InvalidBackendError(
-                    "the entry point's value names no module, expected 'accel_npu'"
-                )
+                raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
             declared = (b._declared_by(entry_point) for b in declarations(plugin))
@@ -466,7 +464,8 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         job: dict[str, object] = {"packages": left, "chosen": vars(chosen) if chosen else None}
         try:
             report = child.run(try_in_child, job, timeout)
-        except OSError:  # no process is to be had, and nothing is known
+        except OSError as error:  # no process is to be had, and nothing is known
+            errors.raise_if_users(error)
             return ()
         if report.answer is not None:
             told: Any = report.answer["spoilers"]
@@ -478,9 +477,8 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         found[package] = _failing(package, None, report.ending)
         if report.timed_out:  # which says nothing of the package
             what = f"whether torch can load {package} is not known: it {report.ending}"
-            found[package] = Spoiler(
-                what, f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0", known=False
-            )
+            step = f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0"
+            found[package] = Spoiler(what, step, known=False)
     # What fails because another package came first is not to be uninstalled for it.
     blamed = [package for package in foreign if package in found] or found
     return tuple(found[package] for package in packages if package in blamed)

@@ -14,6 +14,7 @@ from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unl
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.detection.guard import announcing_to, choosing
+from accel_core.errors import raise_if_users
 from accel_core.settings import read
 
 #: What plugins declare, or why they cannot be loaded.
@@ -109,9 +110,9 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
     try:
         report = child.run(function, job, timeout)
     except OSError as error:
+        raise_if_users(error)
         hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
-        reason = f"no process could be started to ask it: {error}"
-        return Outcome(Status.CRASHED, reason, hint, error=error)
+        return Outcome(Status.CRASHED, f"no process could be started to ask it: {error}", hint, error=error)
     if report.answer is not None:
         return report
     if report.timed_out:  # which says nothing of the package

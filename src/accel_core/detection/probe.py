@@ -250,9 +250,8 @@ def _on_the_machine(case: Case) -> Outcome | None:
     backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    from accel_core.machine.placement import (
-        placement,  # here, as a machine with the device needs no placement
-    )
+    # Here, as a machine with the device needs no placement.
+    from accel_core.machine.placement import placement
 
     named = devices.with_article(backend.hardware.name)
     sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
@@ -272,8 +271,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
     scheduled = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
-    in_cluster = backend.hardware.name and scheduled
-    step = placement(root).schedulers_step(backend) if in_cluster else ""
+    step = placement(root).schedulers_step(backend) if backend.hardware.name and scheduled else ""
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 

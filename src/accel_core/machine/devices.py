@@ -50,8 +50,7 @@ class Evidence(NamedTuple):
 
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     """Return the first few items, joined by commas, and how many more there are."""
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + rest
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
 
 
 def with_article(name: str) -> str:
@@ -79,8 +78,7 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """
     if not machine.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None
-    bus = pci_devices(root) if backend.hardware.pci_ids else ()
-    functions = tuple(str(device) for device in bus if matches_pci(device, backend.hardware.pci_ids))
+    functions = tuple(str(d) for d in pci_devices(root) if matches_pci(d, backend.hardware.pci_ids))
     return Evidence(device_nodes(backend.hardware.nodes, root), functions)
 
 

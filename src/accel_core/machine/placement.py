@@ -129,8 +129,7 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     As in Linux (fs/namei.c, `inode_permission`), the control group's list of devices applies too.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
-    allowed = any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own)
-    return () if allowed else own
+    return () if any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own) else own
 
 
 def permission_step(node: str, root: str) -> str:

@@ -60,6 +60,10 @@ VENDORS = (
     Vendor("NVIDIA GPU", "cuda", pci=("10de/03",), nodes=(
         "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1",
     )),
+    # They answer as torch.cuda; accel-cuda's declarations have the sources.
+    Vendor("MetaX GPU", "cuda", ("/dev/mxcd",), ("9999",)),
+    Vendor("Iluvatar GPU", "cuda", ("/dev/iluvatar[0-9]*",), ("1e3e",)),
+    Vendor("Hygon DCU", "cuda", ("/dev/mkfd",), ("1d94/03", "1d94/0b")),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
     # and processing accelerators (Instinct); which class a card has is without a first-hand source. ATI's
     # Rage XL, RV100 and ES1000 only draw a server's console.
@@ -168,7 +172,8 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
         )
         if evidence:
             present.append(vendor._replace(evidence=evidence))
-    return tuple(present)
+    is_hygons = any(vendor.label == "Hygon DCU" for vendor in present)  # then AMD's one node is too
+    return tuple(v for v in present if not (is_hygons and v.evidence == Evidence(("/dev/kfd",))))
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:

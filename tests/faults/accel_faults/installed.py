@@ -1,5 +1,7 @@
 """Two distributions: `accel-faulty`, with one fault in one place, and `accel-good`, ranked below it."""
 
+import textwrap
+
 from accel_tests import layouts, plugins
 
 from accel_faults.catalogue import Place
@@ -43,7 +45,7 @@ def install(site, fault, place):
         site, "accel-faulty", VERSION,
         {layouts.GROUP: {"faulty": "accel_faulty"}},
         {
-            "faulty_doing": f"def now():\n{_indented(fault.source)}\n",
+            "faulty_doing": f"def now():\n{textwrap.indent(fault.source, '    ')}\n",
             "accel_faulty": _plugin(place),
             "torch_faulty": f"import faulty_doing\n{vendor}\n",
             "faulty_device": _ACCELERATOR.format(
@@ -75,7 +77,3 @@ def _plugin(place):
 
 def _at(place, here):
     return _DO if place is here else "pass"
-
-
-def _indented(source):
-    return "\n".join(f"    {line}" for line in source.splitlines())

@@ -15,6 +15,8 @@ MACHINES = {
         "files": ("/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",),
     },
     "ascend": {"pci": ("19e5:d802/120000",), "nodes": ("/dev/davinci0", "/dev/davinci_manager"), "files": ()},
+    "metax": {"pci": ("9999:4001/038000",), "nodes": ("/dev/mxcd",), "files": ()},
+    "hygon": {"pci": ("1d94:55b7/038000",), "nodes": ("/dev/kfd", "/dev/mkfd"), "files": ()},
     "wsl": {"pci": (), "nodes": ("/dev/dxg",), "files": ()},
     "nothing": {"pci": (), "nodes": (), "files": ()},
 }
@@ -82,8 +84,6 @@ def _mounts(folder, machine):
             f"bc{code[:2]}sc{code[2:4]}i{code[4:]}"
         )
         lines += [f"mkdir {place}", f"printf {alias} > {place}/modalias"]
-        for name, value in (("vendor", vendor), ("device", device), ("class", code)):
-            lines.append(f"echo 0x{value} > {place}/{name}")
     lines += [f"touch {node}" for node in shown["nodes"]]
     for file in shown["files"]:
         path, _, text = file.partition("=")

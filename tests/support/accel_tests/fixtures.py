@@ -1,11 +1,13 @@
 """A world of its own for each test: its distributions, its torch, its process-wide state."""
 
 import copy
+import functools
 import importlib
 import importlib.util
 import json
 import os
 import re
+import signal
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
@@ -238,6 +240,14 @@ def torch_world(world):
     world.base = (*world.base, str(children.SIMULATED))
     world.set_path([world.site])
     return world
+
+
+@pytest.fixture
+def handler():
+    """Sets the handler of SIGUSR1 for the test."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield functools.partial(signal.signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.fixture

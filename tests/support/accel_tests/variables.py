@@ -23,14 +23,11 @@ NAMES = frozenset(
 )
 
 
-def _below(path):
-    """The path from the folder that Python finds the package in."""
-    return path.relative_to(next(s.parent for s in _SOURCES if s in path.parents))
-
-
 def variables():
     """Return the variables with their parsers; imports the modules that read them."""
-    modules = [".".join(_below(path).with_suffix("").parts) for path in _DECLARED]
+    # Each from the folder that Python finds the package in.
+    below = (path.relative_to(next(s.parent for s in _SOURCES if s in path.parents)) for path in _DECLARED)
+    modules = [".".join(path.with_suffix("").parts) for path in below]
     found = {
         value.name: value
         for module in modules

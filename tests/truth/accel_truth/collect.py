@@ -89,14 +89,10 @@ def _commands(text, exact):
         words = words[1:] if words and words[0] == "-v" else words
         if not words or words[0].startswith("-"):
             continue
-        known = "command" if text.code or not _in_prose(text, found.start()) else "prose"
+        in_code = text.code or text.body[: found.start()].count("`") % 2  # a backtick is open there
+        known = "command" if in_code else "prose"
         if re.fullmatch(r"[a-z][a-z-]*", words[0]):
             yield Name(known, words[0], text)
-
-
-def _in_prose(text, at):
-    """Whether no backtick is open at that place."""
-    return text.body[:at].count("`") % 2 == 0
 
 
 def _until_sentence(words):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 
 #: The real one, which the fixture `world` replaces.
 KNOWN_HARDWARE = vendors.known_hardware
-GPU = ("0000:17:00.0", "10de", "2335", "030200")
+GPU, C500 = ("0000:17:00.0", "10de", "2335", "030200"), ("0000:17:00.0", "9999", "4001", "038000")
 
 
 @pytest.fixture
@@ -58,17 +58,25 @@ def test_a_machine_without_an_accelerator_is_well(said):
     assert found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
 
 
-@pytest.mark.parametrize(("build", "code"), [(CPU_BUILD, "machine.cpu-build"), (ROCM, "machine.other-build")])
-def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, code):
-    computer.pci(*GPU)
-    finding = said(build)[code]
+MACA = TorchBuild("2.8.0+metax3.5.3.9", cuda="11.6")
+FROM_METAX = "take torch from MetaX: https://developer.metax-tech.com/softnova"
+UNFIT = [
+    (GPU, CPU_BUILD, "cpu", "is a CPU build; an NVIDIA GPU is here (PCI 10de:2335", CUDA_12),
+    (GPU, ROCM, "other", "is a ROCm build; an NVIDIA GPU is here (PCI 10de:2335", CUDA_12),
+    (C500, CUDA_12, "other", "is not MetaX's build; a MetaX GPU is here (PCI 9999:4001", MACA),
+]
+
+
+@pytest.mark.parametrize(("card", "build", "kind", "words", "fitting"), UNFIT)
+def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, card, build, kind, words, fitting):
+    computer.pci(*card)
+    finding = said(build)[code := f"machine.{kind}-build"]
     assert (finding.level, finding.about) == (Level.ERROR, "cuda")
-    assert "10de:2335 at 0000:17:00.0" in finding.what
-    assert finding.what.startswith(f"torch {build.version} is {build.kind}; an NVIDIA GPU is here (")
-    assert finding.step == "accel setup cuda"
+    assert finding.what == f"torch {build.version} {words} at 0000:17:00.0)"
+    assert finding.step == ("accel setup cuda" if card is GPU else FROM_METAX)
     assert said(build, DS_ACCELERATOR="cpu")[code].level is Level.WARNING  # it was left aside on purpose
     assert "machine.torch" not in said(build)
-    assert "machine.torch" in said(CUDA_12)
+    assert "machine.torch" in said(fitting)
 
 
 DRIVER_FILES = [

@@ -180,9 +180,7 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
     found = {f.code: f for f in changes()}
     assert {f.about for f in found.values()} == {"borealis"}
     assert {code: (f.level, dict(f.facts)) for code, f in found.items()} == {
-        "patched.torch": (
-            Level.OK, {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"},
-        ),
+        "patched.torch": (Level.OK, {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"}),
         "patched.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
         "patched.python": (
             Level.WARNING,

@@ -60,6 +60,8 @@ UNKNOWN = [
     ),
     ({**HOPPER, "nvidia": "520.61.05", "architecture": "aarch64"}, "no wheels for aarch64", "nvidia"),
     ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
+    ({"pci": ["9999:4001/038000"]}, "MetaX builds torch for its GPUs itself", "metax-tech.com"),
+    ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "Hygon builds torch for its DCUs", "sourcefind"),
     ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
     ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
     ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28; this system has 2.17", "pytorch.org"),

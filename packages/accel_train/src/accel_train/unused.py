@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import accel_core
-from accel_core.errors import AccelError, printable
+from accel_core.errors import AccelError, printable, tolerating
 from accel_core.toolkit import Variable
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
@@ -55,7 +55,7 @@ def tell(*, in_training: bool = False) -> None:
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()
-    with contextlib.suppress(Exception), quietly:
+    with tolerating(Exception), quietly:
         accelerator = _chosen()
         if accelerator is not None and _is_unused(accelerator):
             _told = True

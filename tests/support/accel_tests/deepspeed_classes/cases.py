@@ -28,14 +28,14 @@ def cases(device):
     }
 
 
+def deferred(acc):
+    called = []
+    acc.lazy_call(lambda: called.append(1))
+    return len(called)
+
+
 def before_the_start(device):
     """Asked of a device that nothing has used yet: the first that needs its runtime starts it."""
-
-    def deferred(acc):
-        called = []
-        acc.lazy_call(lambda: called.append(1))
-        return len(called)
-
     amounts = {
         "total_memory: of a device not selected yet": member("total_memory", device.last),
         "memory_stats: before the allocator": member("memory_stats", device.last),
@@ -210,11 +210,6 @@ def graphs(device):
 
 def compilation_and_profiling(device):
     """Compilers, Triton, the profiler's ranges, deferred calls."""
-
-    def deferred(acc):
-        called = []
-        acc.lazy_call(lambda: called.append(1))
-        return len(called)
 
     def compile_backend(acc):
         before = acc.get_compile_backend()

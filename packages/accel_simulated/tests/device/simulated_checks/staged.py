@@ -149,7 +149,7 @@ def every_collective(here):
         for case in MOVES:
             for dtype in MOVED:
                 # gloo lacks types that are compared as bytes: the expected ones travel as such.
-                group = here.gloo if _gloo_moves(dtype) else None
+                group = here.gloo if dtype in OF_GLOO and not dtype.is_complex else None
                 expected = case(here, ways["on the host"], dtype, group, shape)
                 for name, at in ways.items():
                     for one, other in zip(case(here, at, dtype, None, shape), expected, strict=True):
@@ -160,10 +160,6 @@ def every_collective(here):
     _objects(here)
     _functional(here)
     return count
-
-
-def _gloo_moves(dtype):
-    return dtype in OF_GLOO and not dtype.is_complex
 
 
 def _lists(here):

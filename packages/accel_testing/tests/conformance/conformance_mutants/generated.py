@@ -54,8 +54,8 @@ def _of_members():
         parameters = list(signature.parameters)[1:]
         gives = str(signature.return_annotation)
         if parameters[:1] == ["device_index"] and name not in _ALIKE:
-            yield name, Generated("is the current device's", {name: _without_index(name)})
-            yield name, Generated("is the first device's", {name: _of_the_first(name)})
+            yield name, Generated("is the current device's", {name: _always_at(None, name)})
+            yield name, Generated("is the first device's", {name: _always_at(0, name)})
         if gives == "bool" and not parameters and name not in _TRUE and not getattr(chosen, name)():
             yield name, Generated("claims what is not so", {name: lambda self: True})
         if gives in ("int", "tuple[int, int]", "float"):
@@ -107,22 +107,13 @@ _CHANGING = (
 )  # fmt: skip
 
 
-def _without_index(name):
-    """The index is looked at, and then forgotten."""
+def _always_at(index, name):
+    """The index that is given is looked at, and then forgotten."""
 
     def member(self, device_index=None, *args, **kwargs):
         if device_index is not None:
             self._checked_index(device_index)
-        return whole(self, name, None, *args, **kwargs)
-
-    return functools.wraps(getattr(Accelerator, name))(member)
-
-
-def _of_the_first(name):
-    def member(self, device_index=None, *args, **kwargs):
-        if device_index is not None:
-            self._checked_index(device_index)
-        return whole(self, name, 0, *args, **kwargs)
+        return whole(self, name, index, *args, **kwargs)
 
     return functools.wraps(getattr(Accelerator, name))(member)
 

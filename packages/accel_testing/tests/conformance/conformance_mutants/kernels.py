@@ -41,10 +41,6 @@ def _refuses_empty(values):
     return values
 
 
-def _rounded(tensor):
-    return tensor.to(torch.bfloat16).to(tensor.dtype)
-
-
 def _through_float(tensor):
     return tensor.to(torch.float32).to(tensor.dtype) if tensor.dtype in (torch.int32, torch.int64) else tensor
 
@@ -59,7 +55,7 @@ INF = (
 STRIDES = ("reads memory in its order", _each(_as_if_contiguous), None)
 TAIL = ("the rest of a long row is left out", _each(_without_tail), None)
 EMPTY = ("nothing in it is an error", _refuses_empty, None)
-ROUNDED = ("computes in bfloat16", _floating(_rounded), None)
+ROUNDED = ("computes in bfloat16", _floating(lambda t: t.to(torch.bfloat16).to(t.dtype)), None)
 FLOAT = ("integers go through float32", _each(_through_float), None)
 ZERO = ("gives the right shape, and zeros", None, _each(torch.zeros_like))
 OTHER_DEVICE = ("works on the first device alone", None, None)
@@ -130,8 +126,9 @@ def _run(op, before, after, first_alone, *args, **kwargs):
         # What is written in place, as it is returned, or as the kernel has left it.
         place = next((n for n, h in enumerate(given) if h is each and isinstance(h, torch.Tensor)), None)
         results.append(each if place is None else flat[place])
+    writes = any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
     for ours, now, was in zip(flat, given, host, strict=True):
-        if isinstance(ours, torch.Tensor) and ours.device.type == "acme" and _is_written(op):
+        if writes and isinstance(ours, torch.Tensor) and ours.device.type == "acme":
             ours.copy_(now) if now.shape == ours.shape else was
     return pytree.tree_unflatten(
         [r.to(there) if isinstance(r, torch.Tensor) and r.device.type == "cpu" else r for r in results], shape
@@ -141,10 +138,6 @@ def _run(op, before, after, first_alone, *args, **kwargs):
 def _called(op, args, kwargs):
     with torch.no_grad():
         return op(*args, **kwargs)
-
-
-def _is_written(op):
-    return any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
 
 
 def _on_host(value):

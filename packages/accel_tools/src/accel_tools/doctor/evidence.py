@@ -64,10 +64,11 @@ def _driver(backend: Backend, root: str) -> str:
 
 #: Variables that name the folders of a vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
 #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py;
-#: MooreThreads/torch_musa, README.md.
+#: MooreThreads/torch_musa, README.md; MetaX-MACA/vLLM-metax, docs/getting_started/installation/maca.md.
 _VARIABLES_OF = {
     "NVIDIA GPU": ("CUDA_HOME", "CUDA_PATH"),
     "AMD GPU": ("ROCM_HOME", "ROCM_PATH"),
+    "MetaX GPU": ("MACA_PATH",),
     "Ascend NPU": ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH"),
     "Cambricon MLU": ("NEUWARE_HOME",),
     "Moore Threads GPU": ("MUSA_HOME",),

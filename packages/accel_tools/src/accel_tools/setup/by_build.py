@@ -6,6 +6,7 @@ from packaging.version import Version
 
 from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
+from accel_tools.setup.installed import OWN_BUILDS
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Part, Plan, requirement, with_plugin
 
@@ -43,6 +44,10 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
         or builds.python_fits(machine.python, torch)
     ):
         return plan._replace(unknown=unfit, url=PYTORCH)
+    if plan.target in OWN_BUILDS:
+        maker, _, kind = plan.target.partition(" ")
+        what = f"{maker} builds torch for its {kind}s itself, and accel-cuda needs that build"
+        return plan._replace(unknown=what, url=OWN_BUILDS[plan.target][1])
     if plan.target == "NVIDIA GPU":
         return _nvidia(plan, machine, torch)
     if plan.target == "AMD GPU":

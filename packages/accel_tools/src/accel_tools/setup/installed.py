@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from accel_core import TorchBuild, torch_build
-from accel_core.toolkit import packages
+from accel_core.toolkit import devices, packages
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan
 from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
 
-__all__ = ["BUILDS", "OLDEST_DRIVER", "faults", "too_old", "unfit"]
+__all__ = ["BUILDS", "OLDEST_DRIVER", "OWN_BUILDS", "faults", "too_old", "unfit"]
 
 #: Builds of torch that drive a maker's hardware, by `Vendor.label`, as `TorchBuild` names them. Other makers'
 #: hardware is driven by torch's CPU build and a package of theirs.
@@ -16,6 +16,13 @@ BUILDS = {
     "NVIDIA GPU": ("cuda", "CUDA"),
     "AMD GPU": ("hip", "ROCm"),
     "Intel discrete GPU": ("xpu", "XPU"),
+}
+#: Makers who build torch for their own GPUs under CUDA's or ROCm's name: the mark in its version, and its
+#: address. accel-cuda declares the same.
+OWN_BUILDS = {
+    "MetaX GPU": ("metax", "https://developer.metax-tech.com/softnova"),
+    "Iluvatar GPU": ("corex", "https://support.iluvatar.com/"),
+    "Hygon DCU": ("dtk", "https://developer.sourcefind.cn/"),
 }
 #: The oldest driver for programs built with a major release of CUDA:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
@@ -44,6 +51,12 @@ def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
 
 def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
     """Return that torch's build cannot use that hardware, as a sentence; empty if it can."""
+    mark, _ = OWN_BUILDS.get(label, ("", ""))
+    if mark:
+        fits = mark in f"{build.version} {packages.version('torch')}"  # Iluvatar's torch.version may lack it
+        maker = label.partition(" ")[0]
+        here = f"{devices.with_article(label)} is here ({evidence})"
+        return "" if fits else f"torch {build.version} is not {maker}'s build; {here}"
     field, _ = BUILDS.get(label, ("", ""))
     if not field or getattr(build, field):
         return ""

@@ -11,13 +11,12 @@ accelerator imports the class, DeepSpeed uses the adapted object as its own, as 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
-from accel_core.errors import InvalidAcceleratorError
+from accel_core.errors import InvalidAcceleratorError, tolerating
 from accel_core.toolkit import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
 
@@ -196,12 +195,12 @@ class _Adapted:
         found = {}
         for name in sorted(names):
             kind = None
-            with contextlib.suppress(Exception):  # of a class whose builders are not installed
+            with tolerating(Exception):  # of a class whose builders are not installed
                 kind = self._foreign.get_op_builder(name)
             if isinstance(kind, type) and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED:
                 found[name] = f"{kind.__module__}:{kind.__qualname__}"
         provider, package = _described(_original(type(self._foreign))), ""
-        with contextlib.suppress(Exception):
+        with tolerating(Exception):
             package = self._foreign.op_builder_dir()
         return op_builders.DeepSpeedProvider(
             found, name=provider, kind="deepspeed", package=package, optional=True

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
+from accel_core.errors import tolerating
 from accel_core.toolkit import guard, import_torch
 from accel_train.deepspeed import _foreign, _installed
 
@@ -263,7 +264,7 @@ def _has_device_compiler() -> bool:
 
 def _complaint(builder: Any) -> str:
     """Give the verbose output of DeepSpeed's check as one line."""
-    with guard.quiet(printed := io.StringIO()), contextlib.suppress(Exception):
+    with guard.quiet(printed := io.StringIO()), tolerating(Exception):
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)

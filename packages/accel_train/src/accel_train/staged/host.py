@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from accel_core.errors import raise_if_users
 from accel_train.staged.device import Device
 
 __all__ = ["Buffers", "Queue", "bytes_of"]
@@ -64,7 +65,8 @@ class Buffers:
         if self._page_locks:
             try:
                 return self._device.pin_empty(size, dtype=torch.uint8)
-            except Exception:  # whatever the vendor's code says: there is none, and pageable memory serves
+            except Exception as error:  # whatever the vendor says: there is none, and pageable memory serves
+                raise_if_users(error)
                 self._page_locks = False
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 

@@ -6,13 +6,12 @@ program. Collectives reach gloo in the order of their calls, which is the same o
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from accel_core.errors import CommunicationError
+from accel_core.errors import CommunicationError, tolerating
 from accel_train.staged.host import Buffers, Queue
 from accel_train.staged.operation import Operation, StagedWork
 
@@ -82,7 +81,7 @@ class Pipeline:
         for thread in others:
             thread.join(_PATIENCE)
         if any(thread.is_alive() for thread in others):
-            with contextlib.suppress(Exception):  # whatever gloo says of its own end
+            with tolerating(Exception):  # whatever gloo says of its own end
                 self._abort()
             for thread in others:
                 thread.join(_PATIENCE)

@@ -122,6 +122,8 @@ def _torch(
         fits = False
         code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
         step = f"accel setup {'rocm' if known.label == 'AMD GPU' else known.backend}"
+        if known.label in installed.OWN_BUILDS:
+            step = f"take torch from {known.label.partition(' ')[0]}: {installed.OWN_BUILDS[known.label][1]}"
         yield Finding(_severity(visit, known.backend), code, what, step, known.backend)
     if fits:
         yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")

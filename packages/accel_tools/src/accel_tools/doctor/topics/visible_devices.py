@@ -158,9 +158,10 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
     https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables", CUDA_DEVICE_ORDER.
     """
     backend = candidate.backend
-    if "cuda" not in backend.in_torch.builds or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+    if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
-    gpus = [d for d in devices.pci_devices() if devices.matches_pci(d, backend.hardware.pci_ids)]
+    own = backend.hardware.pci_ids if "NVIDIA" in backend.hardware.name else ()
+    gpus = [d for d in devices.pci_devices() if devices.matches_pci(d, own)]
     if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
         yield Finding(
             Level.WARNING,
