@@ -104,6 +104,7 @@ def _suite(name: str, home: Path) -> dict[str, Any]:
             *("-m", "torchcts", "run", "--device", "acme", "--level", "8", "-q", "-p", "no:xdist"),
             # Not under this project's settings of pytest, where a warning is an error.
             *(str(home / "torchcts" / name), "--junitxml=told.xml", "-c", os.devnull, f"--rootdir={home}"),
+            f"--confcutdir={home}",
         ]
         environ = {**os.environ, "PYTHONPATH": str(home)}
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)

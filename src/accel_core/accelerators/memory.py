@@ -165,7 +165,7 @@ class Pinning(Devices):
         """
         try:
             tried = self._torch.empty(1, device="cpu", pin_memory=True)
-            return bool(tried.device.type == "cpu" and tried.pin_memory().is_cpu)
+            return bool(tried.is_cpu and self._torch.empty(1, device="cpu").pin_memory().is_cpu)
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
