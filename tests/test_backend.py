@@ -133,14 +133,8 @@ def test_every_fault_is_named_at_once():
         declare(
             name="N", device_type="", hardware=Hardware(pci_ids=("x",)), visibility=Visibility(grammar="?")
         )
-    for part in (
-        "backend 'N'",
-        "name 'N'",
-        "device_type ''",
-        "hardware.pci_ids 'x'",
-        "visibility.grammar '?'",
-    ):
-        assert part in str(caught.value)
+    for it in ("backend 'N'", "name 'N'", "device_type ''", "hardware.pci_ids 'x'", "visibility.grammar '?'"):
+        assert it in str(caught.value)
     with pytest.raises(InvalidBackendError) as caught:
         declare(priority="1", in_torch=InTorch(private_use1=None))
     for part in ("priority '1' is str", "in_torch.private_use1 None is NoneType"):

@@ -4,11 +4,7 @@ import pytest
 
 from accel_core import hint_for
 
-HINTS = (
-    (r"lib(hccl|ascendcl)[\w.]*\.so", "source set_env.sh"),
-    (r"^127$", "wrong torch"),
-    ("memory", "less"),
-)
+HINTS = ((r"lib(hccl|ascendcl)[\w.]*\.so", "source set_env.sh"), (r"^127$", "old torch"), ("memory", "less"))
 
 
 class Mute(Exception):
@@ -25,7 +21,7 @@ RING = RuntimeError("a")
 ERRORS = [
     (OSError("libhccl.so: out of memory"), "source set_env.sh"),  # the first pattern that fits
     (RuntimeError("Out of MEMORY"), "less"),
-    (SystemExit(127), "wrong torch"),
+    (SystemExit(127), "old torch"),
     (RuntimeError(), None),
     *((above(RuntimeError("Failed"), OSError("libascendcl.so: cannot open"), link), "source set_env.sh")
       for link in ("__cause__", "__context__")),

@@ -69,6 +69,7 @@ class Cell(NamedTuple):
 
 #: What does not run, and the words by which that shows: the first row that fits a cell counts.
 _OTHERS = DEVICES[1:]
+_PLAIN = tuple({*PROGRAMS} - {"diffusion", "Fabric", "pipeline", "transformer"})
 EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"form": ("cuda",), "program": ("Fabric",), "device": _OTHERS},
@@ -84,6 +85,26 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",)},
         "it took cpu",
         "Accelerate does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("Fabric",), "device": _OTHERS},
+        "it took cpu",
+        "Lightning's `auto` does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("acme",)},
+        "it took cpu",
+        "DeepSpeed does not know the device, and takes the CPU without a word",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("npu",)},
+        "ASCEND_HOME_PATH",
+        "DeepSpeed's own accelerator for npu looks for CANN's compiler, which is not simulated",
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": _PLAIN, "device": ("hpu",)},
+        "'NoneType' object has no attribute 'type'",
+        "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch",
     ),
     (
         {"form": FORMS[:2], "program": ("transformer",), "device": ("cuda", "xpu")},

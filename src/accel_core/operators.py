@@ -45,8 +45,7 @@ def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fals
             if not discovery.functions_for(discovery.imported(source), _HOOK):
                 if not needed:
                     return []
-                lacking = f"{source.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
-                raise AttributeError(lacking)
+                raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
             answers = discovery.ask(source, _HOOK, backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]

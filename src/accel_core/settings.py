@@ -136,18 +136,11 @@ ACCEL_PROBE = Variable(
     "inline",
     "isolated: import each vendor in a child process first.",
 )
-ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds after which a probe is stopped."
-)
+ACCEL_PROBE_TIMEOUT = Variable("ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped.")
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
-    "ACCEL_IMPORT",
-    _listed(str),
-    (),
-    "Packages, by comma, to import after torch, which does not find their device.",
+    "ACCEL_IMPORT", _listed(str), (), "Packages, by comma, to import after torch, which misses their device."
 )
-ACCEL_LOG = Variable(
-    "ACCEL_LOG", flag, False, "1: say each step of the choice on stderr (accel -v: of a command)."
-)
+ACCEL_LOG = Variable("ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command).")
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (

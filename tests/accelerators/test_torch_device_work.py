@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 from accel_tests.forks import forked
-from accel_tests.tools import raising, words
+from accel_tests.tools import raising
 
 from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.dtypes import computes_in
@@ -59,40 +59,6 @@ def test_a_full_host_is_not_a_full_device(
     for ask in (simulated.pin_memory, lambda t: simulated.pin_memory(t, make_copy=False)):
         with pytest.raises(HostMemoryError, match=r"page-locked host memory ran out.*WSL2.*pin_memory=False"):
             ask(torch.ones(2))
-
-
-#: Members that fail where the vendor refuses a question of that name: the one that is its answer.
-SPOILED = {
-    "mem_get_info": ["mem_get_info", "available_memory"],
-    "memory_reserved": ["memory_reserved", "memory_cached"],
-    "max_memory_reserved": ["max_memory_reserved", "max_memory_cached"],
-    **{name: [name] for name in ("memory_allocated", "max_memory_allocated", "is_bf16_supported")},
-    **{name: [] for name in ("get_device_properties", "memory_stats")},
-}
-ASKED = words(
-    "available_memory capabilities device_properties device_uuid grad_scaler is_bf16_supported mem_get_info "
-    "max_memory_allocated max_memory_cached max_memory_reserved memory_allocated memory_cached memory_stats "
-    "memory_reserved memory_summary supported_dtypes total_memory training_dtype"
-)
-
-
-@pytest.mark.parametrize("question", SPOILED)
-def test_what_a_vendor_does_not_tell_is_one_unknown_answer(simulated, vendor, backend, question):
-    """Intel's driver does not tell the free memory of an integrated GPU (pytorch#189811)."""
-    words = "The device doesn't support querying the available free memory"
-    setattr(vendor, question, raising(RuntimeError(words)))
-    vendor.is_fp16_supported = lambda: False
-    accelerator = TorchAccelerator(backend())
-    accelerator._holds_tensors, failed = lambda: True, {}
-    for member in ASKED:
-        try:
-            getattr(accelerator, member)()
-        except RuntimeError as error:
-            failed[member] = error
-    assert failed.keys() == {*SPOILED[question]}
-    if question == "mem_get_info":
-        assert {type(error) for error in failed.values()} == {UnsupportedError}
-        assert "doesn't support querying" in str(failed[question])
 
 
 def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):

@@ -301,7 +301,7 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
     record = chosen(ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1")  # zpu: another first letter, nobody's slip
     assert record.notes == (
-        "ACCEL_STRIKT is not a setting of accel-core. Did you mean ACCEL_STRICT?",
+        "accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?",
         "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
     )
     assert record.to_dict()["notes"] == list(record.notes)

@@ -182,9 +182,7 @@ RANKED = {
     # USERS 11, 12: what it impersonates looks usable when it is not.
     "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
     "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
-    "before every backend of that device type": [
-        ("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800),
-    ],
+    "before every backend of that device type": [("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800)],
     "by their numbers among themselves": [("zz", 20, "cuda"), ("aa", 10, "cuda"), ("cuda", 200)],
     "nothing impersonated is there": [("npu", 700), ("supa", 50, "cuda")],
 }  # fmt: skip

@@ -69,9 +69,7 @@ KNOWN = {
     ),
     "a range": (needs("torch-npu>=2.6.0rc0", "torch-npu<3"), (), (), USABLE),
     "another spelling": (needs("Torch.NPU>2.5"), (), (), USABLE),
-    "absent": (
-        needs("absent>=1"), (), (), (Status.NOT_INSTALLED, ABSENT, "pip install 'absent>=1'")
-    ),
+    "absent": (needs("absent>=1"), (), (), (Status.NOT_INSTALLED, ABSENT, "pip install 'absent>=1'")),
     "absent, with a hint of its own": (
         needs("absent>=1", install_hint="run it"), (), (), (Status.NOT_INSTALLED, ABSENT, "run it")
     ),

@@ -240,12 +240,8 @@ TREES = {
         v1("/s/job", controller="cpu,cpuacct"),
         quota(f"{CPU_V1}/s", 800000) | quota(f"{CPU_V1}/s/job", -1), None, None, 8.0,
     ),
-    "v1, own group mounted": (
-        v1(DOCKER, controller="cpu,cpuacct"), quota(CPU_V1, 150000), None, None, 1.5,
-    ),
-    "v1, quota without a mount": (
-        "5:cpu,cpuacct:/job\n", quota(f"{CPU_V1}/job", 200000), None, None, 2.0,
-    ),
+    "v1, own group mounted": (v1(DOCKER, controller="cpu,cpuacct"), quota(CPU_V1, 150000), None, None, 1.5),
+    "v1, quota without a mount": ("5:cpu,cpuacct:/job\n", quota(f"{CPU_V1}/job", 200000), None, None, 2.0),
     "hybrid, quota in v1": (
         v1("/job", controller="cpu,cpuacct") + v2("/job"),
         quota(f"{CPU_V1}/job", 400000), None, None, 4.0,

@@ -58,7 +58,7 @@ def main():
             accelerator.save_state("checkpoint")
         if epoch == 1:  # the third epoch does the second's work again
             accelerator.wait_for_everyone()
-            accelerator.load_state("checkpoint")
+            accelerator.load_state("checkpoint", map_location="cpu")
     losses.append(sum(parameter.double().sum().item() for parameter in average.cpu().parameters()))
     if accelerator.is_main_process:
         print(json.dumps({"device": str(accelerator.device), "losses": losses}))

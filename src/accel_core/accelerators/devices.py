@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core._support.torch_import import import_torch
@@ -376,16 +377,30 @@ class Devices(Base):
     def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
         """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
-        if (ask := vendors or getattr(self._torch_accelerator, torchs, None)) is None:
-            return None
-        given = [*map(self._index, devices)]
-        try:
-            return ask(*given)
-        except RuntimeError as error:
-            if vendors and not self._holds_tensors():
-                raise
-            self.refused[name] = str(error)
-            return None
+        ask = vendors or getattr(self._torch_accelerator, torchs, None)
+        with tolerating(UnsupportedError if vendors else RuntimeError):
+            return ask and self._asking(name, ask)(*map(self._index, devices))
+        return None
+
+    def _asking(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        """`ask`, whose refusal is an `UnsupportedError` if the device works; `is_…` is False instead."""
+
+        @wraps(ask)
+        def asked(*given: Any, **named: Any) -> Any:
+            try:
+                return ask(*given, **named)
+            except RuntimeError as error:
+                from accel_core.errors import raise_if_users
+
+                raise_if_users(error)
+                if name.startswith("is_"):
+                    return False
+                if isinstance(error, UnsupportedError) or not self._holds_tensors():
+                    raise
+                self.refused[name] = f"the driver refuses this question ({error})"
+                raise self._unsupported(name, self.refused[name]) from error
+
+        return asked
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -71,11 +71,6 @@ def _tensor_type(name: str, dtype: str) -> Any:
     return property(made)
 
 
-def _natively(ask: Callable[..., Any]) -> bool:
-    """A vendor's answer about a data type, without the emulation that several count by default."""
-    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
-
-
 class Dtypes(Devices):
     """Data types in which a model can be trained, and tensor types of the device."""
 
@@ -94,7 +89,7 @@ class Dtypes(Devices):
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
         ask = self._lookup("is_bf16_supported")
-        return self.is_bf16_supported() if ask is None else self.is_available() and _natively(ask)
+        return self.is_bf16_supported() if ask is None else self._natively(ask)
 
     def is_fp16_supported(self) -> bool:
         """Whether a model can be trained in float16 on this device; a trainer may refuse if this is False.
@@ -109,13 +104,19 @@ class Dtypes(Devices):
         not tell.
         """
         ask = self._lookup("is_fp8_supported")
-        return ask is not None and self.is_available() and _natively(ask)
+        return ask is not None and self._natively(ask)
+
+    def _natively(self, ask: Callable[..., Any]) -> bool:
+        """A vendor's answer about a data type, without the emulation that several count by default."""
+        given = {"including_emulation": False} if has_parameter(ask, "including_emulation") else {}
+        return self.is_available() and bool(self._if_supported(partial(ask, **given)))
 
     def _computes(self, name: str, dtype: str) -> bool:
         if self.device_module is None or not self.is_available():
             return False
-        if (ask := self._lookup(name)) is not None:
-            return bool(ask())
+        ask = self._lookup(name)
+        if ask is not None and (told := self._if_supported(ask)) is not None:
+            return bool(told)
         if dtype not in self._trials:
             answer = computes_in(self._torch, self._device_type, getattr(self._torch, dtype))
             if isinstance(answer, Exception):

@@ -36,6 +36,8 @@ ROWS = {
 }  # fmt: skip
 #: Each has need of a stream class: without one, the one queue of the default serves.
 OF_STREAMS = ("current_stream", "default_stream", "set_stream", "stream")
+#: Rows that only ask. `is_initialized` and its like are answered whatever a vendor raises.
+_QUESTIONS = tuple(n for n in ROWS if n.startswith(("is_", "memory_", "max_memory_", "get_", "initial_")))
 #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
 _VENDOR_FIRST = ("current_stream", "device_count")
 
@@ -73,6 +75,9 @@ class TorchAccelerator(Accelerator):
     `acc.current_device is torch.npu.current_device`. If torch itself brings the device (cuda, xpu, mps),
     torch.accelerator's function comes first, else the vendor module's; if a package brings it, the vendor
     module's, else torch.accelerator's. If neither has one, the default of `Accelerator` stays.
+
+    A function that only answers a question is wrapped: if the driver refuses it and the device works, the
+    member raises `UnsupportedError`, and an `is_…` member returns False.
 
     On torch's PrivateUse1 a vendor's function may be unfinished: if its first call raises
     `NotImplementedError`, or an error that names torch.accelerator's, it is not used again, and `refused` has
@@ -152,6 +157,8 @@ class TorchAccelerator(Accelerator):
 
     def _put(self, name: str, function: Function) -> None:
         """Let `function` serve the row, in the member's place too where no subclass overrides it."""
+        if name in _QUESTIONS:
+            function = self._asking(name, function)
         self._vendor[name] = function
         if getattr(type(self), name) is getattr(TorchAccelerator, name):
             setattr(self, name, function)

@@ -144,8 +144,7 @@ def load_plugin(entry_point: Provenance) -> Ranked:
     try:
         with quiet(), restoring(entry_point):
             if not entry_point.module:
-                said = "the entry point's value names no module, expected 'accel_npu'"
-                raise errors.InvalidBackendError(said)
+                raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
             declared = (b._declared_by(entry_point) for b in declarations(plugin))

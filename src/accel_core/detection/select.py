@@ -207,9 +207,7 @@ def _environ(considered: Ranked) -> dict[str, str]:
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
-    notes = [
-        f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
-    ]
+    notes = [f"accel-core has no setting {name}. Did you mean {meant}?" for name, meant in settings.misspelt]
     if settings.pins:  # then the others are not looked at
         return (*notes, *_without_its_device(settings, choice))
     names = {candidate.name for candidate in choice.considered}
@@ -268,11 +266,9 @@ def survey(
     load = load or loader(settings, isolated=True)
     judge = Prober(settings, isolated=True, autoload=autoload)
     candidates = find_candidates(None, settings, load)
-    clashes = _conflicts(candidates, settings)
+    clash = _conflicts(candidates, settings)
     unprobed = Outcome(Status.NOT_PROBED, "installed, and not probed")
-    verdicts = {
-        c: Verdict.of(c, clashes[c]) if c in clashes else judge.inspect(c, unprobed) for c in candidates
-    }
+    verdicts = {c: Verdict.of(c, clash[c]) if c in clash else judge.inspect(c, unprobed) for c in candidates}
     missing = missing_plugins(c.name for c in candidates)
 
     def find(pin: Pin | None) -> Ranked:

@@ -1,9 +1,7 @@
 """Source of plugins, of vendor packages and of the accelerators they bring, all of them simulated."""
 
 HEAD = """import accel_core
-from accel_core import (
-    Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl,
-)
+from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
 """
 
 #: An accelerator over the simulated device; what `device_count()` does is the argument.

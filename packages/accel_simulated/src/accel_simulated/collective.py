@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
+import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,6 +20,11 @@ from accel_simulated import at_start, faults
 __all__ = ["register", "stand_in_for"]
 
 c10d: Any = _distributed_c10d  # whose stub is of another time than its classes
+
+#: Host tensors that gloo's threads may still hold, after its work is done.
+_lent: dict[int, weakref.ref[torch.Tensor]] = {}
+#: Seconds for which those are waited for; an error's traceback may hold some for ever.
+_PATIENCE = 10.0
 
 
 class _Done(c10d.Work):  # type: ignore[misc]
@@ -56,6 +65,10 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:
         return self._name
+
+    def shutdown(self) -> None:
+        _take_back()
+        super().shutdown()
 
     def _on_host(self, tensors: list[Any], call: Callable[[list[Any]], Any]) -> _Done:
         """`call` on copies of the tensors, or lists of tensors, then the copies back."""
@@ -178,7 +191,7 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Any, destination: int, tag: int) -> Any:
         faults.meet_collective()
-        return self._gloo.send([_host(tensor) for tensor in tensors], destination, tag)
+        return self._gloo.send([tensor.detach().cpu() for tensor in tensors], destination, tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> _Done:
         return self._on_host(tensors, lambda host: self._gloo.recv(host, source, tag))
@@ -205,7 +218,27 @@ def _divided(host: list[Any], divisor: int) -> list[Any]:
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu()  # waits for the tensor's stream
+    host = tensor.detach().cpu()  # waits for the tensor's stream
+    mark = weakref.ref(host, lambda mark: _lent.pop(id(mark), None))
+    _lent[id(mark)] = mark
+    return host
+
+
+def _take_back() -> None:
+    """Wait until gloo's threads have dropped the tensors, for which they need Python's lock.
+
+    The group's end waits for these threads, perhaps with that lock: DistributedDataParallel's reducer may be
+    the last to hold a group (pytorch#56297). And they abort the process if Python is gone (pytorch#190489).
+    """
+    end = time.monotonic() + _PATIENCE
+    while _lent and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+@atexit.register
+def _at_exit() -> None:
+    if not hasattr(sys, "last_type"):  # else the error's traceback holds them
+        _take_back()
 
 
 def register(name: str, device: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from accel_simulated import data_parallel, device
 from accel_simulated.host_memory import HostMemory
+from accel_simulated.parts import ranges
 
 __all__ = ["put_into"]
 
@@ -199,6 +200,13 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         "_nccl_version": lambda: 2 << 32 | 27 << 16 | 3,
         "_nccl_version_suffix": lambda: b"",
         "_cuda_sleep": sleep,
+        "_nvtx": SimpleNamespace(
+            rangePushA=ranges.range_push,
+            rangePop=ranges.range_pop,
+            rangeStartA=ranges.range_start,
+            rangeEnd=ranges.range_end,
+            markA=ranges.mark,
+        ),
         "_cudart": SimpleNamespace(
             cudaMemGetInfo=memory_info,
             cudaError=SimpleNamespace(success=0),

@@ -13,20 +13,12 @@ from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 
 #: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin
 #: breaks these cards or its own tests.
-BY_NIGHT = tuple(name for name in SIMULATED if name not in ("cuda", "acme", "plain"))
+BY_DAY = ("cuda", "acme", "plain")
+NIGHT = pytest.mark.nightly(reason="40 CPU seconds a card; by day those of three kinds of device")
 
 
 @pytest.mark.parametrize(
-    "device",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.nightly(reason="40 CPU seconds a card; by day those of three kinds of device"),
-        )
-        if name in BY_NIGHT
-        else name
-        for name in SIMULATED
-    ],
+    "device", [pytest.param(name, marks=() if name in BY_DAY else NIGHT) for name in SIMULATED]
 )
 def test_card(device, built):
     built(device)
@@ -45,10 +37,8 @@ MOST_THAT_FOLLOW = 19
 
 #: Claims that allocations wait rather than fail, that Triton works, and that the host clock tells how
 #: long work takes.
-MISSED = {
-    f"{name}: claims what is not so"
-    for name in ("handles_memory_backpressure", "is_triton_supported", "use_host_timers")
-}
+CLAIMS = ("handles_memory_backpressure", "is_triton_supported", "use_host_timers")
+MISSED = {f"{name}: claims what is not so" for name in CLAIMS}
 
 
 def test_each_is_caught_by_what_is_meant_for_it(simulated):

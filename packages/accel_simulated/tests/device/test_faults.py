@@ -92,3 +92,26 @@ def test_a_collective_that_hangs(simulated):
     first, second = simulated("acme", HANG, processes=2, check=False).ended
     assert "meet_collective" in second.stderr
     assert first.returncode != 0
+
+
+LATE = """
+import os, subprocess, sys, torch, torch.distributed as dist
+from pathlib import Path
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+for _ in range(8):
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to("cuda"))
+    for task in Path("/proc/self/task").iterdir():
+        if "gloo" in (task / "comm").read_text():
+            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+    dist.all_reduce(torch.ones(3, device="cuda"))
+    dist.destroy_process_group()
+    del net
+print([each.kill() for each in busy])
+"""
+
+
+def test_a_group_whose_threads_are_late_ends_with_its_last_holder(simulated):
+    """DistributedDataParallel's reducer, which has Python's lock; they need it to drop the last tensors."""
+    assert "None, None" in simulated("cuda", LATE).ended[0].stdout

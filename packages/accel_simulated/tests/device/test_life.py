@@ -40,7 +40,8 @@ print(json.dumps(counts))
 @pytest.mark.parametrize("vendor", [name for name, vendor in VENDORS.items() if vendor.visible])
 def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
     code = f"import torch, {VENDORS[vendor].package}\n{MASK}"
-    assert simulated(vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}).answer == [1, 1]
+    told = simulated(vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}).answer
+    assert told == [1, 2 if vendor == "cuda" else 1]  # NVML has not started CUDA's runtime
 
 
 NVML = """

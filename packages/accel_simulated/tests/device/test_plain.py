@@ -51,9 +51,8 @@ def test_accel_info_says_what_stands_in(built, tmp_path):
     assert "communication staged (the device has no collectives: through host memory, over gloo)" in page
     wrong = info(ACCEL_COMMUNICATION_BACKEND="gloo")
     assert wrong.returncode == 1
-    assert "the communication backend 'gloo' is for cpu and cuda, not for plain" in " ".join(
-        wrong.stdout.split()
-    )
+    refusal = " ".join(wrong.stdout.split())
+    assert "the communication backend 'gloo' is for cpu and cuda, not for plain" in refusal
 
 
 # ---------------------------------------------------------------------------- metal
@@ -90,10 +89,8 @@ def test_peaks_and_host_memory(old, tmp_path, simulated):
     peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer
     assert min(peaks) >= MEGABYTE
     # What the driver holds stays in its cache; a peak that is counted starts again.
-    assert (after >= MEGABYTE) is old
-    assert has_keys is not old
-    assert there == [True] * 5
-    assert equal == [True, True]
+    assert (after >= MEGABYTE, has_keys) == (old, not old)
+    assert (there, equal) == ([True] * 5, [True, True])
 
 
 #: As a public report has it: https://github.com/pytorch/pytorch/issues/194478

@@ -43,6 +43,21 @@ def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
 
 
+#: What `accel bench` leaves out where nothing is told of the device; npu has no float64 at all.
+UNMEASURED = {"acme": [], "cuda": ["matrix.float16"], "xpu": ["matrix.float64"], "npu": ["matrix.float64"]}
+
+
+@pytest.mark.parametrize("vendor", UNMEASURED)
+def test_a_question_that_the_driver_refuses_is_one_unknown_answer(vendor, simulated, tmp_path):
+    """`accel info` and `accel bench` go on without it (pytorch#189811: Intel's integrated GPUs)."""
+    pin = "generic" if vendor == "acme" else install_real_plugin(tmp_path, vendor) or vendor
+    function = "simulated_checks.plugins:of_refusals"
+    answers, wrong, unmeasured = simulated(vendor, function, pin, path=[tmp_path], timeout=300).answer
+    assert wrong == {}
+    assert {"mem_get_info", "memory_allocated", "get_rng_state", "initial_seed"} <= {*answers}
+    assert [name for name in unmeasured if "collective" not in name] == UNMEASURED[vendor]  # of one rank
+
+
 BOTH = """
 import json, torch, accel_core
 shown = [torch.cuda.is_available(), torch.cuda.is_available.__module__, torch.cuda.device_count()]

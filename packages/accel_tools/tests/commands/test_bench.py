@@ -32,13 +32,10 @@ def invoke(*arguments, **env):
 def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
     monkeypatch.setattr(bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure"))
-    damaged = tmp_path / "old.json"
-    damaged.write_text('{"schema')
+    broken = tmp_path / "old.json"
+    broken.write_text('{"schema')
     for arguments, message in (
-        (
-            ["--plot", tmp_path / "a.txt", "--compare", damaged],
-            "it is not the output of `accel bench --json`",
-        ),
+        (["--plot", tmp_path / "a.txt", "--compare", broken], "it is not the output of `accel bench --json`"),
         (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
         (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
         (["--plot", tmp_path / "plot.svg"], "pip install 'accel-tools[plot]'"),

@@ -61,8 +61,8 @@ class CUDAAccelerator(TorchAccelerator):
     def is_fp8_supported(self) -> bool:
         """Whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm: MI300, MI350 and RDNA 4."""
         if self._rocm and self.is_available():
-            architecture: str = self.device_module.get_device_properties().gcnArchName
-            return architecture.startswith(_HIP_FP8)
+            properties = self._if_supported(self.device_module.get_device_properties)
+            return str(getattr(properties, "gcnArchName", "")).startswith(_HIP_FP8)
         return self._capability() >= (8, 9)
 
     # Graphs

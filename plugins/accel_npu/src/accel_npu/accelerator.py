@@ -51,7 +51,8 @@ class NPUAccelerator(TorchAccelerator):
 
     def total_memory(self, device_index: Device = None) -> int:
         """Return the device's memory in bytes."""
-        return self.mem_get_info(device_index)[1]
+        with self.device_guard(self._index(device_index)):
+            return super().total_memory(device_index)
 
     def toolkit(self) -> dict[str, str | None]:
         """The device's toolkit: CANN's version, of the runtime or else of its files, and its folder."""

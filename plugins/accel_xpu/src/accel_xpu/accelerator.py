@@ -35,8 +35,10 @@ class XPUAccelerator(TorchAccelerator):
 
     def is_fp64_supported(self) -> bool:
         """Return the driver's answer: the Arc cards and most integrated GPUs have no float64."""
-        properties = self.device_module.get_device_properties() if self.is_available() else None
-        return bool(getattr(properties, "has_fp64", True))
+        if not self.is_available():
+            return True
+        properties = self._if_supported(self.device_module.get_device_properties)
+        return bool(getattr(properties, "has_fp64", properties is not None))
 
     def is_triton_supported(self) -> bool:
         """Whether Triton is installed; its XPU build comes with torch's."""
