@@ -181,11 +181,12 @@ class TestArithmetic(Subject):
         expected = [parameter.detach().cpu() for parameter in network.parameters()]
         for place in (accelerator.device_name(), "cpu"):
             file.seek(0)
-            resumed = made()
-            for part, state in zip(resumed, torch.load(file, map_location=place), strict=True):
-                part.load_state_dict(state)
-            step(*resumed, 3)
-            for given, kept in zip(resumed[0].parameters(), expected, strict=True):
+            of_network, of_optimizer = torch.load(file, map_location=place)
+            network, optimizer = made()
+            network.load_state_dict(of_network)
+            optimizer.load_state_dict(of_optimizer)
+            step(network, optimizer, 3)
+            for given, kept in zip(network.parameters(), expected, strict=True):
                 same = torch.equal(given.detach().cpu(), kept)
                 require(same, f"loaded with map_location={place!r}, the third step gives other numbers")
 
