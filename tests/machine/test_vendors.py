@@ -51,10 +51,9 @@ class TestKnownHardware:
             # GPUs that answer as torch.cuda; a Hygon processor's bridge is none.
             ("9999:4001 038000", "MetaX GPU"), ("1e3e:0001 120000", "Iluvatar GPU"),
             ("1d94:55b7 038000", "Hygon DCU"), ("1d94:55b7 0b4000", "Hygon DCU"), ("1d94:1450 060000", ""),
-            # Both have /dev/kfd.
-            ("/dev/kfd + /dev/mkfd", "Hygon DCU"), ("/dev/kfd + 1002:74a1 120000", "AMD GPU"),
-            ("/dev/kfd + /dev/mkfd + 1002:74a1 120000", "Hygon DCU + AMD GPU"),
             ("/dev/mxcd", "MetaX GPU"), ("/dev/iluvatar0", "Iluvatar GPU"), ("/dev/mkfd", "Hygon DCU"),
+            # Both makers' driver has /dev/kfd.
+            ("/dev/kfd + /dev/mkfd", "Hygon DCU"), ("/dev/mkfd + 1002:74a1 120000", "Hygon DCU + AMD GPU"),
             ("/dev/nvidia0", "NVIDIA GPU"), ("/dev/nvhost-ctrl-gpu", "NVIDIA GPU"),
             ("/usr/lib/wsl/lib/libcuda.so.1", "NVIDIA GPU"), ("/dev/kfd", "AMD GPU"),
             ("/dev/davinci7", "Ascend NPU"), ("/dev/cambricon_dev0", "Cambricon MLU"),

@@ -30,7 +30,7 @@ def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
         *(m for v in verdicts for m in v.vendor_import),
     ]
     for package in unannounced.found({module.strip().partition(".")[0] for module in modules}):
-        yield (
-            f"{package.distribution} {package.version} registers a device with torch when it is imported, "
-            f"but neither torch nor a plugin imports it. To try it: accel --import {package.module} list"
-        )
+        more = f", but neither torch nor a plugin imports it. To try it: accel --import {package.module} list"
+        if package.device_type:
+            more = f". Next step: write its plugin: accel new {package.device_type} --no-private-use1"
+        yield package.told + more

@@ -32,6 +32,11 @@ _PASSED_OVER = frozenset(
 _LARGEST = 1 << 28
 
 
+#: Packages with a device type that torch.accelerator does not know, and so no plugin without a class of its
+#: own: torch_xla 2.9.0 beside torch 2.9.0.
+_UNKNOWN_TYPES = {"torch-xla": "xla"}
+
+
 class Unannounced(NamedTuple):
     """A distribution that registers a device, and the module to import for it."""
 
@@ -39,7 +44,20 @@ class Unannounced(NamedTuple):
     version: str
     module: str
     #: The file that makes the call, below its folder.
-    file: str
+    file: str = ""
+
+    @property
+    def device_type(self) -> str:
+        """The device type, if torch.accelerator does not know it; else empty."""
+        return _UNKNOWN_TYPES.get(self.distribution.lower().replace("_", "-"), "")
+
+    @property
+    def told(self) -> str:
+        """The package, and what is to know of its device."""
+        who = f"{self.distribution} {self.version}"
+        if kind := self.device_type:
+            return f"{who} has the device {kind!r}, of which torch.accelerator has no word"
+        return f"{who} registers a device with torch when it is imported"
 
 
 def found(claimed: Iterable[str]) -> list[Unannounced]:
@@ -52,6 +70,9 @@ def found(claimed: Iterable[str]) -> list[Unannounced]:
 def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
     name, version = packages.identity(distribution)
     try:
+        if name.lower().replace("_", "-") in _UNKNOWN_TYPES:
+            yield Unannounced(clean(name), clean(version), clean(name).replace("-", "_"))
+            return
         if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(distribution):
             return
         if any(entry_point.group == TORCH_GROUP for entry_point in distribution.entry_points):

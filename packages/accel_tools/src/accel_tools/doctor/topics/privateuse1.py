@@ -65,14 +65,14 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
     """Packages that register a device when they are imported, of which neither torch nor a plugin tells."""
     claimed = {m.partition(".")[0] for c in visit.declared() for m in c.backend.vendor_imports}
     for package in unannounced.found(claimed):
-        what = (
-            f"{package.distribution} {package.version} registers a device with torch when it is imported "
-            f"({package.file}), but neither torch nor a plugin imports it"
-        )
+        what = f"{package.told} ({package.file}), but neither torch nor a plugin imports it"
         step = (
             f"import {package.module} before the accelerator is chosen, try `accel --import {package.module} "
             "list`, or write its plugin: accel new"
         )
+        if package.device_type:
+            what = package.told
+            step = f"write its plugin: accel new {package.device_type} --no-private-use1"
         yield Finding(Level.WARNING, "privateuse1.unannounced", what, step, package.module)
 
 
