@@ -68,7 +68,7 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare):
 
 
 def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
-    bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="http.client:HTTPResponse")]
+    bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="datetime:date")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
     with pytest.raises(UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"):
