@@ -20,11 +20,10 @@ pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-cor
 
 def test_both_run_the_same_sessions():
     run, workflow = RUN.read_text(), WORKFLOW.read_text()
-    in_turn = re.findall(r"(?m)^sessions=\((.+)\)$", run)
-    in_jobs = re.findall(r"(?m)^ +sessions: \[(.+)\]$", workflow)
-    assert len(in_turn) == len(in_jobs) == 1
+    (in_turn,) = re.findall(r"(?m)^sessions=\((.+)\)$", run)
+    (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", workflow)
     # What `site` opens is built by `docs`, which is a part of `test` in `.ci/run`.
-    assert sorted(re.findall(r"\w+", in_jobs[0])) == sorted([*ONLY_IN_JOBS, *in_turn[0].split()])
+    assert sorted(re.findall(r"\w+", in_jobs)) == sorted([*ONLY_IN_JOBS, *in_turn.split()])
     assert re.search(r"(?m)^run test --all\b", run)
     assert re.search(r"(?m)^ +- run: \./dev test --all$", workflow)
 
@@ -58,8 +57,7 @@ def test_the_night_runs_each_test_that_is_marked_for_it():
     night = (ROOT / ".github/workflows/nightly.yml").read_text()
     named = re.findall(r"\b(?:tests|packages|plugins)(?:/[\w.]+)+", night)
     named += ["tests/wheels", "plugins/accel_tpu/tests/real"]
-    missed = [name for name in marked_nightly() if not name.startswith(tuple(named))]
-    assert missed == []
+    assert [name for name in marked_nightly() if not name.startswith(tuple(named))] == []
 
 
 def test_without_torch_what_needs_it_is_counted_in_one_line():

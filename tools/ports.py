@@ -82,6 +82,11 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         "`torch.cuda` is for CUDA's devices alone",
     ),
     (
+        {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",), "ranks": (2,)},
+        "2 ranks reported",
+        "Accelerate does not know the device: each rank trains alone, on the CPU, without a word",
+    ),
+    (
         {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",)},
         "it took cpu",
         "Accelerate does not know the device, and takes the CPU without a word",
@@ -107,7 +112,12 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch",
     ),
     (
-        {"form": FORMS[:2], "program": ("transformer",), "device": ("cuda", "xpu")},
+        {"form": ("accel",), "program": ("transformer",), "device": ("hpu",)},
+        "Invalid backend: 'hpu_backend'",
+        "Gaudi's compiler is not simulated",
+    ),
+    (
+        {"program": ("transformer",), "device": ("cuda", "xpu")},
         "TritonMissing",
         "torch's own compiler asks for Triton, which a machine without such a GPU does not have",
     ),
@@ -136,10 +146,13 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
         before = _WITHOUT_SHARED_MEMORY if (folder, cell.device) == ("pipeline", "cpu") else ""
         ended = parent(before + _RUN.format(arguments=program), environs, folder=here, timeout=240)
     told = [line for one in ended for line in one.stdout.splitlines() if line.startswith('{"device"')]
-    if any(one.returncode for one in ended) or len(told) != 1:
+    statuses = [one.returncode for one in ended]
+    if len(told) > 1 and not any(statuses):
+        return {"failed": f"{len(told)} ranks reported, expected one", "status": statuses}
+    if any(statuses) or not told:
         lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line] or lines or ["no word"]
-        return {"failed": errors[-1].strip()[:300], "status": [one.returncode for one in ended]}
+        errors = [line for line in lines if "Error" in line or "Missing" in line] or lines or ["no word"]
+        return {"failed": errors[-1].strip()[:300], "status": statuses}
     return dict(json.loads(told[0]))
 
 

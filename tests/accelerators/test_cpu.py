@@ -152,7 +152,7 @@ def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
 def test_ranges_never_raise(cpu):
     cpu.range_pop()
     cpu.range_push("before the profiler")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         cpu.range_pop()
         cpu.range_push(3)
     cpu.range_pop()

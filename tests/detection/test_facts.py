@@ -19,6 +19,7 @@ from accel_tests.computers import Computer
 from accel_core import Backend, Candidate, Hardware, Status, evidence
 from accel_core.detection.device import uncounted
 from accel_core.detection.probe import Case, examine
+from accel_core.machine.placement import permission_step
 from accel_core.settings import Settings
 
 # ---------------------------------------------------------------------------- facts
@@ -407,6 +408,17 @@ for job in ("", "4711"):
     outcome = uncounted(backend, ROOT)
     print(outcome.reason, outcome.hint, sep=" | ")
 """
+
+
+@pytest.mark.skipif(not hasattr(os, "chown"), reason="permissions as POSIX has them")
+def test_a_container_lacks_the_group_of_a_node_that_it_shows(monkeypatch, tmp_path):
+    """ROCm/ROCm-docker#116: started with its devices, whose group has no name there."""
+    (tmp_path / "kfd").write_text("")
+    (tmp_path / "kfd").chmod(0o660)
+    monkeypatch.setattr(os, "getgroups", list)
+    monkeypatch.setattr(os, "getegid", lambda: -1)
+    steps = [permission_step("/kfd", str(tmp_path), start) for start in ("docker run -it", "a pod")]
+    assert steps == [f"docker run -it --group-add {os.getgid()}", "a pod"]
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions as POSIX has them")

@@ -97,7 +97,9 @@ def test_a_rank_is_read_or_an_error_says_why_not(environ, rendezvous):
     )
 )
 def test_variables_for_other_hosts_are_written_or_refused(given):
-    written = as_shell({name: _representable(value) for name, value in given.items()})
+    # As `os.environ` holds it: bytes that are not UTF-8 are lone surrogates of one kind.
+    held = {name: value.encode("utf-8", "surrogatepass") for name, value in given.items()}
+    written = as_shell({name: value.decode("utf-8", "surrogateescape") for name, value in held.items()})
     assert written.count("export ") >= len(given)
     try:
         lines = as_deepspeed(given).split("\n")
@@ -120,11 +122,6 @@ def test_what_ray_and_slurm_read_is_what_was_given(given):
         whole, *pairs = option.removeprefix("--export=").split(",")
         assert (comment, whole) == ("#SBATCH", "ALL")
         assert dict(pair.split("=", 1) for pair in pairs) == given
-
-
-def _representable(value):
-    """As `os.environ` holds it: bytes that are not UTF-8 are lone surrogates of one kind."""
-    return value.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
 
 # ---------------------------------------------------------------------------- command lines

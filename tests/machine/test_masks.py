@@ -111,6 +111,14 @@ REPORTS = {
     "maudzung/RTM3D#11": (NVIDIA, 4, {CUDA: "5"}, (), f"{CUDA}=0,1,2,3"),
     "huggingface/optimum-habana#1089": (GAUDI, 2, {CUDA: "2,3"}, (2, 3), ""),
     "huggingface/optimum-habana#1108": (GAUDI, 2, {CUDA: "4,0"}, (4, 0), ""),
+    "deepspeedai/DeepSpeed#5818": (NVIDIA, 4, {CUDA: "0,2"}, (0, 2), ""),
+    "deepspeedai/DeepSpeed#2976": (NVIDIA, 8, {CUDA: "0,1,6,7"}, (0, 1, 6, 7), ""),
+    "deepspeedai/DeepSpeed#5278": (NVIDIA, 2, {CUDA: "GPU-8932f937"}, ("GPU-8932f937",), ""),
+    "huggingface/accelerate#663": (NVIDIA, 8, {CUDA: "2,4,5,7"}, (2, 4, 5, 7), ""),
+    "gpustack/gpustack#3352": (ASCEND, 2, {CUDA: "4"}, (), f"{CUDA}=0,1"),
+    "pytorch/examples#115": (NVIDIA, 2, {CUDA: "2"}, (), f"{CUDA}=0,1"),
+    "thuml/Time-Series-Library#10": (NVIDIA, 1, {CUDA: "2"}, (), f"{CUDA}=0"),
+    "undertherain/benchmarker#47": (NVIDIA, 2, {CUDA: "-1"}, (), f"{CUDA}=0,1"),
     "pytorch/pytorch#178496": (INTEL, 2, {CUDA: "0.0, 0.1"}, ("0.0", "0.1"), ""),
 }
 
@@ -143,9 +151,10 @@ def built(machine, kind: str, count: int, numbers=None, uuids=()) -> Backend:
 
 
 def test_what_is_there(machine):
+    amd = built(machine, "amd", 3)  # before the bus is read, once for each process
     nvidia = built(machine, "nvidia", 2, (0, 3), (UUIDS[0], UUIDS[2]))
     assert there(nvidia, machine.path) == (2, [0, 3], [UUIDS[0], UUIDS[2]])
-    assert there(built(machine, "amd", 3), machine.path) == (3, [], [])
+    assert there(amd, machine.path) == (3, [], [])
     assert there(PLAIN, machine.path) == (None, (), ())  # a card may be several devices
 
 

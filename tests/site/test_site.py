@@ -48,9 +48,7 @@ def test_every_page_renders_without_an_error_and_without_a_network(page):
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
     page.on("console", lambda told: told.type == "error" and faults.append(f"{page.url}: {told.text}"))
-    page.on(
-        "request", lambda asked: asked.url.startswith("http") and faults.append(f"{page.url}: {asked.url}")
-    )
+    page.on("request", lambda got: got.url.startswith("http") and faults.append(f"{page.url}: {got.url}"))
     for path in pages():
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(path.as_uri())

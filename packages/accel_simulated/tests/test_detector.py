@@ -244,9 +244,7 @@ def test_formats():
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"]
     assert [rule["id"] for rule in rules] == ["vendor-call", "vendor-ask"]
-    assert all(
-        rule[text]["text"] for rule in rules for text in ("shortDescription", "fullDescription", "help")
-    )
+    assert all(rule[key]["text"] for rule in rules for key in ("shortDescription", "fullDescription", "help"))
     for result, level, line in zip(run["results"], ("warning", "note"), (3, 9), strict=True):
         (location,) = (each["physicalLocation"] for each in result["locations"])
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]

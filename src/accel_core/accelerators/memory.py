@@ -133,6 +133,7 @@ class Memory(Devices):
 #: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
 _NO_LOCKS = (
     "no pinned memory allocator",
+    "Need to provide pin_memory allocator",  # torch 2.6
     "register PrivateUse1HooksInterface",
     "getPinnedMemoryAllocator",
     "host memory allocator is not implemented",
@@ -164,8 +165,7 @@ class Pinning(Devices):
         Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
         """
         try:
-            tried = self._torch.empty(1, device="cpu", pin_memory=True)
-            return bool(tried.device.type == "cpu" and tried.pin_memory().is_cpu)
+            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
 

@@ -67,10 +67,8 @@ class Placement(NamedTuple):
         granted, hardware = backend.granted, backend.hardware
         if self.container == "kubernetes":
             if not granted.kubernetes:
-                return (
-                    "ask for it under the container's resources.limits in the pod's spec; "
-                    "`kubectl describe node` lists the names"
-                )
+                named = "the container's resources.limits in the pod's spec; `kubectl describe node`"
+                return f"ask for it under {named} lists the names"
             limits = f"{{limits: {{{granted.kubernetes}: 1}}}}"
             return f"ask for it in the pod's spec, under the container: resources: {limits}"
         if self.container == "apptainer":
@@ -132,13 +130,20 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     return () if any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own) else own
 
 
-def permission_step(node: str, root: str) -> str:
-    """Whom to ask, or what to join, for the permission to open `node`."""
+def permission_step(node: str, root: str, start: str = "") -> str:
+    """Whom to ask, or what to join, for the permission to open `node`; `start` is how the container starts.
+
+    A container that shows a node lacks only the node's group, which may have no name there.
+    """
     path = Path(machine.below(root, node))
     try:
-        status, group = path.stat(), path.group()
-    except (OSError, NotImplementedError, KeyError):  # Windows has no groups, and some groups no name
-        return f"see `ls -l {node}`"
-    if status.st_mode & 0o060 == 0o060 and status.st_gid not in (*os.getgroups(), os.getegid()):
+        status, mine = path.stat(), (*os.getgroups(), os.getegid())
+        closed = status.st_mode & 0o060 == 0o060 and status.st_gid not in mine
+        if start:
+            return f"{start} --group-add {status.st_gid}" if closed and " run " in start else start
+        group = path.group()
+    except (OSError, AttributeError, KeyError):  # Windows has no groups, and some groups no name
+        return start or f"see `ls -l {node}`"
+    if closed:
         return f"join the group {group}: sudo usermod -aG {group} $USER, then log in again"
     return f"see `ls -l {node}`, and which devices its control group allows this process"

@@ -93,7 +93,9 @@ def _add_code(cpp: ModuleType, name: str) -> None:
     of_compiler.cache_key_tag = f"{of_compiler.cache_key_tag}accel-simulated-{ours}"
 
     # What inductor does for every device but the CPU, and its C++ kernels are not made for.
-    config.loop_ordering_after_fusion = config.loop_reindexing_after_fusion = False
+    config.loop_ordering_after_fusion = False
+    if hasattr(config, "loop_reindexing_after_fusion"):  # since torch 2.13
+        config.loop_reindexing_after_fusion = False
     # And what it takes for the backend of every device that it does not know.
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 

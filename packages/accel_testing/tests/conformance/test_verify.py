@@ -17,6 +17,7 @@ from accel_core import Accelerator, SettingError
 from accel_core.backend import InTorch
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.expected import read
+from accel_testing.conformance.forks import patient
 from accel_testing.conformance.groups import LEVELS
 from accel_testing.conformance.records import Card, Outcome, Result
 from accel_testing.conformance.reporting import _asked_for
@@ -205,7 +206,6 @@ def test_the_certificate(tmp_path):
         "badge.svg", "card.json", "card.md", "junit.xml", "product.toml", "report.json",
     ]  # fmt: skip
     assert (tmp_path / "j.xml").read_bytes() == (place / "junit.xml").read_bytes()
-    assert (tmp_path / "card.md").read_bytes() == (place / "card.md").read_bytes()
     report = json.loads((place / "report.json").read_text())
     product = tomllib.loads((place / "product.toml").read_text())
     suite = ET.fromstring((place / "junit.xml").read_text())
@@ -213,11 +213,16 @@ def test_the_certificate(tmp_path):
     assert product["score"] == report["score"] == f"accel L0 · {report['counts']['passed']}/{total}"
     assert int(suite.attrib["tests"]) == len(suite) == total
     assert report["score"] in (place / "badge.svg").read_text()
-    row = f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} | 0 |"
-    assert row in (place / "card.md").read_text()
+    assert f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} |" in (place / "card.md").read_text()
     # As the cards in the docs' table of scores.
     assert json.loads((place / "card.json").read_text()).keys() == on_record("cpu").keys()
     assert report["score"] in done.stdout
+
+
+def test_checks_have_more_time_on_a_busy_machine(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (12.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert patient(60) == 360
 
 
 def test_a_level_of_which_nothing_passed_is_not_reached():

@@ -175,6 +175,7 @@ NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endp
     [
         ("--master-port 99999", "cannot start the job: The port number of the rendezvous endpoint '127"),
         ("--log-dir /proc/none", "cannot start the job: [Errno 2] No such file or directory: '/proc/"),
+        ("--rdzv-backend none", "cannot start the job: The rendezvous backend 'none' is not registered"),
         (NOWHERE, "cannot start the job: DistNetworkError: The client socket has timed out"),
         ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
     ],

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 #: Of `memory_stats`, the keys that every backend has as far as it counts; vendors add hundreds.
-_STATISTICS = [
-    f"{kind}_bytes.all.{what}" for kind in ("allocated", "reserved") for what in ("current", "peak")
-]
+_STATISTICS = [f"{of}_bytes.all.{what}" for of in ("allocated", "reserved") for what in ("current", "peak")]
 #: A tensor with more elements is told by its digest.
 _FEW = 8
 

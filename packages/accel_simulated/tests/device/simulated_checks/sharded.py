@@ -79,9 +79,7 @@ def _split(mesh):
 
 
 def _same(one, other):
-    ours, theirs = (
-        [each.full_tensor().cpu() for each in network.parameters()] for network, _ in (one, other)
-    )
+    ours, theirs = ([each.full_tensor().cpu() for each in net.parameters()] for net, _ in (one, other))
     return all(map(torch.equal, ours, theirs))
 
 

@@ -8,7 +8,16 @@ import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["in_fork"]
+__all__ = ["in_fork", "patient"]
+
+
+def patient(seconds: float) -> float:
+    """Return the seconds to wait for what takes `seconds` at most on an idle machine.
+
+    They are more where the last minute had more work than processors: every process is slower then.
+    """
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return seconds * max(1.0, load / (os.cpu_count() or 1))
 
 
 def in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:

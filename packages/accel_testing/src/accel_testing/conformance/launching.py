@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from accel_core import Accelerator
 from accel_core.toolkit import child
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.forks import patient
 from accel_testing.conformance.parts import BEGINNING
 
 __all__ = ["MOST_RANKS", "Launch", "kept", "launch", "ranks_of"]
@@ -120,7 +121,7 @@ def _run(
             )  # fmt: skip
             stack.callback(_end, process)
             processes.append(process)
-        end, failed = time.monotonic() + seconds, False
+        end, failed = time.monotonic() + patient(seconds), False
         while None in (codes := [process.poll() for process in processes]) and time.monotonic() < end:
             if not failed and any(codes):
                 failed, end = True, min(end, time.monotonic() + _PATIENCE)

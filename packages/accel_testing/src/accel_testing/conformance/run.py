@@ -21,6 +21,7 @@ from accel_core.errors import OURS
 from accel_core.toolkit import child, read_settings, survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
+from accel_testing.conformance.forks import patient
 from accel_testing.conformance.records import Card, Outcome, Result
 
 __all__ = ["run"]
@@ -191,7 +192,7 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
             while process.poll() is None:
                 told.look(results)
                 waited = time.monotonic() - told.since
-                own = told.current.group.seconds if told.current else _START
+                own = patient(told.current.group.seconds if told.current else _START)
                 limit = order.seconds or own if told.current else own
                 if waited > limit:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)

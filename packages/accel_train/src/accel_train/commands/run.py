@@ -82,9 +82,9 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         sys.exit(128 + number)
     except (OSError, ValueError, RuntimeError, RendezvousError) as error:  # a port, a folder, a network
         LOGGER.debug("torchrun's error", exc_info=True)
-        raise LaunchError(
-            f"torchrun cannot start the job: {_first_line(error.__cause__ or error)}"
-        ) from error
+        # torchrun's own words on an argument; else those of the network, which it hides.
+        cause = None if isinstance(error, ValueError) else error.__cause__
+        raise LaunchError(f"torchrun cannot start the job: {_first_line(cause or error)}") from error
 
 
 def _first_line(error: BaseException) -> str:

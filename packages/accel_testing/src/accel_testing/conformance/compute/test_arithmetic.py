@@ -157,6 +157,39 @@ class TestArithmetic(Subject):
         again = loaded["weight"].to(accelerator.device())
         require(accelerator.on_accelerator(again), f"after .to(device()) it is on {again.device}")
 
+    def test_training_resumes(self, accelerator: Accelerator) -> None:
+        """A model and its optimizer, saved and loaded, go on as if training had never stopped."""
+        import io
+
+        def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+            torch.manual_seed(3)
+            network = nn.Linear(8, 4).to(accelerator.device())
+            return network, torch.optim.AdamW(network.parameters(), lr=0.1)
+
+        def step(network: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
+            optimizer.zero_grad()
+            data = torch.linspace(-1, number, 16, device=accelerator.device()).reshape(2, 8)
+            torch.autograd.backward(network(data).square().mean())
+            optimizer.step()
+
+        network, optimizer = made()
+        for number in (1, 2):
+            step(network, optimizer, number)
+        file = io.BytesIO()
+        torch.save([network.state_dict(), optimizer.state_dict()], file)
+        step(network, optimizer, 3)
+        expected = [parameter.detach().cpu() for parameter in network.parameters()]
+        for place in (accelerator.device_name(), "cpu"):
+            file.seek(0)
+            of_network, of_optimizer = torch.load(file, map_location=place)
+            network, optimizer = made()
+            network.load_state_dict(of_network)
+            optimizer.load_state_dict(of_optimizer)
+            step(network, optimizer, 3)
+            for given, kept in zip(network.parameters(), expected, strict=True):
+                same = torch.equal(given.detach().cpu(), kept)
+                require(same, f"loaded with map_location={place!r}, the third step gives other numbers")
+
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
         """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
         from accel_core.errors import UnsupportedError

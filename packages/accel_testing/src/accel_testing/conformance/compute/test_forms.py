@@ -460,6 +460,35 @@ _OF_NOTHING: Operators = {
 }
 
 
+#: Smooth, as their second gradients are looked at.
+_TWICE: Operators = {
+    "x * x * x": lambda x: x * x * x,
+    "sin": torch.sin,
+    "exp": torch.exp,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "softmax": lambda x: x.softmax(1),
+    "log_softmax": lambda x: x.log_softmax(1),
+    "layer_norm": lambda x: functional.layer_norm(x, x.shape[-1:]),
+    "x @ x.T": lambda x: x @ x.T,
+    "conv2d": lambda x: functional.conv2d(x[None, None], x[None, None, :3, :3]),
+    "norm": lambda x: x.norm(dim=1),
+}
+
+
+def _twice(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the gradient of the length of the gradient of `work`."""
+
+    def squared(point: torch.Tensor) -> torch.Tensor:
+        made = work(point)
+        weights = torch.arange(1.0, 1 + made.numel(), device=point.device).view_as(made) / made.numel()
+        (first,) = torch.autograd.grad((made * weights).sum(), point, create_graph=True)
+        return (first * first).sum()
+
+    return lambda at: gradient(squared, at)
+
+
 class TestForms(Subject):
     """The same numbers in another shape, type or place give the same result."""
 
@@ -529,6 +558,12 @@ class TestForms(Subject):
         """The gradient of each function is the processor's, weighed so that none cancels."""
         given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
         hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in _CURVED.items()}, given)
+
+    def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
+        """The gradient of a gradient is the processor's: penalties and second-order methods take it."""
+        given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
+        second = {f"second gradient of {name}": _twice(work) for name, work in _TWICE.items()}
+        hold(accelerator, second, given, needed=True)
 
     def test_many_rows(self, accelerator: Accelerator) -> None:
         """More rows than a grid has blocks are computed to the last."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.compute.compared import Operators, gradient
+from accel_testing.conformance.compute.compared import Operators, blamed, gradient
 from accel_testing.conformance.compute.compared import hold as hold_optional
 from accel_testing.conformance.subject import Subject
 
@@ -134,6 +134,29 @@ _OF_A_ROW: Operators = {
 }
 
 
+#: Of images in channels_last.
+_IMAGES: Operators = {
+    "conv2d": lambda x, w: functional.conv2d(x, w, padding=1),
+    "conv2d, stride 2": lambda x, w: functional.conv2d(x, w, stride=2),
+    "max_pool2d": lambda x, _: functional.max_pool2d(x, 2),
+    "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, stride=1),
+    "batch_norm": lambda x, _: functional.batch_norm(x, None, None, training=True),
+    "mean of each channel": lambda x, _: x.mean((2, 3)),
+    "flatten": lambda x, _: x.flatten(1),
+    "gradient of conv2d": lambda x, w: gradient(lambda a: functional.conv2d(a, w).square().sum(), x),
+}
+
+#: These give images in the order of those that they are given.
+_KEEPS_ORDER: Operators = {
+    "clone": lambda x, _: x.clone(),
+    "x + x": lambda x, _: x + x,
+    "relu": lambda x, _: x.relu(),
+    "to float16": lambda x, _: x.half(),
+    "where": lambda x, _: torch.where(x > 0, x, -x),
+    "empty_like": lambda x, _: torch.empty_like(x).fill_(1),
+}
+
+
 class TestNumbers(Subject):
     """Inputs on which a kernel that is right for a few small numbers may be wrong."""
 
@@ -155,6 +178,19 @@ class TestNumbers(Subject):
             "expanded": lambda t: t[:1].expand(10, 10),
         }.items():  # fmt: skip
             hold(accelerator, _STRIDED, base, base.flip(0), way=way, view=view)
+
+    def test_channels_last(self, accelerator: Accelerator) -> None:
+        """Images in channels_last give the same numbers, and simple operators keep that order."""
+        x = (torch.arange(2 * 4 * 6 * 6).reshape(2, 4, 6, 6) * 7 % 11 - 5).float()
+        w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
+        last = torch.channels_last
+
+        def order(work: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+            return lambda a, b: ((made := work(a, b)), made.is_contiguous(memory_format=last))
+
+        kept = {f"{name}, its order as result 1": order(work) for name, work in _KEEPS_ORDER.items()}
+        way, view = "in channels_last", partial(torch.Tensor.contiguous, memory_format=last)
+        hold(accelerator, {**_IMAGES, **kept}, x, w, way=way, view=view)
 
     def test_large_integers(self, accelerator: Accelerator) -> None:
         """Integers beyond what float32 holds stay exact: token counts, hashes, byte offsets."""
@@ -219,6 +255,37 @@ class TestNumbers(Subject):
         middle = torch.tensor([1.00390625, 1.01171875, -1.00390625])
         if torch.bfloat16 in accelerator.supported_dtypes():
             hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
+
+    def test_mistakes_are_refused(self, accelerator: Accelerator) -> None:
+        """Shapes that do not fit, and tensors of two devices, are errors that leave the device working."""
+        here, host = torch.ones(2, 3, device=accelerator.device()), torch.ones(2, 3)
+        mistakes: Operators = {
+            "(2, 3) @ (2, 3)": lambda a, _: a @ a,
+            "(2, 3) + (2, 2)": lambda a, _: a + a[:, :2],
+            "cat of (2, 3) and (2, 2)": lambda a, _: torch.cat([a, a[:, :2]]),
+            "view of 6 numbers as 4": lambda a, _: a.view(4),
+            "sum over a third dimension": lambda a, _: a.sum(2),
+            "gradient of what was changed in place": lambda a, _: gradient(
+                lambda x: x.exp().mul_(2).sum(), a
+            ),
+        }
+        if accelerator.device_type != "cpu":
+            mistakes = {
+                **mistakes,
+                "sum of a tensor here and one on the host": lambda a, b: a + b,
+                "product of a tensor here and one on the host": lambda a, b: a @ b.T,
+                "cat of a tensor here and one on the host": lambda a, b: torch.cat([a, b]),
+                "where of a condition on the host": lambda a, b: torch.where(b > 0, a, a),
+            }
+        for name, mistake in mistakes.items():
+            refused = False
+            try:
+                mistake(here, host)
+                accelerator.synchronize()
+            except (RuntimeError, IndexError, ValueError):
+                refused = True
+            require(refused, f"{name} raises nothing; expected a RuntimeError{blamed(mistake, here, host)}")
+        require((here + here).sum().item() == 12, "after errors a sum on the device is wrong")
 
     def test_nothing_in_it(self, accelerator: Accelerator) -> None:
         """An empty tensor is not an error: the last batch, or an expert without a token, may be empty."""

@@ -10,7 +10,7 @@ import pytest
 from accel_core import Accelerator
 from accel_core.toolkit import AUTOLOAD, child
 from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.forks import in_fork
+from accel_testing.conformance.forks import in_fork, patient
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestTraces"]
@@ -27,7 +27,7 @@ class TestTraces(Subject):
     @classmethod
     def traces(cls, backend_name: str) -> dict[str, Any]:
         """Observations of a fresh process: changes by step, threads, and whether the device was started."""
-        report = child.run(look, {"backend": backend_name}, _SECONDS, as_we_are=True)
+        report = child.run(look, {"backend": backend_name}, patient(_SECONDS), as_we_are=True)
         require(report.answer is not None, f"a process that made the accelerator {report.ending}")
         return dict(report.answer or {})
 
@@ -74,7 +74,7 @@ class TestTraces(Subject):
         before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
         try:
-            report = child.run(count, {"backend": backend_name}, _SECONDS, as_we_are=True)
+            report = child.run(count, {"backend": backend_name}, patient(_SECONDS), as_we_are=True)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -123,7 +123,9 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     asks: Any = getattr(getattr(torch, made.device_type, None), "is_initialized", None)
     initialized = {"before its first use": (made.is_initialized(), asks() if asks else None)}
     stage("fork")
-    forked = in_fork(lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()), _SECONDS / 2)[0]
+    forked = in_fork(
+        lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()), patient(_SECONDS / 2)
+    )[0]
     packages = {module.partition(".")[0] for module in made.backend.vendor_imports} - {"torch"}
     # What the vendor's package does at its own import is told by `accel doctor`: it is not the backend's.
     theirs = (*packages, *made.backend.in_torch.wrapped_by, *made.backend.in_torch.taken_over_by)

@@ -1,0 +1,122 @@
+"""Run torchcts, a suite that others wrote for torch's backends, on the simulated device: `./dev foreign`.
+
+Each of its folders by name: without one it collects for minutes. `./dev foreign -- memory rng` runs those.
+What was seen is put into docs/explanation/foreign-suite.json; a failure that `KNOWN` does not name fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "docs/explanation/foreign-suite.json"
+SUITES = (
+    "device_api", "multi_device", "memory", "rng", "errors", "serialization", "strides", "training",
+    "autograd", "dtypes", "workloads", "stress",
+)  # fmt: skip
+#: Where the device is right and the test is not, by test.
+KNOWN = {
+    "test_rrelu_train_false_variants": "it compares memory that nobody wrote, which differs on the CPU too",
+    "test_stride_and_storage_offset_metadata": "it compares a view's strides with those of its copy on "
+    "the CPU, and a copy is compact on every device",
+    "test_embedding_bag_scale_grad_by_frequency_contract": "torch's own kernel for the CPU divides by "
+    "a wrong count; the device equals the CPU to the bit, and the suite leaves the CPU out",
+}
+#: What a vendor would declare of the simulated device: no float8, no quantization, no canaries around memory.
+CAPABILITIES = (
+    "inference", "training", "serialization", "rng", "device_generator", "rng_distributions",
+    "double_backward", "gradcheck", "gradient_checkpointing", "autocast", "dataloader", "module_hooks",
+    "channels_last", "pinned_memory", "streams", "events", "deterministic", "device_api", "multi_device",
+    "ieee754", "foreach",
+)  # fmt: skip
+DTYPES = (
+    "float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
+    "complex64", "complex128",
+)  # fmt: skip
+MANIFEST = """
+import torch
+
+manifest = {values!r} | {{"supported_dtypes": {{getattr(torch, name): True for name in {dtypes!r}}}}}
+"""
+VALUES = {
+    "manifest_version": 1,
+    "device_name": "acme",
+    "backend_import": "accel_core",
+    "device_count": 2,
+    "ieee754_seed": 67,
+    "max_samples": 3,
+    "max_samples_ieee754": 1,
+    "semantic_level": 8,
+    "hardware": {
+        "memory_model": "discrete",
+        "device_memory_gb": "auto",
+        "system_memory_gb": "auto",
+        "oom_recoverable": True,
+    },
+    "resource_limits": {
+        "max_device_memory_mb": 512,
+        "max_system_memory_mb": None,
+        "max_tensor_size_mb": 256,
+        "cleanup_threshold_pct": 80,
+    },
+    "capabilities": dict.fromkeys(CAPABILITIES, True),
+    "skip_ops": [],
+    "tolerance_overrides": {},
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the suites, keep what came, and return 1 if a test fails that is not known to."""
+    if unknown := sorted(set(names) - set(SUITES)):
+        print(f"{', '.join(unknown)}: expected some of {', '.join(SUITES)}")
+        return 2
+    home = Path(os.environ["ACCEL_TORCHCTS"])  # of the session
+    rows = json.loads(RECORD.read_text(encoding="utf-8"))["suites"] if names and RECORD.is_file() else {}
+    for name in names or SUITES:
+        rows[name] = _suite(name, home)
+        print(f"{name}: {rows[name]['passed']} of {rows[name]['of']}", *rows[name]["failed"], flush=True)
+    (found,) = metadata.distributions(name="torchcts", path=[str(home)])
+    told = {"version": found.version, "torch": metadata.version("torch"), "known": KNOWN, "suites": {}}
+    told["suites"] = {name: rows[name] for name in SUITES if name in rows}
+    RECORD.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8", newline="\n")
+    failed = {test for name in names or SUITES for test in rows[name]["failed"]}
+    if new := failed - KNOWN.keys():
+        print(f"failed, and not known to: {', '.join(sorted(new))}")
+    return int(bool(new))
+
+
+def _suite(name: str, home: Path) -> dict[str, Any]:
+    """The number of tests of one folder that passed, and the names of those that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "manifest.py").write_text(
+            MANIFEST.format(values=VALUES, dtypes=DTYPES), encoding="utf-8"
+        )
+        command = [
+            *(str(Path(sys.executable).with_name("accel")), "simulate", "acme:2", "--", sys.executable),
+            *("-m", "torchcts", "run", "--device", "acme", "--level", "8", "-q", "-p", "no:xdist"),
+            # Not under this project's settings of pytest, where a warning is an error.
+            *(str(home / "torchcts" / name), "--junitxml=told.xml", "-c", os.devnull, f"--rootdir={home}"),
+            f"--confcutdir={home}",
+        ]
+        environ = {**os.environ, "PYTHONPATH": str(home)}
+        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+        told = Path(folder, "told.xml")
+        if not told.is_file():
+            raise SystemExit(f"{name}: torchcts did not run: {(done.stdout + done.stderr)[-2000:]}")
+        cases = list(ET.parse(told).iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    names = sorted({case.get("name", "").partition("[")[0] for case in failed})
+    return {"passed": len(cases) - len(failed) - len(skipped), "of": len(cases), "failed": names}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
