@@ -14,13 +14,8 @@ from accel_core.errors import AccelError
 
 BY_NIGHT = pytest.mark.nightly(reason="the launcher's own options, and lists that it passes on as they are")
 ACCEL = ["-m", "accel_core", "deepspeed"]
-BY_DEVICE = pytest.mark.parametrize(
-    ("device", "backend"),
-    [
-        pytest.param("cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device")),
-        ("acme", "accl"),
-    ],
-)
+CPU_BY_NIGHT = pytest.param("cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device"))
+BY_DEVICE = pytest.mark.parametrize(("device", "backend"), [CPU_BY_NIGHT, ("acme", "accl")])
 
 
 @pytest.fixture

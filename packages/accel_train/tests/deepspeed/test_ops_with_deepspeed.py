@@ -291,9 +291,8 @@ def checkout(tmp_path_factory):
     shutil.rmtree(root / "deepspeed" / "accelerator")
     for name, place in (("op_builder", "ops"), ("accelerator", "")):
         shutil.copytree(installed / place / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (root / "deepspeed" / place / name).symlink_to(
-            os.path.relpath(root / name, root / "deepspeed" / place)
-        )
+        home = root / "deepspeed" / place
+        (home / name).symlink_to(os.path.relpath(root / name, home))
     (root / "deepspeed" / "ops" / "csrc").symlink_to(installed / "ops" / "csrc")
     return root
 

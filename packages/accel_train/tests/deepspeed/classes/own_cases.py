@@ -101,10 +101,9 @@ def _xpu():
     def lacking(lack):
         return lambda: _properties(torch.xpu, **{lack: False})
 
+    emulated = ("is_bf16_supported", "supported_dtypes")
     return {
-        **_under(
-            lacking("has_bfloat16_conversions"), "bfloat16 emulated", "is_bf16_supported", "supported_dtypes"
-        ),
+        **_under(lacking("has_bfloat16_conversions"), "bfloat16 emulated", *emulated),
         **_under(lacking("has_fp64"), "of a card without", "is_fp64_supported"),
     }
 
@@ -141,17 +140,13 @@ def _hpu():
             type(acc)(*([acc.backend] if hasattr(acc, "backend") else []))
             return [*sorted(os.environ.keys() - kept.keys()), torch.are_deterministic_algorithms_enabled()]
 
-    return {
-        **_attributes("apply_hpu_workarounds", "class_dict"),
-        "apply_hpu_workarounds: by making one": made_anew,
-    }
+    own = _attributes("apply_hpu_workarounds", "class_dict")
+    return {**own, "apply_hpu_workarounds: by making one": made_anew}
 
 
 def _mps():
-    return {
-        **_attributes("seed"),
-        "set_per_process_memory_fraction": member("set_per_process_memory_fraction", 0.5),
-    }
+    limit = "set_per_process_memory_fraction"
+    return {**_attributes("seed"), limit: member(limit, 0.5)}
 
 
 def _cpu():

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
-from ds_training.runs import BACKENDS, PATCHED, RANKS
+from ds_training.runs import BACKENDS, CLASSES, PATCHED, RANKS, STAGES
 
 BY_NIGHT = pytest.mark.nightly(reason="the same trainings on the CPU, and on a device with less than a GPU")
 #: By day one device; the CPU, and one with less than a GPU, by night.
@@ -78,13 +78,20 @@ def equals_the_reference(name, backend, trainings):
                 assert losses == pytest.approx(wanted, rel=bound)
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's own; by day ours goes on")),
-        *OURS,
-    ],
-)
+@pytest.mark.nightly(reason="DeepSpeed's own classes for vendors: what calls them is tried by day")
+@pytest.mark.parametrize("vendor", CLASSES)
+@pytest.mark.parametrize("name", STAGES)
+def test_a_class_of_deepspeeds_own_equals_its_cpu(name, vendor, trainings):
+    found, kind = trainings.reports(vendor, name), f"{vendor}_accelerator.{vendor.upper()}_Accelerator"
+    on = [(report["accelerator"], report["parameters on"]) for report in found]
+    assert on == [(f"deepspeed.accelerator.{kind}", [f"{vendor}:{rank}"]) for rank in range(RANKS)]
+    assert learned(found) == learned(trainings.reports("reference", name))
+
+
+REFERENCE = pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's; by day ours goes on"))
+
+
+@pytest.mark.parametrize("backend", [REFERENCE, *OURS])
 @pytest.mark.parametrize("name", SAVED)
 def test_other_processes_go_on_from_a_checkpoint(name, backend, trainings):
     resumed = trainings.reports(backend, name, resumed=True)

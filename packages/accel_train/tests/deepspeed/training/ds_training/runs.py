@@ -16,6 +16,9 @@ RANKS = 2
 BACKENDS = ("reference", "cpu", "acme", "plain")
 #: The device `acme` and no activation: a DeepSpeed with this patch of contrib/ finds our accelerator.
 PATCHED = "native"
+#: DeepSpeed's own accelerator classes, each in the place of a plugin; they train these alone.
+CLASSES = ("mlu", "sdaa")
+STAGES = [f"ZeRO {stage}" for stage in range(4)]
 WORK = "from ds_training.worker import main\nmain(**{order!r})"
 
 
@@ -33,12 +36,13 @@ class Trainings:
         """
         if resumed:
             self.reports(backend, name)  # it leaves the checkpoint
-        night = CONFIGURATIONS[name].by_night
+        night = CONFIGURATIONS[name].by_night and backend not in CLASSES
         home = self.folder / f"{backend}{', resumed' * resumed}{', by night' * night}"
         with locked(Path(f"{home}.lock")):
             if not home.exists():
                 home.mkdir()
-                self._train(backend, home, resumed, [name] if backend == PATCHED else _names(night, resumed))
+                names = {PATCHED: [name], **dict.fromkeys(CLASSES, STAGES)}.get(backend)
+                self._train(backend, home, resumed, names or _names(night, resumed))
         answers = [home / f"{name}.{rank}.json" for rank in range(RANKS)]
         assert all(answer.exists() for answer in answers), (home / "output").read_text()
         return [json.loads(answer.read_text()) for answer in answers]
@@ -48,6 +52,7 @@ class Trainings:
         order = {"names": names, "folder": str(home), "resumed": resumed}
         order |= {"activate": backend not in ("reference", PATCHED)}
         order |= {"checkpoints": str(self.folder / "checkpoints" / backend)}
+        order |= {"written_for": backend} if backend in CLASSES else {}
         port = free_port()
         places = [as_rank(rank, RANKS, port) for rank in range(RANKS)]
         ended = self.start(backend, WORK.format(order=order), places)

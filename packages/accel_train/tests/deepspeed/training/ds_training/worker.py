@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import time
@@ -13,7 +14,12 @@ from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
 PATIENCE = 600
 
 
-def main(names, activate, folder, checkpoints, resumed):
+def main(names, activate, folder, checkpoints, resumed, written_for=""):
+    if written_for:  # a class of DeepSpeed's own, in the place of a plugin
+        import accel_core
+
+        module = importlib.import_module(f"deepspeed.accelerator.{written_for}_accelerator")
+        accel_core.set_accelerator(getattr(module, f"{written_for.upper()}_Accelerator"))
     if activate:
         from accel_train.deepspeed import activate as activated
 
