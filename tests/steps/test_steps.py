@@ -32,9 +32,7 @@ LISTED = Counter(
 
 def test_every_step_of_a_message_is_in_the_table():
     missing = [f"{found.file}:{found.line}: {step}" for step, found in SAID.items() if step not in LISTED]
-    assert not missing, "Add each to tests/steps/steps.toml, with the way it is followed:\n" + "\n".join(
-        missing
-    )
+    assert not missing, "\n".join(["Add each to tests/steps/steps.toml, and how it is followed:", *missing])
 
 
 def test_every_step_of_the_table_is_in_a_message_and_there_once():

@@ -119,15 +119,16 @@ def test_our_own_entry_point_announces_no_device(torch_world):
     assert "torch" not in sys.modules
 
 
-def test_the_entry_point_is_declared_and_leads_here():
+def test_the_entry_point_is_declared_and_leads_here(monkeypatch):
     from accel_core._support.packages import entry_points
 
     ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     names = ("accelerate", "deepspeed", "lightning", "ops.torchs_locks")
-    known = {f"accel_train.{name}:prepare" for name in names}
-    others = {e.value for e in entry_points(startup.GROUP)} ^ known
-    assert others == {"accel_train.deepspeed:prepare_pin"}, "install accel-train again"
+    known = {*(f"accel_train.{name}:prepare" for name in names), "accel_train.deepspeed:prepare_pin"}
+    assert {e.value for e in entry_points(startup.GROUP)} == known, "install accel-train again"
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)  # after torch's import, which saw a pin
+    assert [e.load()() for e in entry_points(startup.GROUP) if e.name == "deepspeed_pin"] == [None]
 
 
 def test_the_real_torch_runs_it(world, tmp_path):

@@ -82,7 +82,8 @@ def prepare_pin() -> None:
 
     Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
     """
-    if not _installed.knows(os.environ[DS_ACCELERATOR.name]):
+    pin = os.environ.get(DS_ACCELERATOR.name)  # which the program may have taken away since
+    if pin and not _installed.knows(pin):
         _placing.prepare(for_training=False)
 
 
