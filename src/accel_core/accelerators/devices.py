@@ -377,9 +377,9 @@ class Devices(Base):
     def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
         """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
-        ask = vendors or getattr(self._torch_accelerator, torchs, None)
+        ask = self._asking(name, vendors) if vendors else getattr(self._torch_accelerator, torchs, None)
         with tolerating(UnsupportedError if vendors else RuntimeError):
-            return ask and self._asking(name, ask)(*map(self._index, devices))
+            return ask and ask(*map(self._index, devices))
         return None
 
     def _asking(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ fills and kernels of CANN's newer library (aclnn) alone, and refuses operators b
 
 import contextlib
 import ctypes
+import inspect
 import mmap
 import os
 
@@ -74,7 +75,8 @@ def check_members_are_the_vendors_own_functions(acc):
     acc.manual_seed(7)
     for name in ("current_device", "device_count", "empty_cache", "initial_seed", "is_initialized"):
         getattr(acc, name)()  # the first call decides
-        assert getattr(acc, name) is getattr(torch.npu, name), name
+        # Around a question stands what tells of a driver that refuses it.
+        assert inspect.unwrap(getattr(acc, name)) is inspect.unwrap(getattr(torch.npu, name)), name
     assert (acc.Stream, acc.Event) == (torch.npu.Stream, torch.npu.Event)
     with acc.stream(None):
         assert acc.stream is torch.npu.stream
