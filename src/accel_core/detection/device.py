@@ -143,36 +143,36 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
 # --- The device ----------------------------------------------------------------------------------------
 
 
-def ask_device(about: Candidate, group: Group, *, pinned: bool, counted: Outcome | None = None) -> Outcome:
+def ask_device(candidate: Candidate, group: Group, *, pinned: bool, counted: Outcome | None) -> Outcome:
     """Ask the plugin, then build the accelerator and count its devices, all in this process.
 
     If the plugin says "usable", its devices are not counted; but if its accelerator cannot be built, the next
     backend gets its turn. `counted` is the result of a child process that has counted them, if counting here
     would start the device's runtime.
     """
-    answer = plugin_answer(about, group)
+    answer = plugin_answer(candidate, group)
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
         return answer
     try:
         announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
-        with restoring(about.provenance) as kept:
-            accelerator = create(about, others := group.beside(about))
+        with restoring(candidate.provenance) as kept:
+            accelerator = create(candidate, others := group.beside(candidate))
             if known := answer or counted:
                 kept.stays = True
                 return known
-            announce(f"device_count() of {about.provenance}")
+            announce(f"device_count() of {candidate.provenance}")
             with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
     except errors.CAUGHT as error:
-        return _failed(about, error, group)
+        return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
-        return _invalid(about, f"device_count() gave {errors.shown(count)}", count, _COUNT)
-    if about.builtin and not count:
+        return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, _COUNT)
+    if candidate.builtin and not count:
         return discovery.uncounted_builtin(accelerator.device_type, others)
-    return Outcome(Status.USABLE, devices=count) if count else uncounted(about.backend)
+    return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:

@@ -100,7 +100,7 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
     assert isinstance(candidate, Candidate)
     with announcing_to(stage), choosing():
         group = Group((candidate, *others), importing=True)
-        return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"]))
+        return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"], counted=None))
 
 
 def _run(function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged) -> Any:
