@@ -156,8 +156,10 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
     if -signal.SIGKILL in statuses:
         return {"failed": f"it had not ended after {SECONDS} s", "status": statuses}
     if any(statuses) or not told:
+        killed = [f"ended by {signal.Signals(-status).name}" for status in statuses if status < 0]
         lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line or "Missing" in line] or lines or ["no word"]
+        errors = [line for line in lines if "Error" in line or "Missing" in line] + killed
+        errors = errors or lines or ["no word"]
         return {"failed": errors[-1].strip()[:300], "status": statuses}
     return dict(json.loads(told[0]))
 
