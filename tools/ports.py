@@ -71,6 +71,7 @@ class Cell(NamedTuple):
 
 #: What does not run, and the words by which that shows: the first row that fits a cell counts.
 _OTHERS = DEVICES[1:]
+_LAZY = "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch"
 _PLAIN = tuple({*PROGRAMS} - {"diffusion", "Fabric", "pipeline", "transformer"})
 EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
@@ -111,7 +112,12 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"form": ("torch_accelerator",), "program": _PLAIN, "device": ("hpu",)},
         "'NoneType' object has no attribute 'type'",
-        "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch",
+        _LAZY,
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("transformer",), "device": ("hpu",)},
+        "device type at start of device string: None",
+        _LAZY,
     ),
     (
         {"form": ("accel",), "program": ("transformer",), "device": ("hpu",)},
