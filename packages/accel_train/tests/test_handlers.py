@@ -27,6 +27,7 @@ class Chain:
 
 HIT = Chain()
 LASTING = Of(join=id, is_alive=lambda: True)
+WAITING = {"_wait_for_inputs": id, "_order": 0, "_buffers": {}, "_under_way": {}}
 GIVEN = {
     "HIT": HIT,
     "Of": Of,
@@ -38,7 +39,7 @@ GIVEN = {
     "ASK": lambda _: GIVEN["X"],
     "CPU": Of(device_name=lambda: "cpu", communication_backend_name=lambda: "ccl"),
     "JOB": Of(hosts=["a", "a"], name="", port=1),
-    "PIPE": Of(_lock=threading.Lock(), _closed=False, _in=Of(put=id), _abort=HIT, _threads=[LASTING]),
+    "PIPE": Of(_lock=threading.Lock(), _closed=0, _in=Of(put=id), _abort=HIT, _threads=[LASTING], **WAITING),
     "HURT": type("Hurt", (), {"version": property(HIT)})(),
     "on": lambda kind: type("On", (kind,), dict(BARE))(),
 }  # fmt: skip
@@ -49,6 +50,9 @@ loading | can_pin_memory(X) | torchs_device = lambda torch: Of(type='x')
 staged.arithmetic | _gloo_has.__wrapped__(torch.bool) | c10d.ProcessGroupGloo.allreduce = HIT
 staged.host | Buffers(Of(pin_empty=HIT)).take(1)
 staged.pipeline | Pipeline.close(PIPE)
+staged.pipeline | Pipeline._pass(PIPE, HIT, Of(end=id))
+staged.pipeline | Pipeline._leave(PIPE, HIT, Of(end=id), inline=True)
+staged.pipeline | PeerWork._leave(Of(_operation=HIT, _order=0, _buffers=0, end=id), None)
 ops.compiler | _output_of(['cc']) | subprocess.run = HIT
 ops.cache | Entry._locked(Of(folder=Path('x'), name='x'), print).__enter__() | os.open = HIT
 ops.builder | OpBuilder._load_ahead_of_time(Of(absolute_name=str)) | importlib.import_module = HIT
@@ -67,25 +71,18 @@ doors._warned | warned('Ray', '')(lambda: HIT())()
 deepspeed.adapter | _object(type('A', (), {'__init__': HIT}))
 deepspeed.op_builders | _complaint(HIT)
 unused | tell() | _chosen = HIT; _speaks = lambda: True
-accel_cuda.accelerator | on(CUDAAccelerator).range_push('x')
-accel_cuda.accelerator | on(CUDAAccelerator).range_pop()
-accel_mlu.accelerator | on(MLUAccelerator).range_push('x')
-accel_mlu.accelerator | on(MLUAccelerator).range_pop()
-accel_mlu.accelerator | on(MLUAccelerator).communication_backend_version()
-accel_musa.accelerator | on(MUSAAccelerator).communication_backend_version()
-accel_npu.accelerator | on(NPUAccelerator).range_push('x')
-accel_npu.accelerator | on(NPUAccelerator).range_pop()
-accel_npu.accelerator | on(NPUAccelerator).communication_backend_version()
 accel_npu.checks | torch_npu_version() | metadata.distributions = lambda **_: [HURT]
 accel_hpu.accelerator | module_ids() | subprocess.run = HIT
 accel_sdaa.accelerator | on(SDAAAccelerator).set_compile_backend('x') | import_module = HIT
-accel_supa.accelerator | on(SUPAAccelerator).range_push('x')
-accel_supa.accelerator | on(SUPAAccelerator).range_pop()
-accel_supa.accelerator | on(SUPAAccelerator).communication_backend_version()
 """
 
 
-@pytest.mark.parametrize("row", ROWS.strip().splitlines())
+RANGES = [(kind, f"range_{did}") for kind in ("cuda", "mlu", "npu", "supa") for did in ("push('x'", "pop(")]
+ASKED = [*RANGES, *((kind, "communication_backend_version(") for kind in ("mlu", "musa", "npu", "supa"))]
+MEMBERS = [f"accel_{kind}.accelerator | on({kind.upper()}Accelerator).{ask})" for kind, ask in ASKED]
+
+
+@pytest.mark.parametrize("row", [*ROWS.strip().splitlines(), *MEMBERS])
 def test_the_program_gets_what_its_handler_raised(handler, monkeypatch, row):
     module, code, *exchanged = row.split(" | ")
     module = module if module.startswith("accel_") else f"accel_train.{module}"
