@@ -68,8 +68,7 @@ def get_accelerator() -> Accelerator:
     if a pinned backend (`DS_ACCELERATOR`) cannot be used or a setting is invalid. Warns with
     `AcceleratorFallbackWarning` if the CPU is chosen although an accelerator is installed or present.
     """
-    current = _fast
-    if current is not None:
+    if (current := _fast) is not None:
         return current
     return overriding() or (_chosen if _overrides else None) or _choose()
 

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from accel_core._support import LOGGER
 from accel_core._support.torch_import import AUTOLOAD
+from accel_core.errors import printable
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -81,11 +82,12 @@ class ChildReport(NamedTuple):
         return f"; last words: {told[-1].strip()}" if told else ""
 
     def pass_on(self) -> None:
-        """Print the end of the child's output on our stderr; do nothing if stderr is closed or full."""
-        if self.stderr:
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                sys.stderr.write(f"{self.stderr}\n")
-                sys.stderr.flush()
+        """Print the end of the child's output on our stderr, control characters escaped; nothing if it is closed or
+        full.
+        """
+        if self.stderr and sys.stderr:
+            with contextlib.suppress(OSError, ValueError):
+                print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(
@@ -204,10 +206,9 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
-    given = list(items)
-    with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
-            return list(pool.map(function, given))
+            return list(pool.map(function, items))
         except BaseException:
             end_all()
             raise
@@ -258,8 +259,8 @@ def main() -> None:
     """Read the job from stdin, run it, and write the answer to stdout; all other output goes to stderr."""
     with open(0, "rb", closefd=False) as stdin:
         job = json.load(stdin)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # whatever reads stdin from now on, such as a vendor's prompt, finds it empty
+    # Whatever reads stdin from now on, such as a vendor's prompt, finds it empty.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     end_with_parent(job["parent"])
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -64,11 +64,8 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    def made(self: Dtypes) -> TensorType:
-        return TensorType(self, name, getattr(self._torch, dtype))
-
-    made.__doc__ = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
-    return property(made)
+    told = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
+    return property(lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=told)
 
 
 class Dtypes(Devices):
@@ -156,7 +153,8 @@ class Dtypes(Devices):
 
         Without it, training in float16 fails: small gradients become 0.
         """
-        with tolerating(NotImplementedError, TypeError):  # a kernel that it lacks; a Metal without float64
+        # A kernel that the device lacks; a Metal without float64.
+        with tolerating(NotImplementedError, TypeError):
             weight = self._torch.ones(1, device=self._device_type, requires_grad=True)
             scaler = self._torch.amp.GradScaler(self._device_type, init_scale=2.0)
             scaler.scale(weight.sum()).backward()
