@@ -82,7 +82,7 @@ class ChildReport(NamedTuple):
         return f"; last words: {told[-1].strip()}" if told else ""
 
     def pass_on(self) -> None:
-        """Print the end of the child's output, control characters escaped; nothing if stderr is closed or full."""
+        """Print the end of the child's output, its control characters escaped, unless stderr is closed."""
         if self.stderr and sys.stderr:
             with contextlib.suppress(OSError, ValueError):
                 print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
