@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from accel_simulated import device, imports
+from accel_simulated.asked import asked
 from accel_simulated.vendors import VENDORS
 
 __all__ = ["install"]
@@ -50,7 +51,7 @@ def install(name: str) -> None:
 
 def _count_by_nvml(module: ModuleType) -> None:
     """NVML counts by the variable as it is now, until the runtime starts. Kunlunxin's torch.cuda has none."""
-    if device.vendor.name == "cuda":
+    if (found := asked()) is not None and found.vendor.name == "cuda":
         module._raw_device_count_nvml = device.present  # type: ignore[attr-defined]
 
 
