@@ -17,6 +17,7 @@ SEEN = [
     ("CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", "CUDA_VISIBLE_DEVICES"),
     ("CUDA error: invalid device ordinal", "device_count()"),
     ("CUDA error: no kernel image is available for execution on the device", "no kernels for this GPU"),
+    ("HIP error: device kernel image is invalid", "accel doctor"),
     ("CUDA unknown error - this may be due to an incorrectly set up environment", "nvidia_uvm"),
     ("CUDA out of memory. Tried to allocate 20.00 MiB.", "nvidia-smi"),
     ("libcudart.so.13: cannot open shared object file: No such file or directory", "reinstall torch"),
