@@ -43,7 +43,7 @@ def sections() -> dict[str, list[str]]:
 def faults(known: dict[str, Any], members: set[str]) -> list[str]:
     """Say where the facts and the interface do not fit together."""
     said, elsewhere, since = known["members"], known["elsewhere"], known["since"]
-    covered = {*said.values(), *known["deprecated"], *known["in_parts"]}
+    covered = {*said.values(), *known["deprecated"]}
     return [
         *(f"{name}: is no member of the interface" for name in {*said, *elsewhere} - members),
         *(f"{name}: is told of twice" for name in said.keys() & elsewhere.keys()),
@@ -74,8 +74,7 @@ def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
     back = []
     for torch, since in sorted(known["since"].items()):
         ours = ", ".join(f"`{name}`" for name, of_torch in known["members"].items() if of_torch == torch)
-        ours = ours or known["in_parts"].get(torch, "deprecated by torch")
-        back.append((f"`torch.accelerator.{torch}`", ours, since))
+        back.append((f"`torch.accelerator.{torch}`", ours or "deprecated by torch", since))
     return f"""\
 <!-- Written by tools/member_page.py from the interface and tools/torch_accelerator.json.
      Edit those, then run `./dev docs --write`. -->

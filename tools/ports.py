@@ -46,6 +46,8 @@ PROGRAMS = {
     "CNN": ("cnn", {1: ALONE, 2: LAUNCHED}, 1e-6),
     "RL": ("rl", {1: ALONE, 2: LAUNCHED}, 1e-6),
 }
+#: The longest that a cell may take: torch's compiler starts a C++ compiler for each kernel.
+SECONDS = 600
 #: DeepSpeed on the CPU would first compile collectives in shared memory, for minutes; gloo has them too.
 _WITHOUT_SHARED_MEMORY = """
 from deepspeed.ops import __compatible_ops__ as operators
@@ -139,16 +141,20 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
     start = starts[cell.ranks]
     count, port = (cell.ranks if start == LAUNCHED else 1), free_port()
     variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DS_BUILD_OPS": "0", **steered(cell)}
+    # Not the user's folder: a compiler that was killed there leaves half a library to the next program.
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(parent.folder / "inductor")
     ranks = [as_rank(rank, count, port) if start == LAUNCHED else {} for rank in range(count)]
     with tempfile.TemporaryDirectory() as here:
         program = [str(PORTS / folder / f"on_{cell.form}.py"), str(cell.ranks)]
         environs = [clean_environment(**{**variables, **rank}) for rank in ranks]
         before = _WITHOUT_SHARED_MEMORY if (folder, cell.device) == ("pipeline", "cpu") else ""
-        ended = parent(before + _RUN.format(arguments=program), environs, folder=here, timeout=240)
+        ended = parent(before + _RUN.format(arguments=program), environs, folder=here, timeout=SECONDS)
     told = [line for one in ended for line in one.stdout.splitlines() if line.startswith('{"device"')]
     statuses = [one.returncode for one in ended]
     if len(told) > 1 and not any(statuses):
         return {"failed": f"{len(told)} ranks reported, expected one", "status": statuses}
+    if -signal.SIGKILL in statuses:
+        return {"failed": f"it had not ended after {SECONDS} s", "status": statuses}
     if any(statuses) or not told:
         lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if "Error" in line or "Missing" in line] or lines or ["no word"]

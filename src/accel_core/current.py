@@ -68,8 +68,7 @@ def get_accelerator() -> Accelerator:
     if a pinned backend (`DS_ACCELERATOR`) cannot be used or a setting is invalid. Warns with
     `AcceleratorFallbackWarning` if the CPU is chosen although an accelerator is installed or present.
     """
-    current = _fast
-    if current is not None:
+    if (current := _fast) is not None:
         return current
     return overriding() or (_chosen if _overrides else None) or _choose()
 
@@ -250,10 +249,12 @@ def _object_of(choice: Choice) -> Accelerator:
             built = device.create(candidate, device.Group(choice.considered).beside(candidate))
             kept.stays = True
     except errors.AccelError as error:
-        if not torch_import.failed_before():
+        spoilers = discovery.spoilers(None, read().probe_timeout) if torch_import.failed_before() else ()
+        if not (spoilers or error.hint):
             raise
-        why = "".join(f". {spoiler}" for spoiler in discovery.spoilers(None, read().probe_timeout))
-        raise errors.BackendUnavailableError(f"{error}{why}") from error
+        why = "".join(f". {spoiler}" for spoiler in spoilers)
+        step = f". Next step: {error.hint}." if error.hint else ""
+        raise errors.BackendUnavailableError(f"{error}{why}{step}") from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)
         why = errors.root_cause(error)

@@ -130,11 +130,9 @@ ACCEL_STRICT = Variable(
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
 )
+_WAYS = _one_of({"inline": "inline", "isolated": "isolated"}, "inline or isolated")
 ACCEL_PROBE = Variable(
-    "ACCEL_PROBE",
-    _one_of({"inline": "inline", "isolated": "isolated"}, "inline or isolated"),
-    "inline",
-    "isolated: import each vendor in a child process first.",
+    "ACCEL_PROBE", _WAYS, "inline", "isolated: import each vendor in a child process first."
 )
 ACCEL_PROBE_TIMEOUT = Variable("ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped.")
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
@@ -142,11 +140,8 @@ ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
 )
 ACCEL_LOG = Variable("ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command).")
 
-#: What steers a choice, in the order in which the documentation lists it.
-VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_IMPORT, ACCEL_LOG,
-)  # type: ignore[assignment]  # fmt: skip
+#: What steers a choice: the variables above, in the order in which the documentation lists them.
+VARIABLES = tuple(value for value in [*globals().values()] if isinstance(value, Variable))
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (
     "ACCEL_CACHE", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
@@ -192,13 +187,10 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 #: Our own distributions.
-OURS = frozenset(
-    f"accel-{name}"
-    for name in (
-        *("core", "train", "tools", "testing", "simulated"),
-        *("cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu", "xpu"),
-    )
-)
+OURS = frozenset(f"accel-{name}" for name in (
+    "core", "train", "tools", "testing", "simulated",
+    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu", "xpu",
+))  # fmt: skip
 
 
 def entry_points(group: str) -> list[Provenance]:

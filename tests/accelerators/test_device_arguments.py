@@ -31,7 +31,8 @@ CHECKED = {
             "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
             "memory_cached", "max_memory_cached", "reset_peak_memory_stats", "reset_max_memory_allocated",
             "reset_max_memory_cached", "reset_accumulated_memory_stats", "memory_stats", "memory_summary",
-            "mem_get_info", "get_rng_state", "current_stream", "default_stream", "get_device_capability",
+            "mem_get_info", "get_rng_state", "initial_seed", "current_stream", "default_stream",
+            "get_device_capability",
         )
     },
 }  # fmt: skip
@@ -40,11 +41,7 @@ NAMED = {"device": lambda a, d: a.device(d), "device_name": lambda a, d: a.devic
 WRONG = [
     ("cuda:0", InvalidDeviceError, r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string"),
     (torch.device("xpu", 1), InvalidDeviceError, r"{0}: xpu:1 is not a device of type '{1}'"),
-    (
-        "gpu one",
-        InvalidDeviceError,
-        r"{0}: 'gpu one' is not a device: expected .* such as '{1}:0' or a torch",
-    ),
+    ("gpu 1", InvalidDeviceError, r"{0}: 'gpu 1' is not a device: expected .* such as '{1}:0' or a torch"),
     (1.5, InvalidArgumentError, r"{0}: 1.5 \(float\) is not a device: expected an index"),
     ([0], InvalidArgumentError, r"{0}: \[0\] \(list\) is not a device"),
 ]

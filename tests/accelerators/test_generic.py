@@ -64,7 +64,7 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
     order = []
 
     class Graph:  # in place of the one that torch refuses here
-        graph_pool = None
+        graph_pool, capture_error_mode = None, "default"
 
         def __enter__(self):
             order.append("begin")
@@ -80,13 +80,15 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
     graph = acc.create_graph()
     assert acc.supports_graphs() is True
     assert type(graph) is Graph
-    with acc.capture_to_graph(graph, pool=(0, 1)):
+    with acc.capture_to_graph(graph, pool=(0, 1), capture_error_mode="relaxed"):
         order.append("work")
     with acc.capture_to_graph(graph, stream=acc.Stream()):
         pass
     acc.replay_graph(graph)
     assert order == ["begin", "work", "end", "begin", "end", "replay"]
-    assert graph.graph_pool == (0, 1)
+    assert (graph.graph_pool, graph.capture_error_mode) == ((0, 1), "relaxed")
+    with pytest.raises(UnsupportedError, match=r"generic.* with warmup is not supported by torch .*'warmup'"):
+        acc.capture_to_graph(graph, warmup=3)
 
 
 def test_two_accelerators_in_one_torch_are_refused(monkeypatch, backend):

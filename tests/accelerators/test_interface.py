@@ -127,15 +127,8 @@ def test_one_device_needs_no_selecting(backend):
 
 
 def test_properties_leave_out_what_nobody_knows(small, backend):
-    assert small.device_properties(1).to_dict() == {
-        "name": "maia:1",
-        "total_memory": 100,
-        "capability": None,
-        "uuid": None,
-        "pci_address": None,
-        "multiprocessors": None,
-        "integrated": None,
-    }
+    untold = dict.fromkeys(("capability", "uuid", "pci_address", "multiprocessors", "integrated"))
+    assert small.device_properties(1).to_dict() == {"name": "maia:1", "total_memory": 100, **untold}
 
     class Unknown(Small):
         def total_memory(self, device_index=None):
@@ -201,8 +194,10 @@ def test_one_generator_a_device_gives_all_the_random_calls(small):
     assert [g.initial_seed() for g in small.generators] == [5, 5, 5]
     small.set_device(1)
     small.manual_seed(6)
-    assert (small.initial_seed(), small.generators[0].initial_seed()) == (6, 5)
+    assert (small.initial_seed(), small.initial_seed(0), small.generators[0].initial_seed()) == (6, 5, 5)
     state = small.get_rng_state()
+    states = [generator.get_state() for generator in small.generators]
+    assert [*map(torch.equal, small.get_rng_state_all(), states)] == [True, True, True]
     first = torch.rand(4, generator=small.generators[1])
     small.set_rng_state(state)
     assert torch.equal(torch.rand(4, generator=small.generators[1]), first)

@@ -48,9 +48,7 @@ def test_a_full_host_is_no_device_without_page_locked_memory(error, lacks):
     assert lacks_page_locks(error) is lacks
 
 
-def test_a_full_host_is_not_a_full_device(
-    simulated: TorchAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
     """WSL2's limit on page-locked memory comes in CUDA's words (microsoft/WSL#8447)."""
     refuse = raising(RuntimeError("CUDA error: out of memory"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
@@ -188,12 +186,15 @@ def test_a_graph_class_of_another_vendors_name_is_found(vendor, without):
     assert type(without("MAIAGraph").create_graph()) is vendor.CUDAGraph
 
 
-@pytest.mark.parametrize("missing", ["graph", "MAIAGraph"])
-def test_half_a_graph_interface_is_none(without, missing):
-    accelerator = without(missing)
+def without_graphs(accelerator):
     assert accelerator.supports_graphs() is False
     with pytest.warns(UserWarning, match="graphs are not supported"):
         assert accelerator.create_graph() is None
+
+
+@pytest.mark.parametrize("missing", ["graph", "MAIAGraph"])
+def test_half_a_graph_interface_is_none(without, missing):
+    without_graphs(without(missing))
 
 
 def test_a_graph_class_that_refuses_is_none(vendor, without):
@@ -204,16 +205,27 @@ def test_a_graph_class_that_refuses_is_none(vendor, without):
         def replay(self): ...
 
     vendor.CUDAGraph = CUDAGraph
-    accelerator = without("MAIAGraph")
-    assert accelerator.supports_graphs() is False
-    with pytest.warns(UserWarning, match="graphs are not supported"):
-        assert accelerator.create_graph() is None
+    without_graphs(without("MAIAGraph"))
 
 
 def test_graphs_need_a_device(vendor, without):
     vendor.device_count = lambda: 0
-    with pytest.warns(UserWarning, match="graphs are not supported"):
-        assert without().create_graph() is None
+    without_graphs(without())
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("instantiate", []), ("reset", []), ("enable_debug_mode", []), ("debug_dump", ["g"])]
+)
+def test_what_a_vendors_graph_lacks_is_named(simulated, vendor, name, given):
+    member = getattr(simulated, "enable_graph_debug_mode" if name == "enable_debug_mode" else f"{name}_graph")
+    graph = simulated.create_graph()
+    with pytest.raises(UnsupportedError, match=rf"^simulated: Graph\.{name} is not supported by torch 2\."):
+        member(graph, *given)
+    setattr(graph, name, lambda *arguments: vendor.asked.append([*arguments]))
+    assert member(graph, *given) is member(None, *given) is None
+    assert vendor.asked == [given]
+    with pytest.raises(UnsupportedError, match=r"^simulated: Graph with keep_graph is not supported"):
+        simulated.create_graph(keep_graph=True)
 
 
 # Deferred calls

@@ -258,8 +258,8 @@ def main() -> None:
     """Read the job from stdin, run it, and write the answer to stdout; all other output goes to stderr."""
     with open(0, "rb", closefd=False) as stdin:
         job = json.load(stdin)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # whatever reads stdin from now on, such as a vendor's prompt, finds it empty
+    # Whatever reads stdin from now on, such as a vendor's prompt, finds it empty.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     end_with_parent(job["parent"])
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

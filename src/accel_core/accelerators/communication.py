@@ -30,19 +30,15 @@ class Communication(Devices):
         name = self._stated_communication or self.backend.communication_backend
         name = name or self._registered_communication() or _STAGED
         if name == _STAGED:
-            self._register_staged()
+            # A distribution beside the core brings a function that has torch know this process group.
+            brought = [e for e in entry_points("accel.process_groups") if e.name == _STAGED]
+            if not brought:
+                raise UnsupportedError(
+                    f"{self.name} has no communication backend of its own. accel-train brings one that goes "
+                    f"through host memory: {sourced('pip install accel-train')}"
+                )
+            brought[0].load()(self)
         return name
-
-    def _register_staged(self) -> None:
-        """Have torch know the process group of that name, which a distribution beside the core brings."""
-        # Their functions register a process group with torch for an accelerator.
-        brought = [e for e in entry_points("accel.process_groups") if e.name == _STAGED]
-        if not brought:
-            raise UnsupportedError(
-                f"{self.name} has no communication backend of its own. accel-train brings one that goes "
-                f"through host memory: {sourced('pip install accel-train')}"
-            )
-        brought[0].load()(self)
 
     def _registered_communication(self) -> str:
         """Communication backend in torch's table for the device type; empty if it has none that exists."""

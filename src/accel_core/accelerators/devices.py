@@ -404,8 +404,8 @@ class Devices(Base):
 
     def _holds_tensors(self) -> bool:
         """Whether the device works as such, so that what raised is the fault of one function."""
-        read = self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu())
-        return read is not None  # one that nobody reads may start nothing
+        # Read back: one that nobody reads may start nothing.
+        return self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu()) is not None
 
     def _index(self, device_index: Device) -> int:
         """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Devices, has_parameter
-from accel_core.errors import raise_if_users
+from accel_core.errors import raise_if_users, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -64,11 +64,8 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    def made(self: Dtypes) -> TensorType:
-        return TensorType(self, name, getattr(self._torch, dtype))
-
-    made.__doc__ = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
-    return property(made)
+    told = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
+    return property(lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=told)
 
 
 class Dtypes(Devices):
@@ -156,15 +153,15 @@ class Dtypes(Devices):
 
         Without it, training in float16 fails: small gradients become 0.
         """
-        try:
+        # A kernel that the device lacks; a Metal without float64.
+        with tolerating(NotImplementedError, TypeError):
             weight = self._torch.ones(1, device=self._device_type, requires_grad=True)
             scaler = self._torch.amp.GradScaler(self._device_type, init_scale=2.0)
             scaler.scale(weight.sum()).backward()
             # In an optimizer's place: making one of torch's imports its compiler, a second or two.
             scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
-        except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
-            return False
-        return bool(weight.grad.item() == 1.0)
+            return bool(weight.grad.item() == 1.0)
+        return False
 
     def grad_scaler(
         self, dtype: torch.dtype | None = None, **options: Unpack[GradScalerOptions]

@@ -53,9 +53,9 @@ class Random(Devices):
         for index in range(self.device_count()):
             self.default_generator(index).manual_seed(seed)
 
-    def initial_seed(self) -> int:
-        """Return the seed of the current device's generator."""
-        return int(self.default_generator(self.current_device()).initial_seed())
+    def initial_seed(self, device_index: Device = None) -> int:
+        """Return the seed of the device's generator."""
+        return int(self.default_generator(self._index(device_index)).initial_seed())
 
     def get_rng_state(self, device_index: Device = None) -> Tensor:
         """Return the state of the device's generator, a `torch.ByteTensor` on the host.
@@ -63,6 +63,10 @@ class Random(Devices):
         `set_rng_state` with this state continues the same sequence of random numbers.
         """
         return self.default_generator(self._index(device_index)).get_state()
+
+    def get_rng_state_all(self) -> list[Tensor]:
+        """Return the states of all devices' generators, as `get_rng_state` gives them, by index."""
+        return [self.get_rng_state(index) for index in range(self.device_count())]
 
     def set_rng_state(self, new_state: Tensor, device_index: Device = None, strict: bool = True) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
@@ -74,7 +78,10 @@ class Random(Devices):
         """
         state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
         if state.numel() == own:
-            self._restore_rng_state(state, device_index)
+            if (restore := self._lookup("set_rng_state")) is None:
+                self.default_generator(self._index(device_index)).set_state(state)
+            else:
+                restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
         elif strict:
             raise InvalidDeviceError(
                 f"{self.name}: this state has {state.numel()} bytes, the device's has {own}: of another "
@@ -83,12 +90,6 @@ class Random(Devices):
         else:
             with self.device_guard(self._index(device_index)):
                 self.manual_seed(crc32(bytes(state.tolist())))
-
-    def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
-        if (restore := self._lookup("set_rng_state")) is None:
-            self.default_generator(self._index(device_index)).set_state(state)
-        else:
-            restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
 
     @contextmanager
     def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:

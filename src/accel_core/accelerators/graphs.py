@@ -53,13 +53,17 @@ class Graphs(Streams):
             return True
         return False
 
-    def create_graph(self) -> Graph | None:
+    def create_graph(self, **options: Any) -> Graph | None:
         """Return a new graph of the vendor's class, or `None` if graphs are not supported.
+
+        `options` are those of `torch.accelerator.Graph` that the vendor's class takes too. With
+        `keep_graph=True` the captured work can be changed until `instantiate_graph`, or else the first
+        replay, makes it ready to run. Raises `UnsupportedError` for an option that the class does not take.
 
         Work captured into `None` runs once and is never replayed, so the first `None` gives a `UserWarning`.
         """
         if self.supports_graphs():
-            return cast("Graph", self._graph_and_capture[0]())
+            return cast("Graph", self._taking(self._graph_and_capture[0], **options))
         if not self._said_no_graphs:
             self._said_no_graphs = True
             warnings.warn(
@@ -71,31 +75,83 @@ class Graphs(Streams):
         return None
 
     def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None, **options: Any
     ) -> AbstractContextManager[Any]:
         """Return a context manager that captures the block's work into `graph`; with `None` the work simply
         runs.
 
         `pool` is the memory pool of another graph to share; `stream` is the stream on which to capture.
+        `options` are those of the vendor's capture. `capture_error_mode` says in torch's words which calls
+        fail meanwhile: `"global"` (unsafe ones in any thread), `"thread_local"` (in this one), or
+        `"relaxed"` (only those that no capture permits). Raises `UnsupportedError` for an argument that the
+        capture does not take.
         """
         if graph is None:
             return nullcontext()
         # By name, and only what was given: vendors differ in the order and in what they take.
         given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
-        return cast("Any", self._graph_and_capture[1](graph, **given))
+        return cast("Any", self._taking(self._graph_and_capture[1], graph, **given, **options))
+
+    def _taking(self, make: Any, *arguments: Any, **options: Any) -> Any:
+        """Call a vendor's class with options that not every vendor's takes."""
+        try:
+            return make(*arguments, **options)
+        except TypeError as error:
+            what = f"{getattr(make, '__name__', make)} with {' and '.join(options)}"
+            raise self._unsupported(what, str(error)) from error
 
     @contextmanager
-    def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
-        if pool is not None:
-            graph.graph_pool = pool
+    def _capture_in_torch(
+        self, graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = ""
+    ) -> Iterator[None]:
+        graph.graph_pool = graph.graph_pool if pool is None else pool
+        graph.capture_error_mode = capture_error_mode or graph.capture_error_mode
         # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
         with self.stream(self.Stream() if stream is None else stream), graph:
             yield
 
     def replay_graph(self, graph: Graph | None) -> None:
         """Run the work that `graph` captured; do nothing for `None`."""
+        self._of_graph(graph, "replay")
+
+    def instantiate_graph(self, graph: Graph | None) -> None:
+        """Make the work that `graph` captured ready to run, which costs the first replay less; do nothing for
+        `None`.
+
+        Of use for a graph made with `keep_graph=True`. Raises `UnsupportedError` if the vendor's class has no
+        `instantiate`.
+        """
+        self._of_graph(graph, "instantiate")
+
+    def reset_graph(self, graph: Graph | None) -> None:
+        """Delete the work that `graph` captured, so that it can capture anew; do nothing for `None`.
+
+        Raises `UnsupportedError` if the vendor's class has no `reset`.
+        """
+        self._of_graph(graph, "reset")
+
+    def enable_graph_debug_mode(self, graph: Graph | None) -> None:
+        """Have `graph` keep what `debug_dump_graph` writes; call it before the capture. Do nothing for
+        `None`.
+
+        Raises `UnsupportedError` if the vendor's class has no `enable_debug_mode`.
+        """
+        self._of_graph(graph, "enable_debug_mode")
+
+    def debug_dump_graph(self, graph: Graph | None, path: str) -> None:
+        """Write the work that `graph` captured to the file `path`, in the vendor's format (CUDA: DOT); do
+        nothing for `None`.
+
+        Raises `UnsupportedError` if the vendor's class has no `debug_dump`, and the vendor's error, mostly a
+        `RuntimeError`, if the debug mode was not enabled.
+        """
+        self._of_graph(graph, "debug_dump", path)
+
+    def _of_graph(self, graph: Graph | None, name: str, *given: str) -> None:
         if graph is not None:
-            graph.replay()
+            if not hasattr(graph, name):
+                raise self._unsupported(f"{type(graph).__name__}.{name}")
+            getattr(graph, name)(*given)
 
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph; starts no device."""
@@ -150,7 +206,7 @@ def _compiler_for(device_type: str) -> str:
     # For these every inductor generates code; for others its table is asked, which takes seconds.
     if device_type in ("cpu", "cuda", "xpu"):
         return "inductor"
-    try:
+    with tolerating(ImportError):  # a build without inductor
         import torch._dynamo
 
         default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
@@ -162,7 +218,6 @@ def _compiler_for(device_type: str) -> str:
 
         # Before torch 2.9 it was called where the graph is lowered, under another name.
         getattr(common, "init_backend_registration", lambda: None)()
-        known = common.get_scheduling_for_device(device_type) is not None
-    except ImportError:  # a build without inductor
-        known = False
-    return "inductor" if known else "aot_eager"
+        if common.get_scheduling_for_device(device_type) is not None:
+            return "inductor"
+    return "aot_eager"

@@ -57,9 +57,7 @@ class Memory(Devices):
         """
         return self.max_memory_reserved(device_index)
 
-    def reset_max_memory_cached(self, device_index: Device = None) -> None:
-        """Call `reset_peak_memory_stats`, which resets every peak; this is its older name."""
-        self.reset_peak_memory_stats(device_index)
+    reset_max_memory_cached = reset_max_memory_allocated
 
     def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
         """Set the totals of memory allocated and freed so far to 0; do nothing if none are counted."""

@@ -171,9 +171,8 @@ class TorchAccelerator(Accelerator):
             return lambda stream: nullcontext() if stream is None else function(stream)
         if not ours or accepts(function, default):
             return function
-        if ours == ["device_index"]:
-            return self._by_index(function)
-        return lambda seed: function(seed)  # noqa: PLW0108 - the one other argument, by our name
+        # Else of a seed, the one other argument, by our name.
+        return self._by_index(function) if ours == ["device_index"] else lambda seed: function(seed)  # noqa: PLW0108
 
     def _by_index(self, function: Function) -> Function:
         """`function(device)` as `member(device_index=None)`.

@@ -173,12 +173,12 @@ class Verdict(NamedTuple):
     where: str = ""
 
     @classmethod
-    def of(cls, about: Judged, outcome: Outcome, seen: Evidence | None = None, ms: float = 0.0) -> "Verdict":
+    def of(cls, judged: Judged, outcome: Outcome, seen: Evidence | None = None, ms: float = 0.0) -> "Verdict":
         """The verdict that `outcome` means; `seen` of its hardware, if that was sought."""
-        backend = about.backend if isinstance(about, Candidate) else None
+        backend = judged.backend if isinstance(judged, Candidate) else None
         told = outcome.told
         known: dict[str, Any] = {n: getattr(backend, n, "") for n in ("device_type", "description", "url")}
-        known |= {n: getattr(about, n) for n in ("name", "priority", "provenance", "builtin")}
+        known |= {n: getattr(judged, n) for n in ("name", "priority", "provenance", "builtin")}
         return cls(
             **known,
             status=outcome.status,

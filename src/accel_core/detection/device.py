@@ -196,8 +196,7 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
         name, value, expected = misfit
         return _invalid(candidate, f"accel_probe() gave {name}={errors.shown(value)}", value, expected)
     aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
-    status = Status.USABLE if answer.usable else aside
-    return Outcome(status, answer.reason, answer.hint, answer.devices)
+    return Outcome(Status.USABLE if answer.usable else aside, answer.reason, answer.hint, answer.devices)
 
 
 def _misfit(answer: ProbeResult) -> tuple[str, object, str] | None:

@@ -66,8 +66,7 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(unloaded(e, Outcome(Status.NOT_PROBED, "its plugin was not loaded")) for e in named)
     for plugins in (named, [e for e in every if e not in named]):
-        loaded = _loaded(plugins, settings, load)
-        if candidates := [c for c in loaded if pin.matches(c.name, c.distribution)]:
+        if candidates := [c for c in _loaded(plugins, settings, load) if pin.matches(c.name, c.distribution)]:
             return rank(candidates)
     named = [e for e in announced() if e.module.partition(".")[0] == f"torch_{pin.name}"]
     is_torchs = named and not pin.distribution and f"accel-{pin.name}" not in OURS

@@ -103,7 +103,7 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
         return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"], counted=None))
 
 
-def _run(function: Callable[..., object], job: dict[str, object], timeout: float, about: Judged) -> Any:
+def _run(function: Callable[..., object], job: dict[str, object], timeout: float, candidate: Judged) -> Any:
     """Run the child that asks a backend: its report, or what an end without an answer means."""
     from accel_core._support import child
 
@@ -118,11 +118,11 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
     if report.timed_out:  # which says nothing of the package
         reason = f"no answer within {report.waited:g} s; it was at: {report.stage}"
         step = "raise ACCEL_PROBE_TIMEOUT"
-        return Outcome(Status.TIMED_OUT, reason, f"{step}, or set ACCEL_BLOCK={about.name}")
-    did = "loaded its plugin" if isinstance(about, Unloaded) else "probed it"
+        return Outcome(Status.TIMED_OUT, reason, f"{step}, or set ACCEL_BLOCK={candidate.name}")
+    did = "loaded its plugin" if isinstance(candidate, Unloaded) else "probed it"
     reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
-    step = report_to(about.distribution, report.stage) or "reinstall the vendor's package"
-    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={about.name}")
+    step = report_to(candidate.distribution, report.stage) or "reinstall the vendor's package"
+    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={candidate.name}")
 
 
 # --- Records as JSON -----------------------------------------------------------------------------------

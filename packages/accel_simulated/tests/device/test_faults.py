@@ -43,16 +43,13 @@ def test_in_blocks(simulated):
     assert [bool(text) for text in told["oom"]] == [False, True, False]
     assert told["oom"][1].startswith("OutOfMemoryError: simulated device 0 out of memory (requested)")
     # As on a device: it shows when the stream is waited for, and is forgotten then.
-    assert told["kernel"] == [
-        "", "", "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)", "",
-    ]  # fmt: skip
-    assert told["lost"][0] == ""
+    failed = "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)"
+    assert told["kernel"] == ["", "", failed, ""]
     assert all("the device is lost (requested)" in text for text in told["lost"][1:])
-    assert told["slow"][:2] == ["", ""]
+    assert (told["lost"][0], told["slow"][:2]) == ("", ["", ""])
     assert told["slow"][2] >= 0.03
-    assert told["count"][:5] == [2, "", "", 1, 1]
+    assert (told["count"][:5], told["after"]) == ([2, "", "", 1, 1], ["", "", "", 2])
     assert "invalid device ordinal 1, there are 1" in told["count"][5]
-    assert told["after"] == ["", "", "", 2]
 
 
 BY_VARIABLE = """
@@ -66,9 +63,8 @@ print(json.dumps(answer))
 
 def test_a_driver_that_is_too_old(simulated):
     answer = simulated("cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}).answer
-    assert answer == [
-        False, 0, "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)",
-    ]  # fmt: skip
+    too_old = "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)"
+    assert answer == [False, 0, too_old]
 
 
 HANG = """
@@ -95,23 +91,27 @@ def test_a_collective_that_hangs(simulated):
 
 
 LATE = """
-import os, subprocess, sys, torch, torch.distributed as dist
-from pathlib import Path
+import gc, os, subprocess, sys, accel_core, accel_train, torch, torch.distributed as dist
+device = accel_core.get_accelerator().device()
+ours = dist if device.type == "cuda" else accel_train
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
 for _ in range(8):
-    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to("cuda"))
-    for task in Path("/proc/self/task").iterdir():
-        if "gloo" in (task / "comm").read_text():
-            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
-    dist.all_reduce(torch.ones(3, device="cuda"))
-    dist.destroy_process_group()
+    job = ours.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
+    for task in os.listdir("/proc/self/task"):
+        if "gloo" in open(f"/proc/self/task/{task}/comm").read():
+            os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
+    dist.all_reduce(torch.ones(3, device=device))
+    job.shutdown() if job else dist.destroy_process_group()
     del net
-print([each.kill() for each in busy])
+    gc.collect()
+print([each.kill() for each in busy], device)
 """
 
 
-def test_a_group_whose_threads_are_late_ends_with_its_last_holder(simulated):
+@pytest.mark.parametrize(("vendor", "device"), [("cuda", "cuda"), ("plain", "plain"), ("plain", "cpu")])
+def test_a_group_whose_threads_are_late_ends_with_its_last_holder(vendor, device, simulated):
     """DistributedDataParallel's reducer, which has Python's lock; they need it to drop the last tensors."""
-    assert "None, None" in simulated("cuda", LATE).ended[0].stdout
+    ended = simulated(vendor, LATE, environ={"DS_ACCELERATOR": device}).ended
+    assert f"[None, None] {device}" in ended[0].stdout

@@ -163,10 +163,10 @@ class HPUAccelerator(TorchAccelerator):
     # Graphs: the bridge has them in lazy mode alone
 
     def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None, **options: Any
     ) -> AbstractContextManager[Any]:
         """Return the bridge's context manager that captures into `graph`; `pool` is ignored.
 
         Gaudi's graphs share no memory pool.
         """
-        return super().capture_to_graph(graph, stream=stream)
+        return super().capture_to_graph(graph, stream=stream, **options)

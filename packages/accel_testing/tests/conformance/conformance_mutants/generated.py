@@ -84,6 +84,7 @@ _TRUE = ("prefer_triton_grouped_mm", "is_fp8_supported")
 _NOTHING_TO_SEE = (
     "range_push", "range_pop", "range", "unpin_memory", "empty_host_cache", "set_visible_devices_envs",
     "register_host_memory", "unregister_host_memory",
+    "instantiate_graph", "enable_graph_debug_mode", "debug_dump_graph",
 )  # fmt: skip
 #: What a process asks once, on its main thread.
 _CONSTANT = (

@@ -23,6 +23,7 @@ from accel_train.launch.communication import communication_of
 from accel_train.launch.rendezvous import Meeting, Rank, is_launched, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.launch.watch import Watch, speakers
+from accel_train.staged.ending import wait_for_gloo
 
 if TYPE_CHECKING:
     import torch
@@ -164,6 +165,7 @@ class RankContext:
         atexit.unregister(self._at_exit)
         distributed = import_torch().distributed
         if distributed.is_initialized():  # the user may have destroyed it
+            wait_for_gloo()
             distributed.destroy_process_group()
 
 

@@ -13,6 +13,7 @@ from torch._C import _distributed_c10d as c10d
 
 from accel_train.staged.calls import listed, options, require_dense
 from accel_train.staged.device import STAGED, Device
+from accel_train.staged.ending import wait_for_gloo
 from accel_train.staged.host import Buffers, Queue, bytes_of
 from accel_train.staged.operation import Operation, StagedWork
 from accel_train.staged.pipeline import Pipeline
@@ -55,6 +56,7 @@ class Base(_ProcessGroup):  # type: ignore[misc]
     def shutdown(self) -> None:
         """End the threads. torch calls this when the group is destroyed."""
         self._close()
+        wait_for_gloo()
 
     def abort(self) -> None:
         """Cancel the operations that are running."""

@@ -42,6 +42,8 @@ def _require_seeded(accelerator: Accelerator, index: int, seed: int, what: str) 
     with accelerator.device_guard(index):
         told = accelerator.initial_seed()
     require(told == seed, f"after {what} initial_seed() of device {index} gave {told}; expected {seed}")
+    told = accelerator.initial_seed(index)
+    require(told == seed, f"after {what} initial_seed({index}) gave {told}; expected {seed}")
     state = accelerator.get_rng_state(index)
     generator.manual_seed(seed)
     fresh = torch.equal(state, accelerator.get_rng_state(index))
@@ -114,8 +116,14 @@ class TestRandomness(Subject):
     def test_state_restores(self, accelerator: Accelerator) -> None:
         """A restored state draws the same numbers again, whatever was drawn since, on that device alone."""
         places = _places(accelerator)
+        _unlike(accelerator)
+        every = accelerator.get_rng_state_all()
+        count = accelerator.device_count()
+        require(len(every) == count, f"get_rng_state_all() gave {len(every)} states of {count} devices")
         for index in places:
             state = accelerator.get_rng_state(index)
+            same = torch.equal(every[index], state)
+            require(same, f"get_rng_state_all()[{index}] is not what get_rng_state({index}) gave")
             kept = state.clone()
             first = _drawn(accelerator, index)
             require(
