@@ -97,8 +97,10 @@ _BITS: Operators = {
     "a ^ b": lambda a, b: a ^ b,
     "~a": lambda a, _: ~a,
     "a >> 1": lambda a, _: a >> 1,
+    "bitwise_right_shift(a, 1)": lambda a, _: torch.bitwise_right_shift(a, 1),
     "a << 2": lambda a, _: a << 2,
     "a * 1000003": lambda a, _: a * 1000003,
+    "c * c, where c is a * 1000003": lambda a, _: (a * 1000003) * (a * 1000003),
     "a * b * a": lambda a, b: a * b * a * a * a * a,
     "a + largest": lambda a, _: a + torch.iinfo(a.dtype).max,
     "gcd": torch.gcd,
@@ -135,6 +137,7 @@ _ZEROS: Operators = {
 _ZEROS = {**_ZEROS, "signbit": lambda a: a.signbit(), "sign": lambda a: a.sign(), "a == 0": lambda a: a == 0}
 
 _INFINITE: Operators = {
+    "masked_fill(a > 0, -inf)": lambda a: a.masked_fill(a > 0, -torch.inf),
     "softmax": lambda a: a.softmax(1),
     "log_softmax": lambda a: a.log_softmax(1),
     "logsumexp": lambda a: a.logsumexp(1),

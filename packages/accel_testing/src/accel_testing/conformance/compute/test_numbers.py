@@ -100,6 +100,7 @@ _INTEGERS: Operators = {
     "maximum": torch.maximum,
     "eq": lambda a, _: a == a.flip(0) + (a % 2),
     "lt": lambda a, _: a < int(a.max()),
+    "ge": lambda a, _: a >= int(a.max()),
     "gt": lambda a, b: a > b,
     "bitwise_and": lambda a, _: a & 0xFF,
     "where": lambda a, b: torch.where(a > b, a, b),

@@ -112,6 +112,10 @@ class TestRandomness(Subject):
             for index in (i for i in places if i != current):
                 told = accelerator.default_generator(index).initial_seed()
                 require(told == before[index], f"{what} seeded device {index} too: its seed is {told}")
+                told = accelerator.initial_seed(index)
+                require(
+                    told == before[index], f"{what}: initial_seed({index}) gave {told}, not that device's"
+                )
 
     def test_state_restores(self, accelerator: Accelerator) -> None:
         """A restored state draws the same numbers again, whatever was drawn since, on that device alone."""

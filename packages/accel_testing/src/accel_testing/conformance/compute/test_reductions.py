@@ -119,6 +119,12 @@ _NAN_OF: Operators = {
     ),
     "scatter_reduce amax": lambda a: a[0].scatter_reduce(0, torch.zeros_like(a[1]).long(), a[1], "amax"),
 }  # fmt: skip
+#: Of a row of NaN and ones, and one of NaN and zeros.
+_NAN_IS_TRUE: Operators = {
+    **_table("all any", 0, 1),
+    "all of the first row": lambda a: a[0].all(),
+    "any of the second row": lambda a: a[1].any(),
+}
 _NAN_EACH: Operators = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
@@ -368,6 +374,8 @@ class TestReductions(Subject):
             hold(
                 accelerator, _NAN_EACH, given.to(dtype), other.to(dtype), way="with NaN", reference=reference
             )
+            truths = torch.tensor([[_NAN, 1.0, 2.0], [0.0, _NAN, 0.0]]).to(dtype)
+            hold(accelerator, _NAN_IS_TRUE, truths, way="with NaN, which is true", reference=reference)
         long = torch.arange(3.0 * _LONG).reshape(3, _LONG).remainder(1009) / 8
         long[1, -3] = long[2, 5000] = _NAN
         hold(
