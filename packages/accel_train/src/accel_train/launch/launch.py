@@ -119,7 +119,9 @@ def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[s
     values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
     masked = "; ".join(map(str, found.faulty))
     more = (
-        placement.placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+        # Those that another overrules too, or they would count next.
+        placement.placement().schedulers_step(backend)
+        or f"unset {' '.join(step.variable for step in found.steps)}"
     )
     if not masked and len(found.devices or ()) > count:
         masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
