@@ -71,6 +71,7 @@ class Cell(NamedTuple):
 
 #: What does not run, and the words by which that shows: the first row that fits a cell counts.
 _OTHERS = DEVICES[1:]
+_LAZY = "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch"
 _PLAIN = tuple({*PROGRAMS} - {"diffusion", "Fabric", "pipeline", "transformer"})
 EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
@@ -111,7 +112,12 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"form": ("torch_accelerator",), "program": _PLAIN, "device": ("hpu",)},
         "'NoneType' object has no attribute 'type'",
-        "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch",
+        _LAZY,
+    ),
+    (
+        {"form": ("torch_accelerator",), "program": ("transformer",), "device": ("hpu",)},
+        "device type at start of device string: None",
+        _LAZY,
     ),
     (
         {"form": ("accel",), "program": ("transformer",), "device": ("hpu",)},
@@ -156,8 +162,10 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
     if -signal.SIGKILL in statuses:
         return {"failed": f"it had not ended after {SECONDS} s", "status": statuses}
     if any(statuses) or not told:
+        killed = [f"ended by {signal.Signals(-status).name}" for status in statuses if status < 0]
         lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line or "Missing" in line] or lines or ["no word"]
+        errors = [line for line in lines if "Error" in line or "Missing" in line] + killed
+        errors = errors or lines or ["no word"]
         return {"failed": errors[-1].strip()[:300], "status": statuses}
     return dict(json.loads(told[0]))
 

@@ -38,7 +38,7 @@ _HOMES = {
         "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
         "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
         "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-        "HostMemoryError", "hint_for",
+        "HostMemoryError", "hint_for", "tolerating",
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),

@@ -60,6 +60,7 @@ from accel_core.errors import SettingError as SettingError
 from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
 from accel_core.errors import hint_for as hint_for
+from accel_core.errors import tolerating as tolerating
 from accel_core.hookspecs import Check as Check
 from accel_core.hookspecs import CheckResult as CheckResult
 from accel_core.hookspecs import Fix as Fix
@@ -143,6 +144,7 @@ __all__ = [
     "package_folders",
     "selection",
     "set_accelerator",
+    "tolerating",
     "torch_build",
     "use_accelerator",
 ]

@@ -197,8 +197,8 @@ def _of_type(kind: str, asked: str) -> Accelerator:
                     f"accelerator is {of_torch and of_torch.type}. `accel list` shows the installed plugins."
                 )
             names = ["generic"]
-        wanted = [p.name for p in settings.pins]  # DS_ACCELERATOR decides among them, as it does for a choice
-        ranked = sorted(dict.fromkeys(names), key=lambda name: name not in wanted)
+        # DS_ACCELERATOR decides among them, as it does for a choice.
+        ranked = sorted(dict.fromkeys(names), key=lambda name: name not in [p.name for p in settings.pins])
         return tuple(exact(settings, Pin(name)) for name in ranked)
 
     with _lock:

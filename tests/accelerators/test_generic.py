@@ -3,8 +3,6 @@
 The name of PrivateUse1 is given once per process, so what needs it runs in one of its own.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

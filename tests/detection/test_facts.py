@@ -1,7 +1,5 @@
 """What is told of a device before anything is imported, and why a runtime counts none: machines of files."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -290,3 +290,8 @@ def test_last_words_are_the_last_error_and_not_the_last_line(stderr, said):
 
 def test_who_says_nothing_has_no_last_words():
     assert ChildReport(returncode=3, stderr="").last_words == ""
+
+
+def test_what_is_passed_on_moves_no_cursor(capsys):
+    ChildReport(returncode=0, stderr="a\x1b[2J\tb\nc").pass_on()
+    assert capsys.readouterr().err == "a\\x1b[2J\tb\nc\n"

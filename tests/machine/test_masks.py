@@ -1,7 +1,5 @@
 """Variables of visible devices, composed: what is left, what has no effect, and what to write instead."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace
@@ -14,7 +12,9 @@ from hypothesis import strategies as st
 
 from accel_core.backend import Backend, Hardware, InTorch, Visibility
 from accel_core.detection import device
+from accel_core.machine import visible_devices
 from accel_core.machine.visible_devices import Masks, masks, there
+from accel_train.launch.launch import masks_of
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 NVIDIA = Backend(
@@ -35,7 +35,7 @@ MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-
 
 ONE_MIG = "CUDA shows a process one MIG instance, the first; start a process for each"
 
-#: Devices that there are, a value, what is seen, what is said of the rest, and what to write instead.
+#: Devices that there are, or their UUIDs, a value, what is seen, what is said of the rest, and what to write.
 VALUES = [
     (NVIDIA, 1, "0,1", (0,), "there is no device 1", "0"),
     (NVIDIA, 16, "1,10", (1, 10), "", ""),
@@ -51,34 +51,24 @@ VALUES = [
     (GAUDI, 2, "6,7", (6, 7), "", ""),  # modules, no indices
     (MLU, 2, "7", (), "there is no device 7", "0,1"),
     (PLAIN, None, "x,2,y,0", None, "", "2,0"),
+    (NVIDIA, UUIDS, "GPU-7,GPU-1A2B3C4", (UUIDS[2], UUIDS[0]), "", ""),
+    (NVIDIA, UUIDS, "GPU-7,GPU-77", (), f"{UUIDS[2]} is there twice", UUIDS[2]),
+    (NVIDIA, UUIDS, "GPU-1a2b3c4,GPU-5,GPU-7", UUIDS[:1],
+     f"there is no device GPU-5, which ends the list: {UUIDS[2]} not seen", f"{UUIDS[0]},{UUIDS[2]}"),
+    (NVIDIA, UUIDS, "GPU-7,GPU-1a", UUIDS[2:], "GPU-1a is the beginning of 2 UUIDs", UUIDS[2]),
+    (NVIDIA, 3, "GPU-5", ("GPU-5",), "", ""),  # nobody knows
+    (NVIDIA, UUIDS, "MIG-5", ("MIG-5",), "", ""),  # of a part of a GPU only the driver knows
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("backend", "count", "value", "seen", "lost", "better"), VALUES)
 def test_one_variable(backend, count, value, seen, lost, better):
-    found = masks(backend, {CUDA: value}, (count, (), ()))
+    present = (len(count), (), count) if isinstance(count, tuple) else (count, (), ())
+    found = masks(backend, {CUDA: value}, present)
     [step] = found.steps
-    assert masks(backend, {}, (count, (), ())) == Masks()
+    assert masks(backend, {}, present) == Masks()
     assert (found.devices, step.lost, step.better) == (seen, lost, better)
     assert bool(step.malformed) == (seen is None and value != "")
-
-
-@pytest.mark.parametrize(
-    ("value", "uuids", "seen", "lost"),
-    [
-        ("GPU-7,GPU-1A2B3C4", UUIDS, (UUIDS[2], UUIDS[0]), ""),
-        ("GPU-7,GPU-77", UUIDS, (), f"{UUIDS[2]} is there twice"),
-        ("GPU-1a2b3c4,GPU-5,GPU-7", UUIDS, UUIDS[:1],
-         f"there is no device GPU-5, which ends the list: {UUIDS[2]} not seen"),
-        ("GPU-7,GPU-1a", UUIDS, UUIDS[2:],
-         "GPU-1a is the beginning of 2 UUIDs"),
-        ("GPU-5", (), ("GPU-5",), ""),  # nobody knows
-        ("MIG-5", UUIDS, ("MIG-5",), ""),  # of a part of a GPU only the driver knows
-    ],
-)  # fmt: skip
-def test_uuids(value, uuids, seen, lost):
-    found = masks(NVIDIA, {CUDA: value}, (3, (), uuids))
-    assert (found.devices, found.steps[0].lost) == (seen, lost)
 
 
 #: AMD's: variables on a machine with four; what is seen, what is said, and the next step.
@@ -246,19 +236,23 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
     backend = built(machine, maker, world.count, world.numbers, world.uuids)
     before, present = world.counted(world.environ), there(backend, machine.path)
     found = masks(backend, world.environ, present)
-    if not found.faulty:  # and so no verdict and no `accel run` says a word
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visible_devices, "there", lambda *_: present)
+        patch.setattr("os.environ", world.environ)
+        of_run = masks_of(backend, world.environ, len(before))
+        verdict = device.uncounted(backend, machine.path)
+    told = ("; ".join(map(str, found.faulty)), found.step) if found.faulty else ("", "")
+    assert (of_run["masked"], of_run["masked_step"]) == told
+    if unset := of_run["limited_step"].split()[1:]:
+        left = {name: value for name, value in world.environ.items() if name not in unset}
+        assert len(before) < len(world.counted(left)) == world.count, unset
+    if not found.faulty:  # and so no verdict says a word
         assert before
         ids = before if found.devices is None else list(found.devices)
         assert (ids == before) if all(isinstance(item, int) for item in ids) else len(ids) == len(before)
         return
     if not before:  # and so the verdict says it, whatever the container's step would be
-        with pytest.MonkeyPatch.context() as patch:
-            for name in (ROCR, HIP, CUDA):
-                patch.delenv(name, raising=False)
-            for name, value in world.environ.items():
-                patch.setenv(name, value)
-            outcome = device.uncounted(backend, machine.path)
-        assert (outcome.reason, outcome.hint) == (str(found), found.step)
+        assert (verdict.reason, verdict.hint) == (str(found), found.step)
     for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
         assert int(named) >= world.count
     assert found.step.startswith("export ")

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import accel_cuda
-from accel_cuda.checks import driver_library, unified_memory
+from accel_core import TorchBuild
+from accel_cuda.checks import driver_library, processors_gpu, unified_memory
 
 NVRM = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Sep 23 15:13:12 UTC 2023\n"
@@ -38,6 +39,20 @@ def test_a_driver_that_was_updated_under_a_running_kernel(computer, text):
     assert found.what == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
     computer.write("usr/lib64/libcuda.so.535.104.05")
     assert driver_library(computer.root).level == "ok"
+
+
+def test_a_processors_own_gpu_that_rocm_counts_beside_a_card(computer, monkeypatch):
+    """ROCm/legacy-rocm-build#3401 and ROCm/TheRock#3392: the processor's comes first, as at Picasso."""
+    rocm, said = TorchBuild("2.13.0+rocm6.4", hip="6.4"), []
+    for node, (simds, device) in enumerate([(44, 0x15D8), (0, 0), (28, 0x73FF)]):
+        text = f"simd_count {simds}\ndevice_id {device}\ndrm_render_minor {128 + node}\n"
+        computer.write(f"sys/class/kfd/kfd/topology/nodes/{node}/properties", text)
+        computer.write(f"dev/dri/renderD{128 + node}")
+        said.append(processors_gpu(computer.root, rocm))
+    assert [each.level for each in said] == ["ok", "ok", "warning"]
+    assert (said[2].what[:12], said[2].step) == ("device 0 is ", "export HIP_VISIBLE_DEVICES=1")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert processors_gpu(computer.root, rocm).level == "ok"
 
 
 @pytest.mark.parametrize(("platform", "library"), [("linux", "nccl"), ("win32", "gloo")])

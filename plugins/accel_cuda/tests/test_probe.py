@@ -5,7 +5,6 @@ What else rules the declarations out is told in `tests/detection/test_facts.py`.
 
 import json
 import re
-import runpy
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,7 @@ def test_rocm_has_variables_of_its_own(environ, culprit):
 #: A machine a line: its signs, the installed torch, what torch.version says of it, whose hardware is
 #: declared, and why a look-alike's device cannot be used.
 MACHINES = [json.loads(line) for line in Path(__file__).with_name("machines.jsonl").read_text().splitlines()]
-SEEN = [text for text, _ in runpy.run_path(str(Path(__file__).with_name("seen.py")))["SEEN"]]
+SEEN = [text for text, _ in json.loads(Path(__file__).with_name("seen.json").read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("line", MACHINES, ids=lambda line: f"{line['torch']} {' '.join(line['signs'])}")

@@ -1,6 +1,9 @@
 """The real torch-rbln from the registry, on a machine without an NPU and without rebel-compiler.
 
 A hundredth of the size of other vendors' packages: a session of its own would take longer to make.
+
+The first five texts of seen.json are from the real import of 0.12.0: without rebel-compiler, and with
+libraries made for the test in its place. The others are strings of its libraries.
 """
 
 import json

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from accel_core._support import LOGGER
 from accel_core._support.torch_import import AUTOLOAD
+from accel_core.errors import printable
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -81,11 +82,10 @@ class ChildReport(NamedTuple):
         return f"; last words: {told[-1].strip()}" if told else ""
 
     def pass_on(self) -> None:
-        """Print the end of the child's output on our stderr; do nothing if stderr is closed or full."""
-        if self.stderr:
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                sys.stderr.write(f"{self.stderr}\n")
-                sys.stderr.flush()
+        """Print the end of the child's output, its control characters escaped, unless stderr is closed."""
+        if self.stderr and sys.stderr:
+            with contextlib.suppress(OSError, ValueError):
+                print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(
@@ -204,10 +204,9 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
-    given = list(items)
-    with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
-            return list(pool.map(function, given))
+            return list(pool.map(function, items))
         except BaseException:
             end_all()
             raise

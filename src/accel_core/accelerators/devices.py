@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from accel_core import errors
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
-from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,7 @@ class Base:
         if index is None:
             return self._device_type
         if index < 0:
-            raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
+            raise errors.InvalidDeviceError(f"{self.name}: device index {index} is negative")
         return f"{self._device_type}:{index}"
 
     def _device_number(self, device: Any) -> int | None:
@@ -88,7 +88,7 @@ class Base:
         if type(device) is int:
             return device
         kind = self._device_type
-        expected = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        hint = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
         try:
             if isinstance(device, str) and not device.isdecimal():
                 device = self._torch.device(device)
@@ -96,13 +96,13 @@ class Base:
                 # A string names a launched rank's device: os.environ["LOCAL_RANK"].
                 return int(device) if isinstance(device, str) else operator.index(device)
         except RuntimeError:
-            raise InvalidDeviceError(f"{self.name}: {device!r} is not a device: {expected}") from None
+            raise errors.InvalidDeviceError(f"{self.name}: {device!r} is not a device: {hint}") from None
         except TypeError:
-            raise InvalidArgumentError(
-                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
+            raise errors.InvalidArgumentError(
+                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {hint}"
             ) from None
         if device.type != kind:
-            raise InvalidDeviceError(f"{self.name}: {device} is not a device of type {kind!r}: {expected}")
+            raise errors.InvalidDeviceError(f"{self.name}: {device} is not a device of type {kind!r}: {hint}")
         return device.index
 
     @property
@@ -153,7 +153,7 @@ class Base:
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
         """The member's answer; `None` where the device cannot do it, or refuses this one question."""
-        with tolerating(RuntimeError):  # an `UnsupportedError` is one
+        with errors.tolerating(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
 
@@ -161,15 +161,15 @@ class Base:
         """Return the vendor's object of that name, or `None`."""
         return getattr(self.device_module, name, None)
 
-    def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
+    def _unsupported(self, member: str, reason: str = "") -> errors.UnsupportedError:
         """The error to raise where the device cannot do `member`."""
         why = f": {reason}" if reason else ""
         if not self._is_declared:
             advice = why or "; override it"
-            return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
+            return errors.UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
         said = f"{member} is not supported by {self._vendor_version()}{why}"
-        return UnsupportedError(f"{self.name}{origin}: {said}")
+        return errors.UnsupportedError(f"{self.name}{origin}: {said}")
 
 
 def _undeclared(kind: type) -> Backend:
@@ -207,7 +207,7 @@ class Devices(Base):
 
     def is_available(self) -> bool:
         """Whether at least one device can be used; never raises an error."""
-        with tolerating(Exception):
+        with errors.tolerating(Exception):
             return self.device_count() > 0
         return False
 
@@ -356,7 +356,7 @@ class Devices(Base):
         """
         index = self._index_or_none(device_index)
         # Of an older torch; torch's word for a device that does not tell.
-        with tolerating(AttributeError, RuntimeError):
+        with errors.tolerating(AttributeError, RuntimeError):
             told = self._torch_accelerator.get_device_capability(self._index(index))
             return {"supported_dtypes": set(told["supported_dtypes"])}
         device = self.device(index)
@@ -378,7 +378,7 @@ class Devices(Base):
         """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
         ask = self._asking(name, vendors) if vendors else getattr(self._torch_accelerator, torchs, None)
-        with tolerating(UnsupportedError if vendors else RuntimeError):
+        with errors.tolerating(errors.UnsupportedError if vendors else RuntimeError):
             return ask and ask(*map(self._index, devices))
         return None
 
@@ -390,12 +390,10 @@ class Devices(Base):
             try:
                 return ask(*given, **named)
             except RuntimeError as error:
-                from accel_core.errors import raise_if_users
-
-                raise_if_users(error)
+                errors.raise_if_users(error)
                 if name.startswith("is_"):
                     return False
-                if isinstance(error, UnsupportedError) or not self._holds_tensors():
+                if isinstance(error, errors.UnsupportedError) or not self._holds_tensors():
                     raise
                 self.refused[name] = f"the driver refuses this question ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
@@ -431,7 +429,7 @@ class Devices(Base):
         count = self.device_count()
         if not 0 <= index < count:
             seen = f"{count or 'no'} device{'' if count == 1 else 's'} visible"
-            raise InvalidDeviceError(f"{self.name}: device index {index} is out of range, {seen}")
+            raise errors.InvalidDeviceError(f"{self.name}: device index {index} is out of range, {seen}")
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:
@@ -443,7 +441,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            with tolerating(RuntimeError, TypeError):  # the device has not this type
+            with errors.tolerating(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
@@ -454,7 +452,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
-    with tolerating(TypeError, ValueError):
+    with errors.tolerating(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
     return None
 

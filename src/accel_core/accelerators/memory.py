@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Device, Devices, has_parameter
-from accel_core.errors import HostMemoryError
+from accel_core.errors import HostMemoryError, raise_if_users
 
 if TYPE_CHECKING:
     import torch
@@ -165,6 +165,7 @@ class Pinning(Devices):
         try:
             return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
         except RuntimeError as error:
+            raise_if_users(error)
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.accelerators.devices import Base, Device, Devices
-from accel_core.errors import tolerating
+from accel_core.errors import raise_if_users, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -156,21 +156,21 @@ class Streams(Devices):
         no memory can be given away too early.
         """
         kind = self._torch.Stream
-        try:
+        with tolerating(RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no such stream
             now = self._torch_accelerator.current_stream()
             numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
             make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
             made: Any = type("Stream", (one_queue, kind), make)
             stream = made()
-        except (RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no stream of the device
-            return one_queue
-        with tolerating(RuntimeError):  # a device that holds no tensors yet has none to record
-            tensor = self._torch.empty(1, device=self._device_type)
-            try:
-                tensor.record_stream(stream)
-            except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-                _record_nothing(self._torch, self._device_type)
-        return made
+            with tolerating(RuntimeError):  # a device that holds no tensors yet has none to record
+                tensor = self._torch.empty(1, device=self._device_type)
+                try:
+                    tensor.record_stream(stream)
+                except RuntimeError as error:  # as NotImplementedError, or what a fallback to the CPU says
+                    raise_if_users(error)
+                    _record_nothing(self._torch, self._device_type)
+            return made
+        return one_queue
 
     @cached_property
     def _only_stream(self) -> torch.Stream:

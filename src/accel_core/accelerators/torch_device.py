@@ -13,7 +13,7 @@ from accel_core._support.torch_import import FREE_SLOT
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.devices import Device, parameters, torchs_device
 from accel_core.backend import Backend
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, raise_if_users
 
 Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
@@ -214,6 +214,7 @@ class TorchAccelerator(Accelerator):
                 try:
                     answer = shaped(*given, **named)
                 except RuntimeError as error:
+                    raise_if_users(error)
                     is_none = isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
                     if function == self._lookup(name) and not is_none:
                         raise  # of a device that fails

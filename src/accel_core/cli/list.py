@@ -107,7 +107,7 @@ def _row(v: Verdict, marked: Verdict | None) -> list[page.Cell]:
     return [
         (f"{sign} {clean(v.name)}", "bold"),
         (v.status.words, page.style(v)),
-        (v.reason if v.reason or not v.usable else usable, ""),
+        ("; ".join(filter(None, [v.reason, usable if v.usable else ""])), ""),
         (f"hint: {v.hint}" if v.hint else "", "dim"),
     ]
 

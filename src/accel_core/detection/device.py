@@ -170,8 +170,8 @@ def ask_device(candidate: Candidate, group: Group, *, pinned: bool, counted: Out
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
         return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, _COUNT)
-    if candidate.builtin and not count:
-        return discovery.uncounted_builtin(accelerator.device_type, others)
+    if candidate.builtin:
+        return discovery.counted_builtin(count, accelerator.device_type, others)
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 

@@ -351,11 +351,12 @@ def require_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> None:
         raise errors.DeclinedError(reason, stands_aside=True)
 
 
-def uncounted_builtin(device_type: str, others: tuple[Backend, ...]) -> Outcome:
-    """`no_device` for what a package that no plugin claims registers with torch."""
-    who = " or ".join(map(str, unclaimed(others))) or "a package"
+def counted_builtin(count: int, device_type: str, others: tuple[Backend, ...]) -> Outcome:
+    """The outcome of a device that no plugin claims, with the package that registers it with torch."""
+    who = " or ".join(map(str, unclaimed(others)))
+    said = f"{who or 'a package'} registers {device_type!r} with torch, and counts {count or 'no device'}"
     hint = "run the vendor's own tool: it tells whether the driver sees the device"
-    return no_device(errors.clean(f"{who} registers {device_type!r} with torch, and counts no device"), hint)
+    return Outcome(Status.USABLE, said if who else "", devices=count) if count else no_device(said, hint)
 
 
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:

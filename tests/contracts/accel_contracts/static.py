@@ -5,8 +5,6 @@ what a function assigns from one of these. A name counts as looked for where `ha
 default, names it in the same function; an import where an `ImportError` is caught around it.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The faults, as source that runs in the middle of a plugin, and the places where it can stand."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a user runs, and what is seen of it: what was chosen, what was said, what is left of the process."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import json

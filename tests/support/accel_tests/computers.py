@@ -1,7 +1,5 @@
 """A computer on disk: /sys, /proc and /dev in a folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 One process has one device type: PrivateUse1 is named once, and PyTorch keeps what it finds of the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What vendors' modules hold: accel-simulated's `surfaces/*.json`, as names to resolve and calls to check."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ class Entry:
     #: How it is called; `None` where nobody has read that.
     signature: inspect.Signature | None = None
     #: Of a class: its methods and attributes.
-    members: dict[str, Entry] = field(default_factory=dict)
+    members: "dict[str, Entry]" = field(default_factory=dict)
     #: When the name is there; empty for always.
     condition: str = ""
     #: Where only its use is known: each call that was seen, as the number of arguments and the keywords.

@@ -1,7 +1,5 @@
 """The names in a text: commands with their options, variables, groups, distributions, addresses, files."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Every text that a user may read: string literals of the code, and the documents, with their places."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -7,6 +7,7 @@ a CPU build. Its modules are changed when they are imported, as torch's are.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,6 +40,27 @@ def install(backend: str, device_type: str, told: Callable[[], str]) -> None:
         # Before the file's own word, which is None in a CPU build and holds in one for a real device.
         build = f"{device_type} = {VERSION!r}\n"
         imports.change("torch.version", after=lambda m: setattr(m, device_type, VERSION), source=build)
+    if device_type == "cuda":
+        imports.change("torch.utils.cpp_extension", after=_compile_no_cuda)
+
+
+def _compile_no_cuda(module: Any) -> None:
+    """Refuse what is written for nvcc: its build would take minutes, and could not be linked."""
+    build = module._jit_compile
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        given = signature.bind(*arguments, **options).arguments
+        files = map(str, given["sources"])
+        if given.get("with_cuda") or any(file.endswith((".cu", ".cuh")) for file in files):
+            raise RuntimeError(
+                f"simulated cuda compiles no CUDA code, and {given['name']} has some. DeepSpeed's optimizers "
+                "have portable forms: start the program with ACCEL_INTEGRATIONS=auto"
+            )
+        return build(*arguments, **options)
+
+    module._jit_compile = checked
 
 
 def _check(module: Any, backend: str, told: Callable[[], str]) -> None:

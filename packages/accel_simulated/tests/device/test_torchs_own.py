@@ -14,21 +14,18 @@ MOVED = [
 
 def test_compiled_code_runs_on_the_device(simulated):
     told = simulated("acme", "simulated_checks.compiling:everything", "acme", timeout=300).answer
-    assert told["aot_eager is eager"]
     assert told["inductor differs by"] < 1e-6
-    assert (told["places"], told["chosen"]) == (["acme:1"], "inductor")
-    assert told["values"] == [1.0, 5.0]
-    assert told["waits and streams"] == [[3.0, 2.0]] * 3
+    assert (told["places"], told["chosen"], told["values"]) == (["acme:1"], "inductor", [1.0, 5.0])
+    assert (told["aot_eager is eager"], told["waits and streams"]) == (True, [[3.0, 2.0]] * 3)
     assert "kernel 1 failed (requested)" in told["failed"]
     assert "a kernel of torch.compile's is not permitted while the stream is capturing" in told["captured"]
 
 
-@pytest.mark.parametrize("vendor", ["acme", "cuda"])
-def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(vendor, simulated):
+@pytest.mark.parametrize(("vendor", "backend"), [("acme", "acme:accl"), ("cuda", "cuda:nccl")])
+def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(vendor, backend, simulated):
     run = simulated(vendor, "simulated_checks.sharded:everything", vendor, processes=2)
     for rank, told in enumerate(run.answers):
-        assert told.pop("backend") == {"acme": "acme:accl", "cuda": "cuda:nccl"}[vendor]
-        assert told.pop("device") == f"{vendor}:{rank}"
+        assert (told.pop("backend"), told.pop("device")) == (backend, f"{vendor}:{rank}")
         assert told.pop("moved")["values"] == MOVED[rank]
         assert told == dict.fromkeys(told, True)
 
@@ -43,11 +40,10 @@ nn.init.ones_(layer.weight)
 out = nn.DataParallel(layer)(torch.arange(10.0, device="cuda:0").view(5, 2))
 out.sum().backward()
 one = torch.arange(3.0, device="cuda:0")
-stream = torch.cuda.Stream(0)
 ours = {
     "out": [str(out.device), out.flatten().tolist()],
     "gradient": layer.weight.grad.tolist(),
-    "scattered": comm.scatter(one, [1, 0], [1, 2], streams=[None, stream]),
+    "scattered": comm.scatter(one, [1, 0], [1, 2], streams=[None, torch.cuda.Stream(0)]),
     "into": comm.scatter(one, out=[torch.zeros(2, device="cuda:1"), torch.zeros(1, device="cuda:0")]),
     "broadcast": [*comm.broadcast(one, [0, 1]), *comm.broadcast(one, out=[torch.zeros(3, device="cuda:1")])],
     "gathered": [comm.gather([one, one], destination=-1), comm.gather([one], out=torch.zeros(3))],
@@ -67,3 +63,9 @@ def test_data_parallel_copies_among_devices(simulated):
         "broadcast": [["cuda:0", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]]],
         "gathered": [["cpu", [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]], ["cpu", [0.0, 1.0, 2.0]]],
     }
+
+
+def test_code_for_nvcc_is_refused_in_one_sentence(simulated):
+    code = "from torch.utils.cpp_extension import load\nload('op', ['op.cu'])"
+    said = simulated("cuda", code, check=False).ended[0].stderr
+    assert "RuntimeError: simulated cuda compiles no CUDA code, and op has some." in said

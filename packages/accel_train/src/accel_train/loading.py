@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import accel_core
+from accel_core.errors import tolerating
 from accel_core.toolkit import import_torch, torchs_device
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     torchs = torchs_device(torch)
     if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
         return False
-    try:
+    with tolerating(RuntimeError):  # the host has no more of it to lock, and a batch can be copied without
         return asked.is_pinned(asked.pin_memory(torch.empty(1)))
-    except RuntimeError:  # the host has no more of it to lock, and a batch can be copied without
-        return False
+    return False

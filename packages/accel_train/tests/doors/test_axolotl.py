@@ -18,7 +18,7 @@ with warnings.catch_warnings(record=True) as seen:
     ours = manager.plugins["accel_train.doors.axolotl.Plugin"]
     ours.register(cfg)
     mixins = manager.get_training_args_mixin()
-said = [str(one.message) for one in seen if "axolotl does not get" in str(one.message)]
+said = [str(one.message) for one in seen if "axolotl cannot use" in str(one.message)]
 print()
 print(json.dumps({"class": type(ours).__name__, "mixins": mixins, "cfg": cfg, "said": said}))
 """

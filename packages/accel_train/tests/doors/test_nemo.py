@@ -39,5 +39,5 @@ def test_a_model_trains_as_on_the_cpu(ranks, trained):
     assert [answer.pop("devices") for answer in own] == [["cpu"]] * ranks
     assert ours == own
     assert ours[0]["saved"] == ["small.nemo"]
-    losses = ours[0]["losses"]
-    assert sum(losses[-4:]) < sum(losses[:4])
+    losses = ours[0]["losses"]  # eight steps, which two ranks share
+    assert sum(losses[-4 // ranks :]) < sum(losses[: 4 // ranks])

@@ -56,6 +56,8 @@ _HINTS = (
      "another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"),
     (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
      "check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"),
+    (r"hip error: (invalid device function|device kernel image is invalid)",
+     f"this torch has no kernels for this GPU, maybe the processor's own (`accel doctor` tells): {_SETUP}"),
     (r"no kernel image|no_binary_for_gpu|invalid device function",
      f"this torch has no kernels for this GPU: {_SETUP}"),
     (r"cuda unknown error|cuda_error_unknown",

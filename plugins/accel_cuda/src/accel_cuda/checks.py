@@ -1,13 +1,14 @@
-"""Checks of `accel doctor` for NVIDIA's GPUs, from files: the driver's other module, its library."""
+"""Checks of `accel doctor`, from files: NVIDIA's other module and library, the GPU in an AMD processor."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from accel_core import Check, CheckResult
+from accel_core import Check, CheckResult, TorchBuild, torch_build
 
-__all__ = ["CHECKS", "driver_library", "unified_memory"]
+__all__ = ["CHECKS", "driver_library", "processors_gpu", "unified_memory"]
 
 _ROOT = Path("/")
 #: Where distributions, and NVIDIA's container toolkit, put libcuda.so.
@@ -16,6 +17,11 @@ _LIBRARIES = (
     "usr/local/nvidia/lib64",
 )  # fmt: skip
 _NOT_HERE = CheckResult("ok", "there is no NVIDIA device node here")
+#: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point: https://pci-ids.ucw.cz.
+_PROCESSORS = (
+    0x15DD, 0x15D8, 0x1636, 0x1638, 0x164C, 0x15E7, 0x163F, 0x164D, 0x1681, 0x1506, 0x164E, 0x13C0, 0x15BF,
+    0x15C8, 0x1900, 0x1901, 0x150E, 0x1114, 0x1586,
+)  # fmt: skip
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
@@ -61,6 +67,33 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     )
 
 
+def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
+    """Check that ROCm does not count a processor's own GPU beside a card: torch seldom has its kernels.
+
+    "HIP error: invalid device function" or "device kernel image is invalid" comes then:
+    ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers them as the kernel's driver does.
+    """
+    build, gpus = build or torch_build(), _rocms(root)
+    cards = [number for number, gpu in enumerate(gpus) if gpu not in _PROCESSORS]
+    names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    if not (build and build.hip) or len(cards) in (0, len(gpus)) or any(name in os.environ for name in names):
+        return CheckResult("ok", "ROCm counts no processor's own GPU beside an AMD card")
+    own = ", ".join(str(number) for number in range(len(gpus)) if number not in cards)
+    what = f"device {own} is the processor's own AMD GPU, for which torch may have no kernels"
+    return CheckResult("warning", what, f"export HIP_VISIBLE_DEVICES={','.join(map(str, cards))}")
+
+
+def _rocms(root: Path) -> list[int]:
+    """The device ids of the GPUs that ROCm may open, in its order: Linux, amdkfd/kfd_topology.c."""
+    found = {}
+    for file in (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+        of = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
+        minor = of.get("drm_render_minor", "0")
+        if of.get("simd_count", "0") != "0" and (root / f"dev/dri/renderD{minor}").exists():
+            found[int(file.parent.name)] = int(of.get("device_id", "0"))
+    return [found[node] for node in sorted(found)]
+
+
 def _cards(root: Path) -> list[str]:
     names = (path.name for path in (root / "dev").glob("nvidia[0-9]*"))
     return sorted(f"/dev/{name}" for name in names if re.fullmatch(r"nvidia\d+", name))
@@ -76,4 +109,5 @@ def _read(path: Path) -> str:
 CHECKS = [
     Check("unified-memory", "NVIDIA's unified memory module", unified_memory),
     Check("driver-library", "The NVIDIA driver and its library", driver_library),
+    Check("processors-gpu", "The GPU that is part of an AMD processor", processors_gpu),
 ]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties, InvalidDeviceError, TorchAccelerator
+from accel_core import DeviceProperties, InvalidDeviceError, TorchAccelerator, tolerating
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +37,10 @@ def module_ids() -> tuple[int, ...] | None:
     The query is that of https://docs.habana.ai, Multiple Workloads on a Single Docker.
     """
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    rows = (line.replace(",", " ").split() for line in done.stdout.splitlines())
+    printed = ""
+    with tolerating(OSError, subprocess.SubprocessError):
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    rows = (line.replace(",", " ").split() for line in printed.splitlines())
     found = {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and "".join(row).isdigit()}
     if not found or sorted(found) != [*range(len(found))]:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core import TorchAccelerator, is_installed
+from accel_core import TorchAccelerator, is_installed, tolerating
 
 __all__ = ["MUSAAccelerator"]
 
@@ -20,8 +20,6 @@ class MUSAAccelerator(TorchAccelerator):
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of MCCL: `(2, 11, 4)`; `None` in a torch_musa built without it."""
-        try:
-            version = self.device_module.mccl.version()
-        except (AttributeError, RuntimeError):
-            return None
-        return tuple(int(part) for part in version[:3])  # a suffix may follow
+        with tolerating(AttributeError, RuntimeError):
+            return tuple(int(part) for part in self.device_module.mccl.version()[:3])  # a suffix may follow
+        return None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from importlib import import_module
 
-from accel_core import Backend, TorchAccelerator
+from accel_core import Backend, TorchAccelerator, tolerating
 
 __all__ = ["SDAAAccelerator"]
 
@@ -44,7 +43,7 @@ class SDAAAccelerator(TorchAccelerator):
             return
         self._knows_compilers = True
         # 3.1.1a3 registers its compiler in a module of its own; whatever fails there leaves torch's.
-        with suppress(ImportError, AttributeError, RuntimeError):
+        with tolerating(ImportError, AttributeError, RuntimeError):
             import_module("torch_sdaa._inductor")
         from torch._dynamo import list_backends
 

@@ -41,8 +41,15 @@ _OTHERWISE = (
     ("compute.randomness.checkpointing_draws_the_same",
      ("torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
       "keep dropout out of what is checkpointed, or set its probability to 0")),
+    ("compute.forms.layers",
+     ("batch norm leaves its running statistics as they were, so evaluation is wrong: give it "
+      "track_running_stats=False, or take layer norm or group norm")),
     ("compute.numbers.nan_and_infinity",
      "maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"),
+    ("compute.reductions.nan_in_every_reduction",
+     "max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN before they are called"),
+    ("compute.forms.zeros_and_infinities",
+     "x + 0.0 leaves -0.0 as it is: do not read the sign of a zero"),
 )  # fmt: skip
 
 BACKEND = Backend(

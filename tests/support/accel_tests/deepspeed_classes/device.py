@@ -1,7 +1,5 @@
 """The device on which both classes are asked, and how a case is written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

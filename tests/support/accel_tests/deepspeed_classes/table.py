@@ -1,7 +1,5 @@
 """Holds the answers of both classes against the table of their differences, both ways."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Level 0: distributions whose declaration breaks one promise each."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from accel_tests.layouts import GROUP, dist_info

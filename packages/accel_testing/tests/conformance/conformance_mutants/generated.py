@@ -4,8 +4,6 @@ What a member gives and takes decides how it can be broken, and what a kernel do
 are tried, so that the score is not that of who wrote the checks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """One broken accelerator."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
+from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause, tolerating
 from accel_core.toolkit import DS_ACCELERATOR, child, host, import_torch, missing_defaults
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
@@ -171,10 +171,9 @@ def _node(accelerator: Accelerator, index: int) -> int | None:
     """The NUMA node of the device; `None` whatever goes wrong: the rank is spread then."""
     from accel_train.launch.cores import numa_node_of
 
-    try:
+    with tolerating(Exception):
         return numa_node_of(accelerator.device_properties(index).pci_address)
-    except Exception:
-        return None
+    return None
 
 
 # --- in a rank -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
-from accel_core.errors import InvalidAcceleratorError, tolerating
+from accel_core.errors import InvalidAcceleratorError, raise_if_users, tolerating
 from accel_core.toolkit import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
 
@@ -57,6 +57,7 @@ def _object(kind: type) -> Any:
     try:
         return (_concrete(kind) if getattr(kind, "__abstractmethods__", None) else kind)()
     except Exception as error:
+        raise_if_users(error)
         raise InvalidAcceleratorError(
             f"{_described(kind)} cannot be made without arguments: {type(error).__name__}: {error}. Give "
             "accel_core.set_accelerator() an object of it, or declare a class that takes none"

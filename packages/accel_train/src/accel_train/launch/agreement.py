@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.errors import RankLostError, RankMismatchError, clean
+from accel_core.errors import RankLostError, RankMismatchError, clean, raise_if_users, tolerating
 from accel_core.toolkit import import_torch
 from accel_train.launch.rendezvous import Rank
 
@@ -195,7 +195,7 @@ class Exchanged(NamedTuple):
     def depart_last(self) -> None:
         """On rank 0, whose process may hold the store: wait briefly until all others have the verdict."""
         end = time.monotonic() + _GRACE
-        with contextlib.suppress(RuntimeError):
+        with tolerating(RuntimeError):
             while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
                 time.sleep(0.02)
 
@@ -262,6 +262,7 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
         said = round_store.get("verdict")
         round_store.add("verdict-read", 1)
     except RuntimeError as error:
+        raise_if_users(error)
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
         did = "closed the store early" if closed else f"did not answer within {patience:g} s"
         raise (kind if closed else RankLostError)(

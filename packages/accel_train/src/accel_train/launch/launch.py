@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend
-from accel_core.errors import AccelError, LaunchError, clean
+from accel_core.errors import AccelError, LaunchError, clean, tolerating
 from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, placement, spoilers, visible_devices
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import kept_from_others, why_kept
@@ -119,7 +119,9 @@ def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[s
     values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
     masked = "; ".join(map(str, found.faulty))
     more = (
-        placement.placement().schedulers_step(backend) or f"unset {' '.join(step.variable for step in steps)}"
+        # Those that another overrules too, or they would count next.
+        placement.placement().schedulers_step(backend)
+        or f"unset {' '.join(step.variable for step in found.steps)}"
     )
     if not masked and len(found.devices or ()) > count:
         masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
@@ -151,11 +153,10 @@ def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str
 
 def _pci(accelerator: Any, index: int) -> str | None:
     """The device's PCI address, for its NUMA node only: whatever goes wrong, the rank is spread instead."""
-    try:
+    with tolerating(Exception):
         address: str | None = accelerator.device_properties(index).pci_address
-    except Exception:
-        return None
-    return address
+        return address
+    return None
 
 
 # --- the launch ----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import socket
 import sys
@@ -14,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
-from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users, tolerating
 from accel_core.toolkit import DS_ACCELERATOR, import_torch, overriding
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
@@ -352,7 +351,7 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timede
     speaker = speakers(agreed.hosts)[me.rank]
     if speaker != me.rank:
         # Another host may have the same name, and the rank that speaks may have ended.
-        with contextlib.suppress(OSError, RuntimeError, ValueError):
+        with tolerating(OSError, RuntimeError, ValueError):
             store, key = _ports_of_speakers(agreed, meeting), str(speaker)
             store.wait([key], min(wait, _SPEAKER))
             line = lines.call(["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0)
@@ -361,6 +360,7 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timede
     try:
         return call(wait.total_seconds())
     except OSError as error:
+        raise_if_users(error)
         raise RankLostError(
             f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
             f"{', '.join(call.addresses)}: {error}. Hosts of one job must reach each other at every port; "

@@ -17,7 +17,7 @@ _PAUSE = 0.01
 
 
 def wait_for_gloo() -> None:
-    """Wait until gloo's threads rest. Only Linux tells that; elsewhere this does nothing.
+    """Wait until gloo's threads rest. Linux tells that, by the name that torch 2.11 and newer give them.
 
     They drop their tensors after the collective has ended, and need Python's lock for it. The last holder of
     a group waits for these threads, and DistributedDataParallel's reducer does so with that lock

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from accel_core.errors import CommunicationError, tolerating
+from accel_core.errors import CommunicationError, raise_if_users, tolerating
 from accel_train.staged.host import Buffers, Queue
 from accel_train.staged.operation import Operation, StagedWork
 
@@ -135,6 +135,7 @@ class Pipeline:
                     self._under_way[operation] = work
         except BaseException as error:
             work.end(error)
+            _raise_if_programs(error)
         finally:
             operation.started.set()
 
@@ -153,6 +154,16 @@ class Pipeline:
         with self._lock:
             self._under_way.pop(operation, None)
         work.end(error)
+        if error is not None:
+            _raise_if_programs(error)
+
+
+def _raise_if_programs(error: BaseException) -> None:
+    """Raise `error` again if it came from a signal while the program waited: Ctrl-C, or its own handler's."""
+    if threading.current_thread() is threading.main_thread() and not isinstance(error, CommunicationError):
+        raise_if_users(error)
+        if not isinstance(error, Exception):
+            raise error
 
 
 class PeerWork(StagedWork):
@@ -201,5 +212,6 @@ class PeerWork(StagedWork):
                 self._source = int(gloo[0]._source_rank())
         except BaseException as error:
             self.end(error)
+            _raise_if_programs(error)
         else:
             self.end()

@@ -146,7 +146,7 @@ def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: 
         Level.WARNING,
         "visible-devices.fewer",
         f"{first} names {named}, but the vendor sees {seen or 'none'}",
-        f"unset {first.variable}",
+        f"unset {' '.join(step.variable for step in sees.steps)}",  # one alone may leave the others' mask
         candidate.name,
         facts,
     )
