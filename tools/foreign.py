@@ -141,6 +141,8 @@ def _suite(name: str, home: Path, device: str) -> dict[str, Any]:
         environ["PYTHONPATH"] = os.pathsep.join([str(home), folder])
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
         told = Path(folder, "told.xml")
+        if not told.is_file() and device == "tpu":  # as in `memory`
+            return {"passed": 0, "of": 0, "failed": ["its process ended"]}
         if not told.is_file():
             raise SystemExit(f"{name}: torchcts did not run: {(done.stdout + done.stderr)[-2000:]}")
         cases = list(ET.parse(told).iter("testcase"))
