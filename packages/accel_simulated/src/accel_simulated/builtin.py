@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from accel_simulated import device, imports
+from accel_simulated.asked import asked
 from accel_simulated.vendors import VENDORS
 
 __all__ = ["install"]
@@ -41,13 +42,17 @@ def install(name: str) -> None:
     # torch._C comes first of all: torch's Python is built on it.
     if name != "xpu":  # whose storages the CPU wheel can make
         imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
-    if name == "cuda":  # which counts by NVML, and so by the variable as it is now, until the runtime starts
-        imports.change(
-            "torch.cuda", after=lambda module: setattr(module, "_raw_device_count_nvml", device.present)
-        )
+    if name == "cuda":
+        imports.change("torch.cuda", after=_count_by_nvml)
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
+
+
+def _count_by_nvml(module: ModuleType) -> None:
+    """NVML counts by the variable as it is now, until the runtime starts. Kunlunxin's torch.cuda has none."""
+    if (found := asked()) is not None and found.vendor.name == "cuda":
+        module._raw_device_count_nvml = device.present  # type: ignore[attr-defined]
 
 
 def _serve_storages(storage: ModuleType, name: str) -> None:

@@ -49,5 +49,5 @@ def test_without_torch_it_ends_and_says_what_to_install(tmp_path):
     bare = executable(tmp_path / "python", f'exec "{os.path.realpath(sys.executable)}" -I -S "$@"')
     said, variables = _run(tmp_path, str(bare), "acme")
     assert [line[:31] for line in said] == ["::error::torch is not installed"]
-    assert "accel setup cpu" in said[0]
+    assert "pip install torch --index-url" in said[0]
     assert variables == {}

@@ -5,7 +5,12 @@ from accel_simulated.parts.devices import _get_device_index
 from accel_simulated.parts.lifecycle import generators as _sim_generators
 from accel_simulated.shape import fill
 
-default_generators = list(_sim_generators()[:1])
+
+def __getattr__(name):
+    # Not at import, as the runtime starts when it is first asked for its devices.
+    if name == "default_generators":
+        return list(_sim_generators()[:1])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _sim_only(device):
