@@ -47,7 +47,7 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
     """Check that Windows gives its WSL2 the GPU and libcuda.so: a driver in WSL2 itself is of no use.
 
-    microsoft/WSL#7056; https://docs.nvidia.com/cuda/wsl-user-guide/
+    microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
     build = build or torch_build()
     kernel = _read(root / "proc/sys/kernel/osrelease").strip()
