@@ -2,6 +2,9 @@
 
 Each of its folders by name: without one it collects for minutes. `./dev foreign -- memory rng` runs those.
 What was seen is put into docs/explanation/foreign-suite.json; a failure that `KNOWN` does not name fails.
+
+`./dev foreign_tpu` runs it on the real TorchTPU, over XLA's library for the CPU. There a failure fails that
+the record before did not have, in a suite that it has.
 """
 
 from __future__ import annotations
@@ -71,44 +74,75 @@ VALUES = {
     "skip_ops": [],
     "tolerance_overrides": {},
 }
+#: TorchTPU registers its device by itself only where the PCI bus shows one: the plugin does it here. The
+#: suite waits by `torch.tpu.synchronize`, which TorchTPU keeps for torch; its error names this one.
+TPU_HERE = """
+import torch
+
+import accel_core
+
+accel_core.accelerator("tpu")
+torch.tpu.synchronize = torch.accelerator.synchronize
+"""
+#: TorchTPU counts one device, has one queue and no page-locked memory.
+WITHOUT_ON_TPU = ("multi_device", "streams", "events", "pinned_memory")
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Run the suites, keep what came, and return 1 if a test fails that is not known to."""
+    device, key = ("tpu", "tpu") if "--tpu" in words else ("acme", "suites")
+    names = [word for word in words if word != "--tpu"]
     if unknown := sorted(set(names) - set(SUITES)):
         print(f"{', '.join(unknown)}: expected some of {', '.join(SUITES)}")
         return 2
     home = Path(os.environ["ACCEL_TORCHCTS"])  # of the session
-    rows = json.loads(RECORD.read_text(encoding="utf-8"))["suites"] if names and RECORD.is_file() else {}
+    told = json.loads(RECORD.read_text(encoding="utf-8"))
+    before = told.get(key, {})
+    rows = {**before} if names else {}
     for name in names or SUITES:
-        rows[name] = _suite(name, home)
+        rows[name] = _suite(name, home, device)
         print(f"{name}: {rows[name]['passed']} of {rows[name]['of']}", *rows[name]["failed"], flush=True)
     (found,) = metadata.distributions(name="torchcts", path=[str(home)])
-    told = {"version": found.version, "torch": metadata.version("torch"), "known": KNOWN, "suites": {}}
-    told["suites"] = {name: rows[name] for name in SUITES if name in rows}
+    told |= {"version": found.version, "torch": metadata.version("torch"), "known": KNOWN}
+    told[key] = {name: rows[name] for name in SUITES if name in rows}
     RECORD.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8", newline="\n")
-    failed = {test for name in names or SUITES for test in rows[name]["failed"]}
-    if new := failed - KNOWN.keys():
+    told_of = [name for name in names or SUITES if device == "acme" or name in before]
+    failed = {test for name in told_of for test in rows[name]["failed"]}
+    known = {test for row in before.values() for test in row["failed"]} if device == "tpu" else KNOWN.keys()
+    if new := failed - known:
         print(f"failed, and not known to: {', '.join(sorted(new))}")
     return int(bool(new))
 
 
-def _suite(name: str, home: Path) -> dict[str, Any]:
+def _suite(name: str, home: Path, device: str) -> dict[str, Any]:
     """The number of tests of one folder that passed, and the names of those that failed."""
+    values, start, environ = VALUES, [], {**os.environ}
+    if device == "acme":
+        start = [str(Path(sys.executable).with_name("accel")), "simulate", "acme:2", "--"]
+    else:
+        from accel_tpu.trial import environment
+
+        environ |= environment()[0]
+        able = {each: each not in WITHOUT_ON_TPU for each in CAPABILITIES}
+        own = {"device_name": "tpu", "backend_import": "tpu_here", "device_count": 1, "capabilities": able}
+        values = {**VALUES, **own}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "manifest.py").write_text(
-            MANIFEST.format(values=VALUES, dtypes=DTYPES), encoding="utf-8"
+            MANIFEST.format(values=values, dtypes=DTYPES), encoding="utf-8"
         )
+        Path(folder, "tpu_here.py").write_text(TPU_HERE, encoding="utf-8")
         command = [
-            *(str(Path(sys.executable).with_name("accel")), "simulate", "acme:2", "--", sys.executable),
-            *("-m", "torchcts", "run", "--device", "acme", "--level", "8", "-q", "-p", "no:xdist"),
+            *(*start, sys.executable),
+            *("-m", "torchcts", "run", "--device", device, "--level", "8", "-q", "-p", "no:xdist"),
             # Not under this project's settings of pytest, where a warning is an error.
             *(str(home / "torchcts" / name), "--junitxml=told.xml", "-c", os.devnull, f"--rootdir={home}"),
             f"--confcutdir={home}",
         ]
-        environ = {**os.environ, "PYTHONPATH": str(home)}
+        environ["PYTHONPATH"] = os.pathsep.join([str(home), folder])
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
         told = Path(folder, "told.xml")
+        if not told.is_file() and device == "tpu":  # as in `memory`
+            return {"passed": 0, "of": 0, "failed": ["its process ended"]}
         if not told.is_file():
             raise SystemExit(f"{name}: torchcts did not run: {(done.stdout + done.stderr)[-2000:]}")
         cases = list(ET.parse(told).iter("testcase"))

@@ -7,7 +7,7 @@ import pytest
 
 import accel_cuda
 from accel_core import TorchBuild
-from accel_cuda.checks import driver_library, processors_gpu, unified_memory
+from accel_cuda.checks import driver_library, processors_gpu, unified_memory, windows_driver
 
 NVRM = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Sep 23 15:13:12 UTC 2023\n"
@@ -53,6 +53,25 @@ def test_a_processors_own_gpu_that_rocm_counts_beside_a_card(computer, monkeypat
     assert (said[2].what[:12], said[2].step) == ("device 0 is ", "export HIP_VISIBLE_DEVICES=1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     assert processors_gpu(computer.root, rocm).level == "ok"
+
+
+OF_WINDOWS = [
+    ((), "warning", "`wsl --update`"),
+    (("dev/dxg",), "warning", "install NVIDIA's driver in Windows"),
+    (("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"), "ok", ""),
+]
+
+
+@pytest.mark.parametrize(("signs", "level", "step"), OF_WINDOWS)
+def test_what_windows_gives_its_wsl2(computer, signs, level, step):
+    """microsoft/WSL#7056: a driver was installed in WSL2, by a Windows that shows it no GPU."""
+    cuda = TorchBuild("2.13.0", cuda="12.6")
+    assert windows_driver(computer.root, cuda).level == "ok"  # no WSL2
+    for sign in ("proc/sys/kernel/osrelease", *signs):
+        computer.write(sign, "5.4.72-microsoft-standard-WSL2\n")
+    found = windows_driver(computer.root, cuda)
+    assert (found.level, step in found.step) == (level, True)
+    assert windows_driver(computer.root, TorchBuild("2.13.0")).level == "ok"
 
 
 @pytest.mark.parametrize(("platform", "library"), [("linux", "nccl"), ("win32", "gloo")])

@@ -5,6 +5,7 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,10 +155,11 @@ def _default(compiler: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
-            place = _blocks.index(block)
-            if place == len(_blocks) - 1:
-                torch.compiler.set_default_backend(block.before)
-            else:
-                _blocks[place + 1].before = block.before
-            del _blocks[place]
+        if not sys.is_finalizing():  # else nobody compiles any more, and torch cannot import what it would
+            with _lock:
+                place = _blocks.index(block)
+                if place == len(_blocks) - 1:
+                    torch.compiler.set_default_backend(block.before)
+                else:
+                    _blocks[place + 1].before = block.before
+                del _blocks[place]

@@ -1,4 +1,4 @@
-"""Checks of `accel doctor`, from files: NVIDIA's other module and library, the GPU in an AMD processor."""
+"""Checks of `accel doctor`, from files: NVIDIA's other parts, also Windows', the GPU in an AMD processor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from accel_core import Check, CheckResult, TorchBuild, torch_build
 
-__all__ = ["CHECKS", "driver_library", "processors_gpu", "unified_memory"]
+__all__ = ["CHECKS", "driver_library", "processors_gpu", "unified_memory", "windows_driver"]
 
 _ROOT = Path("/")
 #: Where distributions, and NVIDIA's container toolkit, put libcuda.so.
@@ -42,6 +42,27 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
     )
     facts["nvidia_uvm"] = "loaded" if loaded else "not loaded"
     return CheckResult("error", "/dev/nvidia-uvm is missing, without which CUDA finds no GPU", step, facts)
+
+
+def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
+    """Check that Windows gives its WSL2 the GPU and libcuda.so: a driver in WSL2 itself is of no use.
+
+    microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
+    """
+    build = build or torch_build()
+    kernel = _read(root / "proc/sys/kernel/osrelease").strip()
+    if not (build and build.cuda) or "microsoft" not in kernel.lower():
+        return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
+    facts = {"kernel": kernel}
+    if not (root / "dev/dxg").exists():
+        step = "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, then `wsl --update`"
+        return CheckResult("warning", "WSL2 shows no GPU: /dev/dxg is missing", step, facts)
+    if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
+        step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
+        return CheckResult(
+            "warning", "Windows gives WSL2 no NVIDIA libcuda.so in /usr/lib/wsl/lib", step, facts
+        )
+    return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
@@ -109,5 +130,6 @@ def _read(path: Path) -> str:
 CHECKS = [
     Check("unified-memory", "NVIDIA's unified memory module", unified_memory),
     Check("driver-library", "The NVIDIA driver and its library", driver_library),
+    Check("windows-driver", "The NVIDIA driver of Windows, below WSL2", windows_driver),
     Check("processors-gpu", "The GPU that is part of an AMD processor", processors_gpu),
 ]

@@ -17,7 +17,7 @@ BACKENDS = ("reference", "cpu", "acme", "plain")
 #: The device `acme` and no activation: a DeepSpeed with this patch of contrib/ finds our accelerator.
 PATCHED = "native"
 #: DeepSpeed's own accelerator classes, each in the place of a plugin; they train these alone.
-CLASSES = ("mlu", "sdaa")
+CLASSES = ("cuda", "mlu", "sdaa", "supa", "xpu")
 STAGES = [f"ZeRO {stage}" for stage in range(4)]
 WORK = "from ds_training.worker import main\nmain(**{order!r})"
 
