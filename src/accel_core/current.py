@@ -252,9 +252,8 @@ def _object_of(choice: Choice) -> Accelerator:
         spoilers = discovery.spoilers(None, read().probe_timeout) if torch_import.failed_before() else ()
         if not (spoilers or error.hint):
             raise
-        why = "".join(f". {spoiler}" for spoiler in spoilers)
-        step = f". Next step: {error.hint}." if error.hint else ""
-        raise errors.BackendUnavailableError(f"{error}{why}{step}") from error
+        said = [str(error), *map(str, spoilers), error.hint and f"Next step: {error.hint}."]
+        raise errors.BackendUnavailableError(". ".join(filter(None, said))) from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)
         why = errors.root_cause(error)

@@ -53,8 +53,8 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(bad):
     accel = bad("import time; time.sleep(60)")
     start = time.monotonic()
     late = f"bad (accel-bad 1.0) gave no answer within 1.5 s; it was at: {AT}"
-    for command in ("info", "why", "list"):
-        done = accel(command, ACCEL_PROBE_TIMEOUT="1.5", COLUMNS="300")
+    for command in (["info"], ["why"], ["list"], ["list", "--json"]):
+        done = accel(*command, ACCEL_PROBE_TIMEOUT="1.5", COLUMNS="300")
         said = done.stdout + done.stderr
         assert (done.returncode, "cpu would be chosen" in said, "uninstall" in said) == (1, False, False)
         assert f"Which backend would be chosen is not known: {late}" in said

@@ -62,6 +62,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
         "probed": choice is not None,
         "chosen": choice.selection.chosen if choice else None,
         "how": choice.selection.how.value if choice and marked else None,
+        "problem": choice.selection.problem if choice else "",
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
         "backends": [{**page.described(v), "marked": v is marked} for v in surveyed.verdicts],
