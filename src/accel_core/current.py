@@ -93,13 +93,13 @@ def late_changes() -> tuple[str, ...]:
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
         return ()
-    then, visibility = _selection.environ, _chosen.backend.visibility
-    masks = visibility.filters + visibility.variables if _chosen.is_initialized() else ()
+    then, mask = _selection.environ, _chosen.backend.visibility
     late = tuple(
         f"{name} was {then.get(name)!r} when {_chosen.name} was chosen and is {os.environ.get(name)!r} now, "
         "which has no effect any more. Next step: set it before Python starts"
-        for name in (*filter(os.environ.__contains__, [DS_ACCELERATOR.name]), *masks)
+        for name in (*filter(os.environ.__contains__, [DS_ACCELERATOR.name]), *mask.filters, *mask.variables)
         if os.environ.get(name) != then.get(name)
+        and (name == DS_ACCELERATOR.name or _chosen.is_initialized())  # which may ask the vendor
     )
     for text in dict.fromkeys(late).keys() - _warned:
         _warned.add(text)
@@ -252,8 +252,8 @@ def _object_of(choice: Choice) -> Accelerator:
         spoilers = discovery.spoilers(None, read().probe_timeout) if torch_import.failed_before() else ()
         if not (spoilers or error.hint):
             raise
-        said = [str(error), *map(str, spoilers), error.hint and f"Next step: {error.hint}."]
-        raise errors.BackendUnavailableError(". ".join(filter(None, said))) from error
+        steps = [*map(str, spoilers)] or [f"Next step: {error.hint}."]
+        raise errors.BackendUnavailableError(". ".join([str(error), *steps])) from error
     except errors.CAUGHT as error:
         errors.raise_if_users(error)
         why = errors.root_cause(error)

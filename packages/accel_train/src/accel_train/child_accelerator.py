@@ -127,7 +127,7 @@ def call_on_accelerator(
             return _read(report.answer, crashed)
         at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
         if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
-            skipped[at] = f"the process that asked {report.ending}"
+            skipped[at] = f"the process that asked {report.ending}{report.last_words}"
         elif who or "apart" in job:  # it was chosen; or what lived in children of its own dies all the same
             raise BackendUnavailableError(_no_answer(who, at, report))
         else:

@@ -16,7 +16,6 @@ _LIBRARIES = (
     "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/lib/wsl/lib",
     "usr/local/nvidia/lib64",
 )  # fmt: skip
-_NOT_HERE = CheckResult("ok", "there is no NVIDIA device node here")
 #: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point: https://pci-ids.ucw.cz.
 _PROCESSORS = (
     0x15DD, 0x15D8, 0x1636, 0x1638, 0x164C, 0x15E7, 0x163F, 0x164D, 0x1681, 0x1506, 0x164E, 0x13C0, 0x15BF,
@@ -29,18 +28,17 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 
     NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
-    cards = _cards(root)
+    cards = sorted(each.name for each in (root / "dev").glob("nvidia*") if each.name[6:].isdecimal())
     if not cards:
-        return _NOT_HERE
-    facts = {"device nodes": ", ".join(cards)}
+        return CheckResult("ok", "there is no NVIDIA device node here")
+    facts = {"device nodes": ", ".join(f"/dev/{name}" for name in cards)}
     if (root / "dev/nvidia-uvm").exists():
         return CheckResult("ok", "/dev/nvidia-uvm is there", facts=facts)
-    loaded = (root / "sys/module/nvidia_uvm").exists()
     step = (
         "in a container, start it with the node: docker run --gpus all gives it; on the host, run "
         "`sudo nvidia-modprobe -u -c=0`"
     )
-    facts["nvidia_uvm"] = "loaded" if loaded else "not loaded"
+    facts["nvidia_uvm"] = "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
     return CheckResult("error", "/dev/nvidia-uvm is missing, without which CUDA finds no GPU", step, facts)
 
 
@@ -49,8 +47,7 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
     microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
-    build = build or torch_build()
-    kernel = _read(root / "proc/sys/kernel/osrelease").strip()
+    build, kernel = build or torch_build(), _read(root / "proc/sys/kernel/osrelease").strip()
     if not (build and build.cuda) or "microsoft" not in kernel.lower():
         return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
@@ -59,9 +56,7 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
         return CheckResult("warning", "WSL2 shows no GPU: /dev/dxg is missing", step, facts)
     if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
         step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
-        return CheckResult(
-            "warning", "Windows gives WSL2 no NVIDIA libcuda.so in /usr/lib/wsl/lib", step, facts
-        )
+        return CheckResult("warning", "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib", step, facts)
     return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
 
 
@@ -80,12 +75,9 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     facts = {"kernel module": module[1], "libcuda.so": ", ".join(libraries) or "in none of the usual folders"}
     if not libraries or module[1] in libraries:
         return CheckResult("ok", f"the driver is {module[1]}", facts=facts)
-    return CheckResult(
-        "error",
-        f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of {', '.join(libraries)}",
-        "reboot, or reload the nvidia modules; in a container, start it anew with the host's libraries",
-        facts,
-    )
+    what = f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of {', '.join(libraries)}"
+    step = "reboot, or reload the nvidia modules; in a container, start it anew with the host's libraries"
+    return CheckResult("error", what, step, facts)
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
@@ -106,18 +98,12 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
 def _rocms(root: Path) -> list[int]:
     """The device ids of the GPUs that ROCm may open, in its order: Linux, amdkfd/kfd_topology.c."""
-    found = {}
-    for file in (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
-        of = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
-        minor = of.get("drm_render_minor", "0")
-        if of.get("simd_count", "0") != "0" and (root / f"dev/dri/renderD{minor}").exists():
-            found[int(file.parent.name)] = int(of.get("device_id", "0"))
-    return [found[node] for node in sorted(found)]
-
-
-def _cards(root: Path) -> list[str]:
-    names = (path.name for path in (root / "dev").glob("nvidia[0-9]*"))
-    return sorted(f"/dev/{name}" for name in names if re.fullmatch(r"nvidia\d+", name))
+    files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
+    told = [_read(file) for file in sorted(files, key=lambda file: int(file.parent.name))]
+    nodes = [dict(re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)) for text in told]
+    gpus = [node for node in nodes if node.get("simd_count", "0") != "0"]
+    opened = [g for g in gpus if (root / f"dev/dri/renderD{g.get('drm_render_minor')}").exists()]
+    return [int(gpu.get("device_id", "0")) for gpu in opened]
 
 
 def _read(path: Path) -> str:
