@@ -77,7 +77,7 @@ def of_plugin(pin):
 #: Members that answer a question of another name than theirs.
 ALSO = {
     **{key: {"available_memory", "mem_get_info"} for key in ("mem_get_info", "get_memory_info")},
-    "get_rng_state": {"fork_rng", "get_rng_state", "set_rng_state"},
+    "get_rng_state": {"fork_rng", "get_rng_state", "get_rng_state_all", "set_rng_state"},
     "memory_reserved": {"memory_cached", "memory_reserved"},
     "max_memory_reserved": {"max_memory_cached", "max_memory_reserved"},
 }
