@@ -73,7 +73,8 @@ def check_a_device_that_nothing_has_selected(acc):
 def check_members_are_the_vendors_own_functions(acc):
     assert acc.device_module is torch.npu
     acc.manual_seed(7)
-    for name in ("current_device", "device_count", "empty_cache", "initial_seed", "is_initialized"):
+    assert acc.initial_seed() == torch.npu.initial_seed() == 7
+    for name in ("current_device", "device_count", "empty_cache", "is_initialized"):
         getattr(acc, name)()  # the first call decides
         # Around a question stands what tells of a driver that refuses it.
         assert inspect.unwrap(getattr(acc, name)) is inspect.unwrap(getattr(torch.npu, name)), name

@@ -323,14 +323,14 @@ class TestQueues(Subject):
         except UnsupportedError:  # the vendor's class holds one capture for good
             return
         with accelerator.capture_to_graph(graph):
-            out.copy_(given - 1)
+            out.copy_(given * 2)
         given.fill_(9.0)
         accelerator.replay_graph(graph)
         accelerator.synchronize()
         require(
-            out.tolist() == [8.0] * 8,
-            "reset_graph(g), capture_to_graph(g) of out.copy_(x - 1), x.fill_(9), replay_graph(g): out "
-            f"is {out.tolist()}; expected {[8.0] * 8}",
+            out.tolist() == [18.0] * 8,
+            "reset_graph(g), capture_to_graph(g) of out.copy_(x * 2), x.fill_(9), replay_graph(g): out "
+            f"is {out.tolist()}; expected {[18.0] * 8}",
         )
 
     def test_captures_leave_all_as_before(self, accelerator: Accelerator) -> None:
