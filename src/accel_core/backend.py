@@ -233,8 +233,7 @@ class Backend:
     def __post_init__(self) -> None:
         if isinstance(self.vendor_import, str):
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
-        faults = list(_faults(self))
-        if faults:
+        if faults := list(_faults(self)):
             raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
     def _declared_by(self, provenance: Provenance) -> "Backend":

@@ -335,14 +335,15 @@ def _warn_of_fallback(record: Selection) -> None:
 _FORK_WAIT = 10.0
 
 
-def _after_fork_in_child() -> None:
+def _forked() -> None:
+    """On both sides: give back the lock, and look at the next call which variables have changed."""
     global _fast
     _fast = None
+    if _lock._is_owned():  # type: ignore[attr-defined]  # else the wait was in vain
+        _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _lock.acquire(timeout=_FORK_WAIT),
-        after_in_parent=_lock.release,  # which Python reports where the wait was in vain, and goes on
-        after_in_child=_after_fork_in_child,
+        before=lambda: _lock.acquire(timeout=_FORK_WAIT), after_in_parent=_forked, after_in_child=_forked
     )

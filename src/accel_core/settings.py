@@ -99,8 +99,7 @@ class Variable(Generic[T]):
 
         Raises `SettingError` with the variable, the value and what is accepted.
         """
-        text = environ.get(self.name, "").strip()
-        if not text:
+        if not (text := environ.get(self.name, "").strip()):
             return self.default
         try:
             return self.parse(text)
@@ -201,8 +200,7 @@ def entry_points(group: str) -> list[Provenance]:
     """
     from accel_core._support import packages
 
-    found = packages.entry_points(group)
-    if not found:
+    if not (found := packages.entry_points(group)):
         return []
     block, allow = ACCEL_BLOCK.read(os.environ), ACCEL_ALLOW.read(os.environ)
 

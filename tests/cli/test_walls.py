@@ -9,7 +9,7 @@ import time
 import pytest
 from accel_tests.plugins import arguments, declaring, hook
 
-from accel_core.backend import Environment
+from accel_core.backend import Environment, InTorch
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -20,20 +20,30 @@ AT = "accel_probe() of accel-bad 1.0"
 def bad(accel):
     """`bad(body)`: the command where a card works, and above it a backend whose probe does this."""
 
-    def install(body):
+    def install(body, **declared):
         accel.world.module("deepspeed", "raise ImportError")  # hides what this environment may have
         accel.install_card()
-        accel.world.backend("bad", 995, extra=hook("accel_probe", "backend, others", body))
+        accel.world.backend("bad", 995, extra=hook("accel_probe", "backend, others", body), **declared)
         return accel
 
     return install
 
 
-def test_every_command_goes_on_without_one_that_dies(bad, backend):
-    accel = bad("import os; os._exit(3)")
-    found = backend(accel.json("list"), "bad")
-    assert (found["status"], AT in found["reason"]) == ("crashed", True)
-    assert AT in " ".join(accel("why").stdout.split())
+@pytest.mark.parametrize("in_child", ["", "import"])
+def test_every_command_goes_on_without_one_that_dies(bad, backend, in_child):
+    accel = bad("import os; os._exit(3)", in_torch=InTorch(in_child=in_child))
+    listed, why = accel.json("list"), accel("why", COLUMNS="300")
+    found = backend(listed, "bad")
+    assert (found["status"], AT in found["reason"], AT in why.stdout) == ("crashed", True, True)
+    ends = "A program would end at bad (accel-bad 1.0) before it has an accelerator. Next step: "
+    step = "set ACCEL_PROBE=isolated, or ACCEL_BLOCK=bad."
+    promised = ("card", "", 0) if in_child else (None, ends + step, 1)
+    assert (listed["chosen"], listed["problem"], why.returncode) == promised
+    if in_child:  # a program survives it
+        return
+    assert why.stdout.startswith(f"Nothing can be chosen. {ends}{step}")
+    for variables in ({"ACCEL_PROBE": "isolated"}, {"ACCEL_BLOCK": "bad"}):
+        assert accel.json("list", **variables)["chosen"] == "card"
     for command, told in (
         (["info"], "card (accel-card 1.0): somebody's card\n  chosen as      the highest"),
         (["env"], "export DS_ACCELERATOR=card"),
@@ -73,6 +83,7 @@ def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     assert "export CARD_LOG=1" in done.stdout, done.stderr
     assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")
     assert accel("list", "--no-probe").returncode == 0
+    assert "A program would end at bad (accel-bad 1.0)" in accel("list", COLUMNS="300").stdout
     assert accel("bench", "cpu", "--plot", "x.pdf").returncode == 2
 
 

@@ -122,7 +122,7 @@ def test_without_torch_the_first_line_says_what_to_install(accel):
     ("settings", "told"),
     [
         ({"DS_ACCELERATOR": "off,gone"}, ["none of these", "What was considered", "declares gone"]),
-        ({"ACCEL_ALLOW": "bad", "of": "bad"}, ["Nothing would be chosen.", "the root", "accel_bad"]),
+        ({"ACCEL_ALLOW": "bad", "of": "bad"}, ["chosen: `accel why` says why.", "the root", "accel_bad"]),
         ({"of": "npu@First_Npu"}, ["npu (first-npu 1.5): conflict.", "second-npu 1.5 declares npu too"]),
         ({"of": "off"}, ["no device. cpu would be chosen.", "switch it on"]),
     ],

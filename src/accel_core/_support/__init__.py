@@ -13,10 +13,13 @@ LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Return a re-entrant lock that is free in a forked child, which lacks the thread that held it."""
+    """Return a re-entrant lock that is free in a forked child, unless the thread that forked holds it.
+
+    No other thread is there to release it. The one that forked goes on, and releases what it holds.
+    """
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+        os.register_at_fork(after_in_child=lambda: lock._is_owned() or lock._at_fork_reinit())  # type: ignore[attr-defined]
     return lock
 
 

@@ -360,8 +360,7 @@ class Devices(Base):
             told = self._torch_accelerator.get_device_capability(self._index(index))
             return {"supported_dtypes": set(told["supported_dtypes"])}
         device = self.device(index)
-        found = _held_types(self._torch, device)
-        if not found:
+        if not (found := _held_types(self._torch, device)):
             raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
         return {"supported_dtypes": found}
 
@@ -419,8 +418,7 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
         `InvalidArgumentError`, a `TypeError`, for what names no device at all.
         """
-        index = self._device_number(device_index)
-        if index is None:
+        if (index := self._device_number(device_index)) is None:
             return self.current_device()
         self._check_range(index)
         return index

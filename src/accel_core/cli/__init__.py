@@ -21,14 +21,13 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from accel_core import __version__
-from accel_core._support import logged_by
-from accel_core._support.packages import is_installed
+from accel_core._support import logged_by, packages
 from accel_core._support.torch_import import IMPORTED
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
 from accel_core.detection import Verdict
 from accel_core.detection.guard import quiet, restoring
-from accel_core.errors import CAUGHT, clean, did_you_mean, root_cause
+from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
 from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
 
@@ -67,7 +66,11 @@ def announced() -> dict[str, Provenance | None]:
     command.
     """
     found: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
-    for entry_point in entry_points(GROUP):
+    try:
+        brought = entry_points(GROUP)
+    except SettingError:  # ours alone, each of which says so
+        brought = [e for e in packages.entry_points(GROUP) if BESIDE.get(e.name) == e.distribution]
+    for entry_point in brought:
         if BESIDE.get(entry_point.name, entry_point.distribution) == entry_point.distribution:
             found.setdefault(entry_point.name, entry_point)
     return dict(sorted(found.items()))
@@ -158,7 +161,7 @@ class _Group(click.Group):
 
 def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
     """Name the packages where this process and its children look for them."""
-    if missing := [name for name in names if not is_installed(name)]:
+    if missing := [name for name in names if not packages.is_installed(name)]:
         raise click.BadParameter(f"no module {missing[0]!r} is installed; install it, or correct its name.")
     if names:
         os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")

@@ -157,7 +157,7 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> tuple[V
 def _sentence(verdict: Verdict, chosen: Candidate | None, settings: Settings) -> str:
     by = f" by {settings.asked}" if settings.pins else ""
     if chosen is None:
-        return f"Nothing would be chosen{by}."
+        return f"Nothing would be chosen{by}: `accel why` says why."
     if verdict.is_about(chosen):
         return f"It would be chosen{by}."
     too = f"{chosen.name} is usable too and ranks above it, so " if verdict.usable and not by else ""

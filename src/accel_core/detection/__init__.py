@@ -65,6 +65,8 @@ class Outcome(NamedTuple):
     #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
+    #: Whether it ended the child that asked it, and would end a program, which asks it in its own process.
+    fatal: bool = False
 
     @property
     def is_absence(self) -> bool:
@@ -135,7 +137,7 @@ class Found(Ranked):
         return _html_table(("backend", "priority", "from"), *rows)
 
 
-_NOT_IN_JSON = ("provenance", "error", "broken", "absent")
+_NOT_IN_JSON = ("provenance", "error", "broken", "absent", "fatal")
 
 
 class Verdict(NamedTuple):
@@ -171,6 +173,8 @@ class Verdict(NamedTuple):
     absent: bool = False
     #: The file and line that raised the cause; empty where it was accel_core, or is not known.
     where: str = ""
+    #: Whether it ends a program that asks it in its own process, as `ACCEL_PROBE=isolated` has nobody do.
+    fatal: bool = False
 
     @classmethod
     def of(cls, judged: Judged, outcome: Outcome, seen: Evidence | None = None, ms: float = 0.0) -> "Verdict":
@@ -194,6 +198,7 @@ class Verdict(NamedTuple):
             absent=(seen is not None and not seen)
             or not (backend is None or platform_matches(backend.hardware.platforms)),
             where=clean(told.where),
+            fatal=outcome.fatal,
         )
 
     def besides(self, broken: "Verdict") -> "Verdict":

@@ -37,8 +37,7 @@ class IsolatedLoader:
 
     def __call__(self, entry_points: Sequence[Provenance]) -> list[Ranked]:
         """Return the declarations of each."""
-        new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
-        if new:
+        if new := [e for e in dict.fromkeys(entry_points) if e not in self._known]:
             from accel_core._support import child  # here, as where no plugin is installed none starts
 
             LOGGER.debug("load %s plugins in a child process", len(new))
@@ -122,7 +121,7 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
     did = "loaded its plugin" if isinstance(candidate, Unloaded) else "probed it"
     reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
     step = report_to(candidate.distribution, report.stage) or "reinstall the vendor's package"
-    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={candidate.name}")
+    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={candidate.name}", fatal=True)
 
 
 # --- Records as JSON -----------------------------------------------------------------------------------

@@ -223,10 +223,14 @@ def _instead(asked: str, others: Sequence[str]) -> str:
     return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
 
 
-def not_known(late: Sequence[Verdict]) -> str:
-    """The message for a choice before which backends come that gave no answer in time."""
-    who = "; ".join(f"{v.name} ({v.provenance}) gave {v.reason}" for v in late)
-    return f"Which backend would be chosen is not known: {who}. {_next(late[0].hint)}"
+def not_known(unsure: Sequence[Verdict]) -> str:
+    """The message for a choice before which backends come that end a program, or gave no answer in time."""
+    if fatal := {v.name: str(v.provenance) for v in unsure if v.fatal}:
+        who = " and at ".join(f"{name} ({source})" for name, source in fatal.items())
+        step = _next(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
+        return f"A program would end at {who} before it has an accelerator. {step}"
+    who = "; ".join(f"{v.name} ({v.provenance}) gave {v.reason}" for v in unsure)
+    return f"Which backend would be chosen is not known: {who}. {_next(unsure[0].hint)}"
 
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:

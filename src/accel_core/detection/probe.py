@@ -113,13 +113,14 @@ class Prober:
         # What is built in answers without importing anything, and needs no child for that.
         if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
-        if isolated or self._child_first(case, group.beside(candidate), doubt):
+        apart = self._child_first(case, group.beside(candidate), doubt)
+        if isolated or apart:
             from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
             outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
             if isolated or not lives:
-                return outcome
+                return outcome._replace(fatal=outcome.fatal and not apart)
             counted = outcome if case.backend.in_torch.in_child == "count" else None
         return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
 
@@ -165,8 +166,7 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
     """
     doubt: Outcome | None = None
     for step in _STEPS:
-        outcome = step(case)
-        if outcome is None:
+        if (outcome := step(case)) is None:
             continue
         conjecture = step is _on_the_machine and not case.backend.hardware.pci_ids
         if outcome.is_absence and (case.pinned or conjecture):
@@ -183,11 +183,10 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
 
 def _policy(case: Case) -> Outcome | None:
     name, distribution, settings = case.candidate.name, case.candidate.distribution, case.settings
-    for pin in settings.block:
-        if pin.matches(name, distribution):
-            return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {pin} out of ACCEL_BLOCK")
     if settings.permits(name, distribution):
         return None
+    if rules := [pin for pin in settings.block if pin.matches(name, distribution)]:
+        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {rules[0]} out of ACCEL_BLOCK")
     return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {name} to ACCEL_ALLOW")
 
 
@@ -221,8 +220,7 @@ def _fits_torch(case: Case) -> Outcome | None:
     if build is None:  # creation says that torch is missing
         return None
     for name in backend.in_torch.same_version:
-        installed = version(name)
-        if installed is None:
+        if (installed := version(name)) is None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):

@@ -56,13 +56,14 @@ def select(
         find = functools.partial(find_candidates, settings=settings, load=loader(settings, isolated=isolated))
     judge = judge or Prober(settings, isolated=isolated)
     choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
-    late = [v for v in choice.selection.verdicts if v.status is Status.TIMED_OUT]
+    among = choice.selection.verdicts
+    unsure = [v for v in among if v.status is Status.TIMED_OUT or (v.fatal and not settings.isolated)]
     # A program goes on without a backend that gave no answer in time, or waits for it: no command is to say
-    # which.
-    if late and judge.isolated and len(settings.pins) != 1:
+    # which. Nor what comes after a backend at which a program ends.
+    if unsure and judge.isolated and len(settings.pins) != 1:
         from accel_core.detection import messages  # here, as nearly every choice is known
 
-        unknown = errors.BackendUnavailableError(messages.not_known(late))
+        unknown = errors.BackendUnavailableError(messages.not_known(unsure))
         choice = choice._replace(candidate=None, error=unknown)
     candidate, error = choice.candidate, choice.error
     selection = choice.selection._replace(

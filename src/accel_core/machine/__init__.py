@@ -159,8 +159,7 @@ def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
     """`(limit, used)` of every group above this process that has a limit on memory."""
     for version, folder in _groups("memory", root):
         limit_file, usage_file, cache = _MEMORY_FILES[version]
-        limit = parse_number(read_text(f"{folder}/{limit_file}", root))
-        if limit is not None:
+        if (limit := parse_number(read_text(f"{folder}/{limit_file}", root))) is not None:
             usage = parse_number(read_text(f"{folder}/{usage_file}", root)) or 0
             statistics = read_text(f"{folder}/memory.stat", root).splitlines()
             values = dict(line.partition(" ")[::2] for line in statistics)

@@ -259,8 +259,7 @@ def _until_invalid(value: str, read: Callable[[str], Id | None]) -> Mask:
     """CUDA's rule, which Cambricon kept: the first invalid entry ends the list, a repeat empties it."""
     ids: list[Id] = []
     for entry in value.split(","):
-        item = read(entry)
-        if item is None:
+        if (item := read(entry)) is None:
             return Mask(tuple(ids), f"{entry!r} ends the list" if value else "")
         if item in ids:
             return Mask((), f"{entry!r} is there twice")

@@ -22,10 +22,9 @@ ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 def is_host_code(sources: Iterable[object]) -> bool:
     """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as SYCL."""
+    code = (".c", ".cc", ".cpp", ".cxx")
     names = [str(source) for source in sources]
-    return bool(names) and all(
-        name.endswith((".c", ".cc", ".cpp", ".cxx")) and not name.endswith(".dp.cpp") for name in names
-    )
+    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
 
 
 @dataclass(frozen=True)

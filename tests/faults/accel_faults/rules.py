@@ -31,10 +31,12 @@ def meets(place, mode):
 def chosen(fault, place, mode):
     """The backend that is right: the faulty one where it works, and then it is the highest in rank.
 
-    A command names none where one gave no answer in time.
+    A command names none where one gave no answer in time, or where a program would end.
     """
     if place.after_choice:
         return "faulty"
+    if fault.kind in (Kind.DIES, Kind.INTERRUPTS) and mode in _SHOWS_VERDICTS:
+        return None
     late = fault.kind is Kind.HANGS or (fault.kind is Kind.SLEEPS and mode.deadline < SLEEP)
     if late and mode is not Mode.IN_PROCESS:
         return "good" if mode.is_program else None
@@ -84,7 +86,7 @@ def _choice(fault, place, mode, seen):
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
     elif seen.chosen != right or (
-        right is None and not re.search("chosen is not known|the choice is not known", str(seen))
+        right is None and not re.search("is not known|would end at faulty .accel-faulty", str(seen))
     ):
         status = f"exit status {seen.returncode}"
         yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"

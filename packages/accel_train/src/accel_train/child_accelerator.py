@@ -139,7 +139,8 @@ def _chosen_apart(
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
     wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
-    choice = select(wanted, isolated=True)
+    # The command goes on where a program ends: it has told of that.
+    choice = select(wanted._replace(isolated=True), isolated=True)
     if choice.error is not None:
         raise choice.error
     candidate, record = choice.candidate, choice.selection

@@ -173,7 +173,7 @@ def _require_pytest() -> None:
 
 def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
     """The backend to check; raises `BackendNotFoundError`."""
-    load = IsolatedLoader(settings.probe_timeout)
+    load, settings = IsolatedLoader(settings.probe_timeout), settings._replace(isolated=True)
     if name is not None:
         found = find_candidates(name, settings, load)
         if found:
