@@ -139,13 +139,19 @@ def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(accel, settin
         assert words in done.stdout
 
 
+#: Of the policy, which decides on commands too, and of none: what is expected.
+BAD = {"ACCEL_PROBE_TIMEOUT='abc'": "a number of seconds", "ACCEL_BLOCK='@'": "a backend name, name@"}
+
+
+@pytest.mark.parametrize("given", BAD)
 @pytest.mark.parametrize("command", [["list"], ["why", "cpu"], ["info"]], ids=" ".join)
-def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command):
-    done = accel(*command, ACCEL_PROBE_TIMEOUT="abc")
+def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command, given):
+    setting = dict([given.replace("'", "").split("=")])
+    done = accel(*command, **setting)
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert line.startswith("Error: ACCEL_PROBE_TIMEOUT='abc' is not valid, expected a number of seconds")
-    assert accel.json(*command, status=2, ACCEL_PROBE_TIMEOUT="abc")["error"]["type"] == "SettingError"
+    assert (done.returncode, done.stdout, accel("--help", **setting).returncode) == (2, "", 0)
+    assert line.startswith(f"Error: {given} is not valid, expected {BAD[given]}")
+    assert accel.json(*command, status=2, **setting)["error"]["type"] == "SettingError"
 
 
 def test_hardware_without_its_plugin_is_named(accel, monkeypatch):

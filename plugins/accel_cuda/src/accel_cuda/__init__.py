@@ -9,7 +9,6 @@ Importing this module imports neither torch nor anything of the vendors'.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -119,8 +118,7 @@ CUDA = Backend(
     hints=_HINTS,
 )
 
-ROCM = replace(
-    CUDA,
+ROCM = CUDA._replace(
     priority=190,
     description="AMD GPUs, in ROCm builds of torch",
     url="https://pytorch.org/docs/stable/notes/hip.html",
@@ -158,8 +156,7 @@ ROCM = replace(
 # Project-HAMi/HAMi, docs/metax-support.md, the module and the resource; MetaX-MACA/vLLM-metax the rest:
 # docs/release/0.26.0/en.md (docker's options, MCCL_*, one process a GPU), and vllm_metax/platform.py (Ray's
 # name and the visible-devices variable, which are CUDA's).
-METAX = replace(
-    CUDA,
+METAX = CUDA._replace(
     description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
     url="https://developer.metax-tech.com/softnova",
     install_hint="take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova",
@@ -193,8 +190,7 @@ METAX = replace(
 )  # fmt: skip
 # gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of Deep-Spark:
 # ix-device-plugin, pkg/config/config.go, and ix-container-toolkit, README.md.
-ILUVATAR = replace(
-    CUDA,
+ILUVATAR = CUDA._replace(
     description="Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda",
     url="https://support.iluvatar.com/",
     install_hint="take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/",
@@ -223,8 +219,7 @@ ILUVATAR = replace(
 )  # fmt: skip
 # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display controllers and co-processors),
 # README_EN.md. HAMi's docs/hygon-dcu-support.md has the address and /opt/hyhal.
-HYGON = replace(
-    ROCM,
+HYGON = ROCM._replace(
     description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
     url="https://developer.sourcefind.cn/",
     install_hint="take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/",
