@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
 
 def declared() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
     """`Backend` and its records: each class, its first line, and its fields with their defaults."""
-    defaults = {field.name: field.default for field in fields(Backend)}
+    defaults = {name: Backend._field_defaults.get(name, MISSING) for name in Backend._fields}
     records = [default for default in defaults.values() if hasattr(default, "_asdict")]
     return [_declared(Backend, defaults), *(_declared(type(each), each._asdict()) for each in records)]
 

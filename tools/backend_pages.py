@@ -11,7 +11,6 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -57,6 +56,7 @@ def section(text: str, header: str) -> str:
 
 def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
+    from accel_core import Backend
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
     from accel_core.detection import Candidate
     from accel_core.detection.discovery import builtin_candidates, rank
@@ -73,10 +73,10 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             # On Windows cuda declares another communication backend; the pages tell Linux's.
             with patch.object(sys, "platform", "linux"):
                 declared = importlib.import_module(module).accel_backends()
-            each = declared if isinstance(declared, list | tuple) else [declared]
+            each = [declared] if isinstance(declared, Backend) else declared
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {Candidate(replace(s.backend, provenance=Provenance(s.distribution, ""))): s for s in found}
+    candidates = {Candidate(s.backend._replace(provenance=Provenance(s.distribution, ""))): s for s in found}
     return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
 
 

@@ -8,7 +8,6 @@ vendor's package. What belongs together stands in a record: `Hardware`, `Visibil
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from accel_core.errors import InvalidBackendError, clean, shown
@@ -177,8 +176,7 @@ class Environment(NamedTuple):
     set: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Backend:
+class Backend(NamedTuple):
     """One kind of accelerator, as its plugin declares it.
 
     Raises `InvalidBackendError`, which lists every fault, if a field is malformed.
@@ -230,18 +228,9 @@ class Backend:
     computes_otherwise: tuple[tuple[str, str], ...] = ()
     provenance: Provenance | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.vendor_import, str):
-            object.__setattr__(self, "vendor_import", (self.vendor_import,))
-        faults = list(_faults(self))
-        if faults:
-            raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
-
     def _declared_by(self, provenance: Provenance) -> "Backend":
-        """Return the declaration with its provenance; it was checked, and `replace` would check it again."""
-        declared = object.__new__(type(self))
-        declared.__dict__.update(self.__dict__, provenance=provenance)
-        return declared
+        """Return the declaration with its provenance; it was checked, and is not checked again."""
+        return tuple.__new__(Backend, (*self[:-1], provenance))
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
@@ -255,11 +244,27 @@ class Backend:
 
 
 #: The records of a declaration, by their fields' names.
-RECORDS: dict[str, Any] = {f.name: f.default for f in fields(Backend) if hasattr(f.default, "_fields")}
+RECORDS: dict[str, Any] = {n: v for n, v in Backend._field_defaults.items() if hasattr(v, "_fields")}
+
+_unchecked = Backend.__new__
+
+
+def _checked(kind: type[Backend], *values: Any, **named: Any) -> Backend:
+    backend = _unchecked(kind, *values, **named)
+    if isinstance(backend.vendor_import, str):
+        return backend._replace(vendor_import=(backend.vendor_import,))
+    if faults := [*_faults(backend)]:
+        raise InvalidBackendError(f"backend {shown(backend.name)}: {'; '.join(faults)}")
+    return backend
+
+
+# A named tuple that is checked: a frozen dataclass of twenty fields takes a millisecond of each first choice.
+Backend.__new__ = functools.wraps(_unchecked)(_checked)  # type: ignore[assignment, method-assign]
+Backend._make = classmethod(lambda kind, values: kind(*values))  # type: ignore[assignment, method-assign]
 
 
 def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """Return the declaration with these fields: `vars(backend)`, as JSON gives them."""
+    """Return the declaration with these fields: `backend._asdict()`, as JSON gives them."""
     values = {name: _tuples(value) for name, value in given.items()}
     records = {name: record._make(values[name]) for name, record in RECORDS.items()}
     return Backend(**{**values, **records, "provenance": Provenance(*values["provenance"])})
@@ -274,15 +279,16 @@ def is_unknown_field(error: BaseException) -> bool:
     """Whether the error comes from a declaration with a field that this accel-core does not know."""
     if not isinstance(error, TypeError) or "unexpected keyword argument" not in str(error):
         return False
-    makers = ("Backend.__init__()", *(f"{type(record).__name__}.__new__()" for record in RECORDS.values()))
-    return str(error).startswith(makers)
+    kinds = (Backend, *map(type, RECORDS.values()))
+    return str(error).startswith(tuple(f"{kind.__name__}.__new__()" for kind in kinds))
 
 
 # --- Faults of a declaration ---------------------------------------------------------------------------
 
-#: Valid values of the fields whose default does not show their type.
-_EXAMPLES: dict[str, Any] = {
-    "name": "npu", "priority": 0, "device_type": "npu", "provenance": Provenance("", ""),
+#: A valid value of each field: its default, unless that does not show the field's type.
+_USUAL: dict[str, Any] = {
+    "name": "npu", "priority": 0, "device_type": "npu",
+    **Backend._field_defaults, "provenance": Provenance("", ""),
 }  # fmt: skip
 #: The limit keeps priorities printable.
 _LARGEST = 10**9
@@ -290,17 +296,14 @@ _LARGEST = 10**9
 
 def _faults(backend: Backend) -> Iterator[str]:
     """Every fault of the declaration, in the order of its fields."""
-    for field in fields(backend):
-        value: Any = getattr(backend, field.name)
-        if value is field.default:
-            continue
-        usual = _EXAMPLES.get(field.name, field.default)
-        if field.name in RECORDS and type(value) is type(usual):
+    for field, usual in _USUAL.items():
+        value: Any = getattr(backend, field)
+        if field in RECORDS and type(value) is type(usual):
             for name, item, one in zip(value._fields, value, usual, strict=True):
                 if item is not one:
-                    yield from _faults_of(f"{field.name}.{name}", item, one)
-        else:
-            yield from _faults_of(field.name, value, usual)
+                    yield from _faults_of(f"{field}.{name}", item, one)
+        elif value is not Backend._field_defaults.get(field, usual):
+            yield from _faults_of(field, value, usual)
     if backend.vendor_import == ():
         yield "vendor_import names no module, expected e.g. 'torch_npu'"
 
@@ -322,7 +325,7 @@ def _faults_of(name: str, value: Any, usual: Any) -> Iterator[str]:
 
 def _holds_text(value: object) -> bool:
     """Whether a tuple holds nothing but texts."""
-    return not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
+    return not isinstance(value, tuple) or {*map(type, value)} <= {str}
 
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,
@@ -364,7 +367,7 @@ def is_variable_prefix(text: str) -> bool:
 
 
 def _is_pair(row: object) -> bool:
-    return isinstance(row, tuple) and len(row) == 2 and _holds_text(row)
+    return isinstance(row, tuple) and [*map(type, row)] == [str, str]
 
 
 #: What each value, or each item of it, must look like, and that in words; the default fits too.

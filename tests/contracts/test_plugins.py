@@ -8,7 +8,6 @@ import importlib
 import inspect
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,7 +104,7 @@ def explained(plugin, message, *backends):
     found = set()
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        candidate = Candidate(replace(backend, provenance=source))
+        candidate = Candidate(backend._replace(provenance=source))
         found.add(explain(candidate, error, Group((candidate,))).hint)
     return found
 
@@ -191,7 +190,7 @@ def _without_data(path, folder):
     source = path.read_text().splitlines()
     for node in ast.walk(ast.parse(path.read_text())):
         data = isinstance(node, ast.Assign) and re.match(
-            r"_HINTS = |\w+ = (Backend|replace)\(", ast.unparse(node)
+            r"_HINTS = |\w+ = (Backend|\w+\._replace)\(", ast.unparse(node)
         )
         if data or isinstance(node, ast.ImportFrom):
             one = "" if data else " " * node.col_offset + "pass"

@@ -3,7 +3,6 @@
 import json
 import socket
 import types
-from dataclasses import replace
 
 import pytest
 from accel_tests.fuzzing import fuzzed
@@ -147,7 +146,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     except InvalidBackendError:
         return
     root = str(tmp_path)
-    candidate = Candidate(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
     for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
             outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
@@ -169,7 +168,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    candidate = Candidate(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
     outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
     assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 

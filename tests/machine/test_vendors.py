@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_core import Backend
 from accel_core._support import packages
 from accel_core.machine import devices, vendors
 from accel_core.machine.vendors import FIRST_PARTY, VENDORS, known_hardware, sourced
@@ -116,7 +117,7 @@ def declared():
     for module in (path.parent.name for path in declaring):
         plugin = importlib.import_module(module)
         given, alike = plugin.accel_backends(), getattr(plugin, "LOOK_ALIKES", {}).values()
-        for backend in (*(given if isinstance(given, list | tuple) else [given]), *alike):
+        for backend in (*([given] if isinstance(given, Backend) else given), *alike):
             backends.setdefault(backend.name, []).append(backend)
     return backends
 

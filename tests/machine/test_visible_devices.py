@@ -1,7 +1,5 @@
 """Each vendor's visible-devices grammar, read and written."""
 
-from dataclasses import replace
-
 import pytest
 
 from accel_core.backend import GRAMMARS, Backend, Visibility
@@ -110,7 +108,7 @@ def test_format_refuses_what_would_mean_something_else(grammar, refused, message
 
 NAMES = ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 CARD = Backend(name="mlu", priority=1, device_type="mlu", visibility=Visibility(NAMES, grammar="mlu"))
-GAUDI = replace(CARD, visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
+GAUDI = CARD._replace(visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
 
 
 def test_what_hides_every_device():

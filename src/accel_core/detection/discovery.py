@@ -187,8 +187,9 @@ def functions_for(plugin: object, hook: str) -> list[Any]:
     return [getattr(plugin, n) for n, o in hooks.items() if o and (o["specname"] or n) == hook]
 
 
-def _checked(given: object) -> list[Backend]:
-    items: list[Any] = [*given] if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+def _checked(given: Any) -> list[Backend]:
+    is_one = isinstance(given, (str, Backend)) or not isinstance(given, Sequence)
+    items: list[Any] = [given] if is_one else [*given]
     if others := [item for item in items if not isinstance(item, Backend)]:
         raise errors.InvalidBackendError(
             f"accel_backends() returned {errors.shown(others[0])} ({type(others[0]).__name__}), "
@@ -461,7 +462,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
 
     found: dict[Provenance, Spoiler] = {}
     while left := [package for package in packages if package not in found]:
-        job: dict[str, object] = {"packages": left, "chosen": vars(chosen) if chosen else None}
+        job: dict[str, object] = {"packages": left, "chosen": chosen._asdict() if chosen else None}
         try:
             report = child.run(try_in_child, job, timeout)
         except OSError as error:  # no process is to be had, and nothing is known

@@ -131,7 +131,7 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
 def _encode(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
     if isinstance(candidate, Candidate):
-        return vars(candidate.backend)
+        return candidate.backend._asdict()
     return {**vars(candidate), "outcome": _encode_outcome(candidate.outcome)}
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core import machine
 from accel_core._support import LOGGER
@@ -245,18 +245,22 @@ def _own_namespace(case: Case) -> Outcome | None:
     return device.impersonated(case.backend, other) if other else None
 
 
+def _place(case: Case) -> Any:
+    """The container or job of this process."""
+    from accel_core.machine.placement import placement  # here, as most choices do not ask
+
+    return placement(case.root)
+
+
 def _on_the_machine(case: Case) -> Outcome | None:
     """Whether there are signs of the device. Before torch's build, as no other build brings a device."""
     backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    # Here, as a machine with the device needs no placement.
-    from accel_core.machine.placement import placement
-
     named = devices.with_article(backend.hardware.name)
     sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
     if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
-        place = placement(root)
+        place = _place(case)
         if place.container and (step := place.step(backend)):
             return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
         if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
@@ -271,7 +275,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
     scheduled = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
-    step = placement(root).schedulers_step(backend) if backend.hardware.name and scheduled else ""
+    step = _place(case).schedulers_step(backend) if backend.hardware.name and scheduled else ""
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 
@@ -314,10 +318,8 @@ def _driver_loaded(case: Case) -> Outcome | None:
     if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
-    from accel_core.machine.placement import placement  # as above
-
     nodes = " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]])
-    place = placement(root)
+    place = _place(case)
     if nodes and place.container and (step := place.step(backend)):
         return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
     return None  # some drivers make their nodes at the first use

@@ -98,8 +98,7 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     more = (*missing, *spoiled)
     error: errors.AccelError | None = None
     mending = more or any(v.needs_mending for v in verdicts)
-    refused = settings.strict == "always" or (settings.strict and mending)
-    if chosen is None or (fallback and refused):
+    if chosen is None or (fallback and (settings.strict == "always" or (settings.strict and mending))):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
         why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)

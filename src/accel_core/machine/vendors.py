@@ -132,12 +132,15 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
         path, at, url = where.partition(" @ ")
         return found[0] if where == found[1] else shlex.quote(f"{path}{found[2]}{at}{url}")
 
-    if "accel setup" in text and not packages.is_installed("accel_tools"):
+    if "accel setup" in text and not _has_tools():
         text = text.replace("accel setup", "pip install accel-tools && accel setup", 1)
     if "pip install " not in text or "accel-" not in text:
         return text
     commands = rf"(?<=pip install )(?:-\S+ )*{_NAMED}(?: {_NAMED})*"
     return re.sub(commands, lambda command: re.sub(_NAMED, placed, command[0]), text)
+
+
+_has_tools = functools.cache(lambda: packages.is_installed("accel_tools"))
 
 
 @functools.cache

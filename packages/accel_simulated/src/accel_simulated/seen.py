@@ -82,18 +82,19 @@ def _check(module: Any, backend: str, told: Callable[[], str]) -> None:
 def _describe(module: Any, backend: str, told: Callable[[], str]) -> None:
     """Have the device's declaration say that it is simulated, wherever it is shown."""
     declared: Any = module.Backend
-    begin = declared.__init__
+    make = declared.__new__
     names = (backend, _SERVED_BY.get(backend))
 
-    @functools.wraps(begin)
-    def described(self: Any, *arguments: Any, **fields: Any) -> None:
-        begin(self, *arguments, **fields)
+    @functools.wraps(make)
+    def described(*arguments: Any, **fields: Any) -> Any:
+        made = make(*arguments, **fields)
         words = os.environ.get("ACCEL_SIMULATE", "").strip()
-        if self.name in names and "no real device" not in self.description and words:
-            what = f"{self.description}; " if self.description else ""
-            object.__setattr__(self, "description", f"{what}simulated, no real device: {words}")
+        if made.name not in names or "no real device" in made.description or not words:
+            return made
+        what = f"{made.description}; " if made.description else ""
+        return made._replace(description=f"{what}simulated, no real device: {words}")
 
-    declared.__init__ = described
+    declared.__new__ = described
 
 
 def _have_no_sign(module: Any, backend: str, told: Callable[[], str]) -> None:

@@ -1,6 +1,5 @@
 """`accel facts`: every field of the declarations, with a schema, and without torch."""
 
-import dataclasses
 import json
 
 import jsonschema
@@ -10,7 +9,7 @@ from click.testing import CliRunner
 from accel_core import Backend, Granted, Hardware, InTorch, Visibility
 from accel_tools.commands.facts import command
 
-FIELDS = {each.name for each in dataclasses.fields(Backend)} - {"provenance"}
+FIELDS = {*Backend._fields} - {"provenance"}
 GIVEN = {
     "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
     "hardware": Hardware(pci_ids=("10de/03",)),

@@ -13,7 +13,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -251,8 +250,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
-    return {"answer": answer, "backend": vars(declared), "fallback": fallback}
+    declared = accelerator.backend._replace(provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": declared._asdict(), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:

@@ -9,7 +9,6 @@ Importing this module imports neither torch nor anything of the vendors'.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +118,7 @@ CUDA = Backend(
     hints=_HINTS,
 )
 
-ROCM = replace(
-    CUDA,
+ROCM = CUDA._replace(
     priority=190,
     description="AMD GPUs, in ROCm builds of torch",
     url="https://pytorch.org/docs/stable/notes/hip.html",
@@ -170,8 +168,7 @@ def _alike(base: Backend, site: str, tool: str, hardware: Hardware, granted: Gra
          of_one_release),
         (r"no attribute 'accelerator'", f"take a newer {maker} release, with torch 2.6 or newer: {site}"),
     )  # fmt: skip
-    return replace(
-        base,
+    return base._replace(
         description=f"{hardware.name}s, in {maker}'s builds of torch, which answer as torch.cuda",
         url=site,
         install_hint=of_one_release,

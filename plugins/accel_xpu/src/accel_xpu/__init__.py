@@ -7,7 +7,6 @@ this module imports neither torch nor anything of Intel's.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from accel_core import (
@@ -79,8 +78,7 @@ NATIVE = Backend(
     hints=_HINTS,
 )
 
-IPEX = replace(
-    NATIVE,
+IPEX = NATIVE._replace(
     priority=800,
     vendor_import="intel_extension_for_pytorch",
     accelerator="accel_xpu.accelerator:IPEXAccelerator",
@@ -126,7 +124,7 @@ def described(backend: Backend) -> Backend:
     if not _is_cpu_build():
         return backend
     what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"
-    return replace(backend, description=what)
+    return backend._replace(description=what)
 
 
 def _is_cpu_build() -> bool:

@@ -7,7 +7,6 @@ extension its operator builders are used, each imported when it is asked for.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
@@ -31,8 +30,7 @@ _MODULES = {
     "UtilsBuilder": "utils",
 }
 
-EXTERNAL = replace(
-    IPEX,
+EXTERNAL = IPEX._replace(
     name="xpu.external",
     priority=900,
     description="Intel GPUs, with Intel Extension for DeepSpeed",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -90,7 +89,7 @@ def command(
 
 def _facts(candidate: Candidate) -> dict[str, Any]:
     """Give every field of the declaration, so that a new one appears by itself."""
-    given = {each.name: getattr(candidate.backend, each.name) for each in fields(Backend)}
+    given = candidate.backend._asdict()
     del given["provenance"]
     records = {name: value._asdict() for name, value in given.items() if hasattr(value, "_asdict")}
     return {**given, **records, **_origin(candidate)}
@@ -110,7 +109,8 @@ def _origin(each: Candidate | Unloaded) -> dict[str, str]:
 
 def _schema() -> dict[str, Any]:
     """Describe the document, in the words of the declaration's own docstring."""
-    defaults = {each.name: each.default for each in fields(Backend) if each.name != "provenance"}
+    defaults = {name: Backend._field_defaults.get(name) for name in Backend._fields}
+    del defaults["provenance"]
     backend = {**_described(Backend, defaults), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
