@@ -124,7 +124,7 @@ def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not
     known("maia")
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "maia")
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
-    vendor.current_device = raising(RuntimeError(words))
+    vendor.current_device = vendor.initial_seed = raising(RuntimeError(words))
     made = TorchAccelerator(backend())
     if served:
         assert (made.current_device(), made.current_device()) == (1, 1)
@@ -133,6 +133,12 @@ def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not
     else:
         with pytest.raises(RuntimeError, match=words):
             made.current_device()
+    if served:  # and where what is tried last fails as well, its reason is told
+        vendor.default_generators = [
+            types.SimpleNamespace(initial_seed=raising(RuntimeError("overflow")))
+        ] * 2
+        with pytest.raises(RuntimeError, match="overflow"):
+            made.initial_seed()
 
 
 def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(without, known, monkeypatch):

@@ -227,7 +227,8 @@ class TorchAccelerator(Accelerator):
                         self.refused[name] = str(failures[0])
                 return answer
             # The default's "not supported" says less than what torch raised, if a device failed in it.
-            raise failures[-1] if _of_allocator(name) else failures[-2:][0]
+            says_less = isinstance(failures[-1], NotImplementedError) and not _of_allocator(name)
+            raise failures[-2:][0] if says_less else failures[-1]
 
         return first
 

@@ -10,6 +10,9 @@ RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "war
 #: Of these, what is left to the package of the backend that is chosen, which may need it.
 _OF_THE_CHOSEN = frozenset({"environment", "sys.path", "torch.cuda"})
 
+#: They give the whole answer longer than a probe has, so that they name what a program gets.
+_PATIENT = (Mode.OPS, Mode.ENV)
+
 
 def dies_here(fault, place, mode):
     """Whether the user's own process meets a fault that no code in the same process survives."""
@@ -35,7 +38,8 @@ def chosen(fault, place, mode):
     """
     if place.after_choice:
         return "faulty"
-    late = fault.kind is Kind.HANGS or (fault.kind is Kind.SLEEPS and mode.deadline < SLEEP)
+    slow = fault.kind is Kind.SLEEPS and mode.deadline < SLEEP and mode not in _PATIENT
+    late = fault.kind is Kind.HANGS or slow
     if late and mode is not Mode.IN_PROCESS:
         return "good" if mode.is_program else None
     return "good" if place is Place.EXPLAIN or not fault.works else "faulty"

@@ -82,6 +82,7 @@ class TestSelection(Subject):
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
         """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
         accelerator.set_device(0)
+        accelerator.manual_seed_all(1)  # a generator that nobody has seeded need not know its seed
         kind = accelerator.device_type
         # As text DeepSpeed has a rank's device, from LOCAL_RANK.
         named = (
