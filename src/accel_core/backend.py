@@ -277,10 +277,10 @@ def _tuples(value: object) -> Any:
 
 def is_unknown_field(error: BaseException) -> bool:
     """Whether the error comes from a declaration with a field that this accel-core does not know."""
-    if not isinstance(error, TypeError) or "unexpected keyword argument" not in str(error):
-        return False
     kinds = (Backend, *map(type, RECORDS.values()))
-    return str(error).startswith(tuple(f"{kind.__name__}.__new__()" for kind in kinds))
+    made = tuple(f"{kind.__name__}.__new__() got an unexpected keyword argument" for kind in kinds)
+    changed = "Got unexpected field names"  # by `_replace`: a ValueError, and from 3.13 on a TypeError
+    return isinstance(error, (TypeError, ValueError)) and str(error).startswith((*made, changed))
 
 
 # --- Faults of a declaration ---------------------------------------------------------------------------
