@@ -221,8 +221,7 @@ def entry_points(group: str) -> list[Provenance]:
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [*(variable.name for variable in VARIABLES), *_ELSEWHERE]
-    unknown = [name for name in environ if name.startswith("ACCEL_") and name not in ours]
-    if not unknown:
+    if not (unknown := [name for name in environ if name.startswith("ACCEL_") and name not in ours]):
         return ()
     from difflib import get_close_matches  # for the few who have one
 
