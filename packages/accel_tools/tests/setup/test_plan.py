@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core import Candidate
+from accel_core import Candidate, TorchBuild
 from accel_core.toolkit import IsolatedLoader, find_candidates, packages, read_settings, vendors
-from accel_tools.setup import formats, plan, planning, recipes
+from accel_tools.setup import by_build, formats, plan, planning, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
@@ -75,6 +75,13 @@ def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown
     assert address in found.url
 
 
+def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(saved_machine, monkeypatch):
+    monkeypatch.setattr(by_build, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9"))
+    with saved_machine({"pci": ["9999:4001/038000"]}) as saved:
+        said = planning.planned(saved._replace(file="")).unknown
+    assert said.startswith("whether torch 2.8.0+metax3.5.3.9, which is MetaX's build, is of one release with")
+
+
 def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     """A GPU whose maker no file names; a network card and a board's VGA chip are none."""
     found = planned_for({"pci": ["ac3e:0323/030200", "1a03:2000/030000", "14e4:1750/020000"]})
@@ -83,33 +90,11 @@ def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     assert planned_for(HOPPER).notes == ()
 
 
-def test_the_processor_of_a_jetson_takes_the_processors_build(planned_for):
-    found = planned_for({"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}, "cpu")
-    assert (found.target, found.torch_backend, found.unknown) == ("CPU", "cpu", "")
-
-
 def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):
     files = {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}
     assert planned_for({"files": files}).notes[0] == "For Arc or Core Ultra: accel setup xpu"
     assert planned_for({"files": files}, "xpu").torch_backend == "xpu"
     assert planned_for({"pci": [IRIS]}, "xpu").unknown
-
-
-def test_two_makers_cards_get_the_better_one_and_a_word_on_the_other(planned_for):
-    machine = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
-    found = planned_for(machine)
-    assert found.target == "NVIDIA GPU"
-    assert [*found.notes] == [
-        "also here: AMD GPU. An environment holds one build of torch, so each needs its own."
-    ]
-
-
-def test_a_backend_can_be_planned_for_without_its_device(planned_for):
-    found = planned_for({}, "npu")
-    assert (found.target, found.torch) == ("Ascend NPU", "torch==2.12.0")
-    assert found.parts[0].what == "CANN 9.1.*"
-    assert found.parts[0].why.startswith("missing here: install it first")
-    assert planned_for(HOPPER, "cpu").torch_backend == "cpu"
 
 
 MACOS_13 = {**APPLE, "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7.4</string>"}}
@@ -297,6 +282,8 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
 INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
+ONE_BUILD = "An environment holds one build of torch, so each needs its own."
+TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
 JETSON = {"architecture": "aarch64", "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}
 #: What is here, what is asked for, and what the plan has where. A driver or a toolkit that is given counts
 #: instead of this machine's, whose GPUs count beside it.
@@ -307,12 +294,19 @@ ASKED = [
     (INSTINCT, "rocm", {"toolkit": "6.4"}, "parts", "has code for gfx942"),
     (VEGA, "rocm", {"toolkit": "6.4"}, "unknown", "rocm6.4 has no code for gfx906"),
     ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code for gfx908, gfx90a"),
+    (JETSON, "cpu", {}, "torch_backend", "cpu"),
     (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack fit"),
     (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
     (APPLE, "cuda", {"driver": "580.65"}, "unknown", "for Linux and Windows, and this is macOS"),
     ({}, "cuda", {}, "notes", "accel setup cuda --driver VERSION"),
     ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),
     ({}, "npu", {}, "notes", "accel setup npu --toolkit VERSION"),
+    ({}, "npu", {}, "target", "Ascend NPU"),
+    ({}, "npu", {}, "torch", "torch==2.12.0"),
+    ({}, "npu", {}, "parts", "(Part(what='CANN 9.1.*', why='missing here: install it first"),
+    (HOPPER, "cpu", {}, "torch_backend", "cpu"),
+    (TWO_MAKERS, "", {}, "target", "NVIDIA GPU"),
+    (TWO_MAKERS, "", {}, "notes", f"('also here: AMD GPU. {ONE_BUILD}',)"),
 ]
 
 

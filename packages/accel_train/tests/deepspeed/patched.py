@@ -23,7 +23,7 @@ def copied(patch, folder):
     return folder
 
 
-def with_copy(environ, folder):
-    """Return the variables of a process in which the copy in `folder` is DeepSpeed."""
-    path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH"))))
+def with_path(environ, *folders):
+    """Return the variables of a process that finds packages in these folders first: a copy as DeepSpeed."""
+    path = os.pathsep.join(filter(None, (*map(str, folders), environ.get("PYTHONPATH"))))
     return {**environ, "PYTHONPATH": path}

@@ -15,6 +15,7 @@ from accel_tests.children import run_python
 from accel_tests.forks import forked
 from accel_tests.on_disk import install_strangers
 from looks import activated, shared
+from patched import with_path
 
 from accel_core import AccelError, BackendNotFoundError, Environment, LaunchError
 from accel_train.deepspeed.op_builders import accel_op_builders
@@ -237,11 +238,6 @@ def variables(request, device, folder):
     return with_path(found, folder, Path(__file__).parent)
 
 
-def with_path(variables, *folders):
-    paths = [*map(str, folders), variables.get("PYTHONPATH")]
-    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
@@ -389,5 +385,5 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
     said = "".join(activated()[1] for _ in range(2))
     assert look() == ["0", "mine", True]
     assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1
-    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    assert run_python(["-c", IN_CHILD], environ).succeeded().stdout.split()[-1] == "True"
+    in_child = run_python(["-c", IN_CHILD], with_path(os.environ, tmp_path)).succeeded()
+    assert in_child.stdout.split()[-1] == "True"

@@ -86,23 +86,6 @@ def test_one_of_deepspeeds_own_is_set_as_it_is():
 
 
 @forked("cpu")
-def test_the_communication_backend_that_a_half_written_class_keeps_is_used():
-    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator, DeepSpeedAccelerator
-
-    from accel_train.deepspeed.adapter import adapt
-
-    left_out = ("communication_backend_name", "__init__", "__abstractmethods__", "_abc_impl")
-    members = {n: v for n, v in vars(CPU_Accelerator).items() if n not in left_out}
-
-    def begin(self):
-        self._name, self._communication_backend_name, self._compile_backend = "cpu", "gloo", "inductor"
-
-    half = type("Half", (DeepSpeedAccelerator,), {**members, "__init__": begin})
-    backend = Backend(name="cpu", priority=1, device_type="cpu", communication_backend="nobodys")
-    assert adapt(half, backend).communication_backend_name() == "gloo"
-
-
-@forked("cpu")
 def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
@@ -124,20 +107,20 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
     assert adapt(3, backend) is None
 
 
-@forked("cpu")
-def test_a_class_without_its_builders_and_with_a_device_that_is_a_block_is_of_use():
-    """As DeepSpeed's classes for MLU and MUSA are where their packages of builders are missing."""
-    import contextlib
-
+@forked("acme")
+def test_a_half_written_class_is_of_use():
+    """Its builders are missing, its device is a block, and it keeps the name of its collectives alone."""
     import torch
-    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+    from training.ds_training.shapes import MUSA_Accelerator
 
-    def missing(self, name=""):
-        raise ModuleNotFoundError("op_builder.half")
+    from accel_train.deepspeed.adapter import adapt
 
-    members = {"device": lambda self, index=None: contextlib.nullcontext(), "op_builder_dir": missing}
-    half = type("Half", (CPU_Accelerator,), {**members, "get_op_builder": missing})
-    accel_core.set_accelerator(half())
+    half = type("Half", (MUSA_Accelerator,), {"KIND": "acme", "_communication_backend_name": "accl"})
+    for_metal = type("ForMetal", (half,), {"_communication_backend_name": "gloo"})
+    backend = Backend(name="acme", priority=1, device_type="acme", communication_backend="nobodys")
+    given = [adapt(kind, backend).communication_backend_name() for kind in (half, for_metal)]
+    assert given == ["accl", "staged"]
+    accel_core.set_accelerator(half)
     acc = activated()[0].accelerator
-    assert torch.nn.Linear(1, 1).to(acc.device(0)).weight.device.type == "cpu"
+    assert torch.nn.Linear(1, 1).to(acc.device(0)).weight.device.type == "acme"
     assert acc.operators()["FusedLambBuilder"].used.provider == "accel-train portable"

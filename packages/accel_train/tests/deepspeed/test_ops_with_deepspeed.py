@@ -489,6 +489,8 @@ def test_memory_and_time_are_reported_and_adam_steps():
     import torch
 
     acc = activated()[0].accelerator
+    from deepspeed.comm import init_distributed
+    from deepspeed.comm.torch import _needs_cpu_staging
     from deepspeed.ops.adam import FusedAdam
     from deepspeed.runtime.utils import see_memory_usage
     from deepspeed.utils.timer import SynchronizedWallClockTimer
@@ -502,6 +504,8 @@ def test_memory_and_time_are_reported_and_adam_steps():
     timers("step").stop()
     assert timers("step").elapsed() > 0
     assert "max_mem_allocated" in timers.memory_usage()
+    init_distributed(acc.communication_backend_name(), verbose=False)
+    assert not _needs_cpu_staging(torch.ones(1, device="mps")), "staged copies them"
     adam = acc.operators()["FusedAdamBuilder"]
     lacks = "lacks its source csrc/mps/fused_adam.metal: install DeepSpeed from its repository"
     assert adam.candidates[0].reason == f"DeepSpeed's wheel {lacks}"

@@ -1,11 +1,11 @@
 """What `accel verify` and the doctor say of the real DeepSpeed."""
 
 import json
-import os
 
 import pytest
 from accel_tests.children import finish, start
 from accel_tests.on_disk import install_strangers
+from patched import with_path
 
 from accel_testing.conformance.catalogue import checks
 
@@ -52,8 +52,7 @@ def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     """Each of the two by its own check, and the others pass."""
     fields = {"communication_backend": "accl", "accelerator": "acme_broken:Broken"}
     install_strangers(tmp_path, "acme", modules={"acme_broken": BROKEN}, **fields)
-    paths = os.pathsep.join([str(tmp_path), on_acme["PYTHONPATH"]])
-    _, wrong = verified({**on_acme, "PYTHONPATH": paths})
+    _, wrong = verified(with_path(on_acme, tmp_path))
     assert wrong.keys() == {"zero_2_offloaded", "zero_in_bfloat16"}
     assert "plain torch on the processor has" in wrong["zero_2_offloaded"]
     assert "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]

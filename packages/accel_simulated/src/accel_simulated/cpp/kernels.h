@@ -143,6 +143,8 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
     stream.capture->add("aten::copy_", copy);
   } else if (later) {
     stream.push(copy);
+    // Gaudi orders dependent work across its streams by itself.
+    if (stays && kType == c10::DeviceType::HPU) stream.synchronize();
   } else {
     stays ? stream.synchronize() : wait_on_host(stream);
     if (&other != &stream) other.synchronize();

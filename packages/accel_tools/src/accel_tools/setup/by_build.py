@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from packaging.version import Version
 
+from accel_core import torch_build
 from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
-from accel_tools.setup.installed import OWN_BUILDS
+from accel_tools.setup.installed import OWN_BUILDS, unfit
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Part, Plan, requirement, with_plugin
 
@@ -45,9 +46,7 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     ):
         return plan._replace(unknown=unfit, url=PYTORCH)
     if plan.target in OWN_BUILDS:
-        maker, _, kind = plan.target.partition(" ")
-        what = f"{maker} builds torch for its {kind}s itself, and accel-cuda needs that build"
-        return plan._replace(unknown=what, url=OWN_BUILDS[plan.target][1])
+        return plan._replace(unknown=_makers_own(plan.target, machine), url=OWN_BUILDS[plan.target][1])
     if plan.target == "NVIDIA GPU":
         return _nvidia(plan, machine, torch)
     if plan.target == "AMD GPU":
@@ -59,6 +58,15 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     if plan.target != "CPU":
         return plan._replace(unknown=f"no table says which packages {plan.target} needs", url=PYTORCH)
     return _processor(plan, machine, torch)
+
+
+def _makers_own(label: str, machine: Machine) -> str:
+    maker, _, kind = label.partition(" ")
+    build = torch_build() if machine.is_here else None
+    if build is None or unfit(build, label, ""):
+        return f"{maker} builds torch for its {kind}s itself, and accel-cuda needs that build"
+    what = f"whether torch {build.version}, which is {maker}'s build, is of one release with the driver"
+    return f"{what} and the SDK here: compare the three"
 
 
 def _processor(plan: Plan, machine: Machine, torch: str) -> Plan:

@@ -13,7 +13,7 @@ from typing import Any
 from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.toolkit import Variable, flag
-from accel_train.deepspeed import _alone, _lists
+from accel_train.deepspeed import _alone, _by_host, _lists
 from accel_train.import_hook import ImportHook
 
 __all__ = [
@@ -29,6 +29,8 @@ _LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.inference.engine")
 #: Device types that accel_core knows a compiler for at once.
 _INDUCTORS_OWN = ("cpu", "cuda", "xpu")
+#: Modules of DeepSpeed's that work otherwise here, each with what changes it.
+_SERVED = {_alone.COMM: _alone.serve, _by_host.HOME: _by_host.serve}
 _BUILDERS = "deepspeed.ops.op_builder"
 _NPU_BUILDERS = f"{_BUILDERS}.npu"
 _NPU = "torch_npu"
@@ -78,8 +80,9 @@ def set_up(accelerator: Accelerator, *, defaults: bool = True) -> tuple[str, ...
     """
     from accel_train.launch.communication import prepared  # here: who only imports DeepSpeed needs no more
 
-    if (communication := sys.modules.get(_alone.COMM)) is not None:
-        _alone.serve(communication)
+    for name, serve in _SERVED.items():
+        if (module := sys.modules.get(name)) is not None:
+            serve(module)
     prepared(accelerator)
     vars(accelerator)["_pins"] = _native_pins
     wanted = defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ)
@@ -208,9 +211,9 @@ def _listing(module: ModuleType) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _serving_one(module: ModuleType) -> Iterator[None]:
+def _serving(module: ModuleType) -> Iterator[None]:
     yield
-    _alone.serve(module)
+    _SERVED[module.__name__](module)
 
 
 @contextlib.contextmanager
@@ -254,7 +257,7 @@ _hook = ImportHook(
         _BUILDERS: _without_build,
         _NPU_BUILDERS: _without_npu,
         _lists.ALL_OPS: _listing,
-        _alone.COMM: _serving_one,
+        **dict.fromkeys(_SERVED, _serving),
         _REPORT: _telling,
         **dict.fromkeys(_ENGINES, _compiling_later),
     },

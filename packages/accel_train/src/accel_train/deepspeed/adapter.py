@@ -19,12 +19,15 @@ from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError, raise_if_users, tolerating
 from accel_core.toolkit import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
+from accel_train.staged import STAGED, obstacle
 
 __all__ = ["adapt"]
 
 _ABSTRACT = "DeepSpeedAccelerator"
 #: Ours in any case: operators of the foreign class are a provider beside the others, and a pickle names ours.
-_KEPT = frozenset(("create_op_builder", "get_op_builder", "op_builder_dir", "name", "backend"))
+_KEPT = frozenset(
+    ("backend", "communication_backend_name", "create_op_builder", "get_op_builder", "name", "op_builder_dir")
+)
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
@@ -174,9 +177,15 @@ class _Adapted:
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Give the name that DeepSpeed's own classes keep, else ours, for a class without this member."""
-        kept: str | None = getattr(self._foreign, "_communication_backend_name", None)
-        return kept or cast("str | None", super().communication_backend_name())  # type: ignore[misc]
+        """Give the class's name, or the one that DeepSpeed's own classes keep, else ours.
+
+        gloo is `staged` where it does not take the device's tensors: DeepSpeed's class for Metal names gloo.
+        """
+        foreign = self._foreign
+        name = foreign.communication_backend_name() or getattr(foreign, "_communication_backend_name", None)
+        name = name or super().communication_backend_name()  # type: ignore[misc]
+        name = STAGED if name == "gloo" and obstacle(name, self.backend.device_type) else name
+        return cast("str | None", name)
 
     def __reduce__(self) -> Any:
         if (

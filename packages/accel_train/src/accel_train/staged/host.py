@@ -64,10 +64,12 @@ class Buffers:
     def _new(self, size: int) -> Tensor:
         if self._page_locks:
             try:
-                return self._device.pin_empty(size, dtype=torch.uint8)
+                locked = self._device.pin_empty(size, dtype=torch.uint8)
+                if locked.is_cpu:  # DeepSpeed's class for Metal gives a tensor of Metal's, as torch does
+                    return locked
             except Exception as error:  # whatever the vendor says: there is none, and pageable memory serves
                 raise_if_users(error)
-                self._page_locks = False
+            self._page_locks = False
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
@@ -86,7 +88,8 @@ class Queue:
 
     def mark(self, index: int | None) -> Any:
         """Return an event in this thread's stream for `side` to wait for; `None` if none is needed."""
-        if index is None or getattr(self._device.Stream, "one_queue", False):
+        stream = self._device.Stream  # None in classes written for DeepSpeed, on a device with one queue
+        if index is None or stream is None or getattr(stream, "one_queue", False):
             return None
         with self._device.device_guard(index):
             event = self._device.Event()

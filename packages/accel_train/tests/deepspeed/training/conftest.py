@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from accel_tests import deepspeeds_compiler
 from accel_tests.children import untraced
-from ds_training.runs import CLASSES, PATCHED, Trainings
-from patched import with_copy
+from ds_training.runs import CLASSES, PATCHED, SINGLE, Trainings
+from patched import with_path
 
 HERE = Path(__file__).parent
 
@@ -21,18 +21,19 @@ def trainings(request, tmp_path_factory, extensions, deepspeed_copy, parents, im
     folder.mkdir(exist_ok=True)
 
     def start(backend, code, places):
-        device = {"reference": "cpu", PATCHED: "acme"}.get(backend, backend)
-        found = simulated(backend) if backend in CLASSES else request.getfixturevalue(f"on_{device}")
+        device = {"reference": "cpu", SINGLE: "cpu", PATCHED: "acme"}.get(backend, backend.partition(",")[0])
+        alone = backend in CLASSES and simulated(device, plugin=not CLASSES[backend])
+        found = alone or request.getfixturevalue(f"on_{device}")
         if backend == PATCHED:
-            found = with_copy(found, deepspeed_copy(backend))
-        support = str(HERE.parents[4] / "tests/support")
-        path = os.pathsep.join([str(HERE), support, found.get("PYTHONPATH", "")])
+            found = with_path(found, deepspeed_copy(backend))
+        found = with_path(found, HERE, HERE.parents[4] / "tests/support")
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
         mine = deepspeeds_compiler.VARIABLES if device == "cpu" else {"ACCEL_SIMULATE_RANDOM": "host"}
         # Compared to the bit, so with compiled operators, which have DeepSpeed's; and tracing takes long.
-        ours = {"ACCEL_COMPILE": "1", "TORCH_EXTENSIONS_DIR": str(extensions), "PYTHONPATH": path}
+        ours = {"ACCEL_COMPILE": "1", "TORCH_EXTENSIONS_DIR": str(extensions)}
         environ = {**untraced(found), **mine, **ours}
         parent = parents(imports, backend, environ)
-        return parent(code, [{**environ, **place} for place in places], timeout=1500)
+        shared = {"LOCAL_RANK": "0"} if device == "mps" else {}  # by all ranks: Metal is one device
+        return parent(code, [{**environ, **place, **shared} for place in places], timeout=1500)
 
     return Trainings(folder, start)

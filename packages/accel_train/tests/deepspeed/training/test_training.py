@@ -9,7 +9,9 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
-from ds_training.runs import BACKENDS, CLASSES, PATCHED, RANKS, STAGES
+from ds_training.runs import BACKENDS, CLASSES, PATCHED, RANKS, SINGLE, STAGES
+
+from accel_simulated import DEVICES
 
 BY_NIGHT = pytest.mark.nightly(reason="the same trainings on the CPU, and on a device with less than a GPU")
 #: By day one device; the CPU, and one with less than a GPU, by night.
@@ -79,13 +81,15 @@ def equals_the_reference(name, backend, trainings):
 
 
 @pytest.mark.nightly(reason="DeepSpeed's own classes for vendors: what calls them is tried by day")
-@pytest.mark.parametrize("vendor", CLASSES)
+@pytest.mark.parametrize("backend", CLASSES)
 @pytest.mark.parametrize("name", STAGES)
-def test_a_class_of_deepspeeds_own_equals_its_cpu(name, vendor, trainings):
-    found, kind = trainings.reports(vendor, name), f"{vendor}_accelerator.{vendor.upper()}_Accelerator"
-    on = [(report["accelerator"], report["parameters on"]) for report in found]
-    assert on == [(f"deepspeed.accelerator.{kind}", [f"{vendor}:{rank}"]) for rank in range(RANKS)]
-    assert learned(found) == learned(trainings.reports("reference", name))
+def test_a_class_of_deepspeeds_interface_equals_its_cpu(name, backend, trainings):
+    found, device = trainings.reports(backend, name), DEVICES[backend.partition(",")[0]]
+    kind = CLASSES[backend] or "accel_mps.accelerator.MPSAccelerator"
+    places = [f"{device.plays or device.name}:{rank % device.devices}" for rank in range(RANKS)]
+    on = [(report["accelerator"], report["collectives"], report["parameters on"]) for report in found]
+    assert on == [(kind, device.collective or "staged", [place]) for place in places]
+    assert learned(found) == learned(trainings.reports(SINGLE if device.name == "mps" else "reference", name))
 
 
 REFERENCE = pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's; by day ours goes on"))

@@ -16,8 +16,17 @@ RANKS = 2
 BACKENDS = ("reference", "cpu", "acme", "plain")
 #: The device `acme` and no activation: a DeepSpeed with this patch of contrib/ finds our accelerator.
 PATCHED = "native"
-#: DeepSpeed's own accelerator classes, each in the place of a plugin; they train these alone.
-CLASSES = ("cuda", "mlu", "sdaa", "supa", "xpu")
+DEEPSPEEDS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
+#: Classes of DeepSpeed's interface, its own and small ones, on the simulated device named before a comma; and
+#: for Metal our plugin. They train `STAGES` alone.
+CLASSES = {
+    **{name: f"deepspeed.accelerator.{name}_accelerator.{name.upper()}_Accelerator" for name in DEEPSPEEDS},
+    "acme, TPU": "ds_training.shapes.TPU_Accelerator",
+    "musa, MUSA": "ds_training.shapes.MUSA_Accelerator",
+    "mps, plugin": "",
+}
+#: The reference without float64, in which DeepSpeed adds up its norms, but not on Metal.
+SINGLE = "single"
 STAGES = [f"ZeRO {stage}" for stage in range(4)]
 WORK = "from ds_training.worker import main\nmain(**{order!r})"
 
@@ -36,13 +45,13 @@ class Trainings:
         """
         if resumed:
             self.reports(backend, name)  # it leaves the checkpoint
-        night = CONFIGURATIONS[name].by_night and backend not in CLASSES
+        night = CONFIGURATIONS[name].by_night and backend in BACKENDS
         home = self.folder / f"{backend}{', resumed' * resumed}{', by night' * night}"
         with locked(Path(f"{home}.lock")):
             if not home.exists():
                 home.mkdir()
-                names = {PATCHED: [name], **dict.fromkeys(CLASSES, STAGES)}.get(backend)
-                self._train(backend, home, resumed, names or _names(night, resumed))
+                few = [name] if backend == PATCHED else STAGES
+                self._train(backend, home, resumed, _names(night, resumed) if backend in BACKENDS else few)
         answers = [home / f"{name}.{rank}.json" for rank in range(RANKS)]
         assert all(answer.exists() for answer in answers), (home / "output").read_text()
         return [json.loads(answer.read_text()) for answer in answers]
@@ -50,9 +59,8 @@ class Trainings:
     def _train(self, backend, home, resumed, names):
         """All of these in one pair, which the first failure ends."""
         order = {"names": names, "folder": str(home), "resumed": resumed}
-        order |= {"activate": backend not in ("reference", PATCHED)}
-        order |= {"checkpoints": str(self.folder / "checkpoints" / backend)}
-        order |= {"written_for": backend} if backend in CLASSES else {}
+        order |= {"activate": backend not in ("reference", SINGLE, PATCHED), "single": backend == SINGLE}
+        order |= {"checkpoints": str(self.folder / "checkpoints" / backend), "written": CLASSES.get(backend)}
         port = free_port()
         places = [as_rank(rank, RANKS, port) for rank in range(RANKS)]
         ended = self.start(backend, WORK.format(order=order), places)

@@ -2,9 +2,9 @@
 
 import faulthandler
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import time
 from pathlib import Path
 
@@ -14,12 +14,11 @@ from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
 PATIENCE = 600
 
 
-def main(names, activate, folder, checkpoints, resumed, written_for=""):
-    if written_for:  # a class of DeepSpeed's own, in the place of a plugin
+def main(names, activate, folder, checkpoints, resumed, single, written):
+    if written:  # a class in the place of a plugin
         import accel_core
 
-        module = importlib.import_module(f"deepspeed.accelerator.{written_for}_accelerator")
-        accel_core.set_accelerator(getattr(module, f"{written_for.upper()}_Accelerator"))
+        accel_core.set_accelerator(pkgutil.resolve_name(written))
     if activate:
         from accel_train.deepspeed import activate as activated
 
@@ -29,6 +28,8 @@ def main(names, activate, folder, checkpoints, resumed, written_for=""):
     from deepspeed.accelerator import get_accelerator
 
     accelerator = get_accelerator()
+    if single:
+        accelerator.is_fp64_supported = lambda: False
     accelerator.set_device(int(os.environ["LOCAL_RANK"]))
     deepspeed.init_distributed(accelerator.communication_backend_name())
     for name in names:
