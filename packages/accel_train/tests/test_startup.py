@@ -1,6 +1,7 @@
 """What runs at every `import torch`: nothing, unless a parent process activated an integration."""
 
 import os
+import signal
 import sys
 import warnings
 
@@ -148,6 +149,12 @@ def test_the_real_torch_runs_it(world, tmp_path):
         assert child.answer is (named == "deepspeed")
         assert words in child.stderr
         assert lock.exists() is (named != "auto")
+
+
+def test_a_program_that_is_interrupted_ends_by_the_signal(world):
+    """An import at the exit, of modules with named tuples, would make it status 1: loops of a shell go on."""
+    code = "import accel_core; accel_core.get_accelerator(); raise KeyboardInterrupt"
+    assert world.child(code, torch="real", variables={startup.VARIABLE: "auto"}).returncode == -signal.SIGINT
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------

@@ -51,7 +51,7 @@ def tell(*, in_training: bool = False) -> None:
     breaks a tuple that another thread is building.)
     """
     global _told
-    if _told or not _speaks() or hasattr(sys, "last_type"):  # what failed has other worries
+    if _told or not _speaks():
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()

@@ -104,6 +104,10 @@ def _at_exit_of(pid: int) -> None:
 
 
 def _at_exit() -> None:
+    # What failed has other worries. After Ctrl-C an import here would make Python end with status 1, not by
+    # SIGINT: code that is evaluated, as each named tuple's, clears its note of the interrupt.
+    if hasattr(sys, "last_type"):
+        return
     if os.getpid() == _pid and (os.environ.get(VARIABLE) or "accel_core.current" in sys.modules):
         _tell()
 
