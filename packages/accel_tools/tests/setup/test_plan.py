@@ -295,6 +295,7 @@ ASKED = [
     (VEGA, "rocm", {"toolkit": "6.4"}, "unknown", "rocm6.4 has no code for gfx906"),
     ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code for gfx908, gfx90a"),
     (JETSON, "cpu", {}, "torch_backend", "cpu"),
+    (JETSON, "cpu", {}, "target", "CPU"),
     (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack fit"),
     (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
     (APPLE, "cuda", {"driver": "580.65"}, "unknown", "for Linux and Windows, and this is macOS"),
