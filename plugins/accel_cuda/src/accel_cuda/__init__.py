@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accel_core import (
     Backend,
@@ -29,7 +29,7 @@ from accel_core import (
 if TYPE_CHECKING:
     from accel_core import Check
 
-__all__ = ["CUDA", "LOOK_ALIKES", "ROCM"]
+__all__ = ["CUDA", "HYGON", "ILUVATAR", "LOOK_ALIKES", "METAX", "ROCM"]
 
 _SETUP = "accel setup cuda"
 _NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
@@ -152,92 +152,104 @@ ROCM = CUDA._replace(
 
 # --- Makers who build torch for their own GPUs under CUDA's or ROCm's name -----------------------------
 
-
-def _alike(base: Backend, site: str, tool: str, hardware: Hardware, granted: Granted, **more: Any) -> Backend:
-    """The maker's declaration; `tool`: what lists its devices. `more["hints"]` stand before those of all."""
-    maker = hardware.name.partition(" ")[0]
-    of_one_release = f"take {maker}'s driver, SDK and torch of one release: {site}"
-    hints = (
+# gpustack/runtime has the PCI id and the node: gpustack_runtime/detector/metax.py, deployer/cdi/metax.py;
+# Project-HAMi/HAMi, docs/metax-support.md, the module and the resource; MetaX-MACA/vLLM-metax the rest:
+# docs/release/0.26.0/en.md (docker's options, MCCL_*, one process a GPU), and vllm_metax/platform.py (Ray's
+# name and the visible-devices variable, which are CUDA's).
+METAX = CUDA._replace(
+    description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
+    url="https://developer.metax-tech.com/softnova",
+    install_hint="take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="MetaX GPU",
+        nodes=("/dev/mxcd",),
+        pci_ids=("9999",),
+        driver_file="/sys/module/metax",
+        driver_step="install MetaX's driver; `mx-smi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/dri --device /dev/mxcd --group-add video",
+        kubernetes="metax-tech.com/gpu",
+        ray="GPU",
+        ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
+    ),
+    environment=Environment(forward=(*CUDA.environment.forward, "MCCL", "MACA")),
+    hints=(
         *_HINTS[:2],  # whoever made the device
-        *more.pop("hints", ()),
+        (r"busy or unavailable|devices_unavailable",
+         "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"),
         (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
-         f"check that `{tool}` lists the device, and {base.visibility.variables[0]}"),
+         "check that `mx-smi` lists the device, and CUDA_VISIBLE_DEVICES"),
         (r"out of memory|cuda_error_out_of_memory",
-         f"`{tool}` shows which processes hold the device's memory"),
+         "`mx-smi` shows which processes hold the device's memory"),
         (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
-         of_one_release),
-        (r"no attribute 'accelerator'", f"take a newer {maker} release, with torch 2.6 or newer: {site}"),
-    )  # fmt: skip
-    return base._replace(
-        description=f"{hardware.name}s, in {maker}'s builds of torch, which answer as torch.cuda",
-        url=site,
-        install_hint=of_one_release,
-        requires=(),  # not met, it would bring PyTorch's build; of an older torch the hints speak
-        hardware=hardware._replace(driver_step=f"install {maker}'s driver; `{tool}` shows when it works"),
-        granted=granted,
-        hints=hints,
-        **more,
-    )
-
-
-#: By the mark that its maker's builds of torch have in their version: `2.8.0+metax3.5.3.9`,
+         "take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova"),
+        (r"no attribute 'accelerator'", "take a newer MetaX release, with torch 2.6 or newer: https://developer.metax-tech.com/softnova"),
+    ),
+)  # fmt: skip
+# gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of Deep-Spark:
+# ix-device-plugin, pkg/config/config.go, and ix-container-toolkit, README.md.
+ILUVATAR = CUDA._replace(
+    description="Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda",
+    url="https://support.iluvatar.com/",
+    install_hint="take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="Iluvatar GPU",
+        nodes=("/dev/iluvatar[0-9]*",),
+        pci_ids=("1e3e",),
+        driver_step="install Iluvatar's driver; `ixsmi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/iluvatar0",
+        kubernetes="iluvatar.com/gpu",
+        podman="--device iluvatar.com/gpu=all",
+    ),
+    hints=(
+        *_HINTS[:2],  # whoever made the device
+        (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+         "check that `ixsmi` lists the device, and CUDA_VISIBLE_DEVICES"),
+        (r"out of memory|cuda_error_out_of_memory",
+         "`ixsmi` shows which processes hold the device's memory"),
+        (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
+         "take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/"),
+        (r"no attribute 'accelerator'", "take a newer Iluvatar release, with torch 2.6 or newer: https://support.iluvatar.com/"),
+    ),
+)  # fmt: skip
+# HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display controllers and co-processors),
+# README_EN.md. HAMi's docs/hygon-dcu-support.md has the address and /opt/hyhal.
+HYGON = ROCM._replace(
+    description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
+    url="https://developer.sourcefind.cn/",
+    install_hint="take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/",
+    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    hardware=Hardware(
+        name="Hygon DCU",
+        nodes=("/dev/mkfd", "/dev/kfd"),
+        pci_ids=("1d94/03", "1d94/0b"),
+        driver_file="/sys/class/kfd",
+        driver_step="install Hygon's driver; `hy-smi` shows when it works",
+    ),
+    granted=Granted(
+        docker="--device /dev/kfd --device /dev/mkfd --device /dev/dri -v /opt/hyhal:/opt/hyhal "
+        "--group-add video",
+        kubernetes="hygon.com/hcu",
+    ),
+    hints=(
+        *_HINTS[:2],  # whoever made the device
+        (r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|hiperrornodevice",
+         "check that `hy-smi` lists the device, and HIP_VISIBLE_DEVICES"),
+        (r"out of memory|cuda_error_out_of_memory",
+         "`hy-smi` shows which processes hold the device's memory"),
+        (r"driver|not compiled with cuda|no kernel image|invalid device function|lib[\w\-]+\.so",
+         "take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/"),
+        (r"no attribute 'accelerator'", "take a newer Hygon release, with torch 2.6 or newer: https://developer.sourcefind.cn/"),
+    ),
+)  # fmt: skip
+#: Each with the mark that its maker's builds of torch have in their version: `2.8.0+metax3.5.3.9`,
 #: `2.7.1+corex.4.4.0`, `2.10.0+das.opt1.dtk2604`.
-LOOK_ALIKES = {
-    # gpustack/runtime has the PCI id and the node: gpustack_runtime/detector/metax.py, deployer/cdi/metax.py;
-    # Project-HAMi/HAMi, docs/metax-support.md, the module and the resource; MetaX-MACA/vLLM-metax the rest:
-    # docs/release/0.26.0/en.md (docker's options, MCCL_*, one process a GPU), and vllm_metax/platform.py
-    # (Ray's name and the visible-devices variable, which are CUDA's).
-    "metax": _alike(
-        CUDA,
-        "https://developer.metax-tech.com/softnova",
-        "mx-smi",
-        Hardware("MetaX GPU", nodes=("/dev/mxcd",), pci_ids=("9999",), driver_file="/sys/module/metax"),
-        Granted(
-            docker="--device /dev/dri --device /dev/mxcd --group-add video",
-            kubernetes="metax-tech.com/gpu",
-            ray="GPU",
-            ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
-        ),
-        environment=Environment(forward=(*CUDA.environment.forward, "MCCL", "MACA")),
-        hints=(
-            (
-                r"busy or unavailable|devices_unavailable",
-                "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1",
-            ),
-        ),
-    ),
-    # gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of Deep-Spark:
-    # ix-device-plugin, pkg/config/config.go, and ix-container-toolkit, README.md.
-    "corex": _alike(
-        CUDA,
-        "https://support.iluvatar.com/",
-        "ixsmi",
-        Hardware("Iluvatar GPU", nodes=("/dev/iluvatar[0-9]*",), pci_ids=("1e3e",)),
-        Granted(
-            docker="--device /dev/iluvatar0",
-            kubernetes="iluvatar.com/gpu",
-            podman="--device iluvatar.com/gpu=all",
-        ),
-    ),
-    # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display controllers and
-    # co-processors), README_EN.md. HAMi's docs/hygon-dcu-support.md has the address and /opt/hyhal.
-    "dtk": _alike(
-        ROCM,
-        "https://developer.sourcefind.cn/",
-        "hy-smi",
-        Hardware(
-            "Hygon DCU",
-            nodes=("/dev/mkfd", "/dev/kfd"),
-            pci_ids=("1d94/03", "1d94/0b"),
-            driver_file="/sys/class/kfd",
-        ),
-        Granted(
-            docker="--device /dev/kfd --device /dev/mkfd --device /dev/dri -v /opt/hyhal:/opt/hyhal "
-            "--group-add video",
-            kubernetes="hygon.com/hcu",
-        ),
-    ),
-}
+LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
 def _here(declared: Backend) -> Backend:
