@@ -33,7 +33,7 @@ WORDS = {"system": "linux", "architecture": "x86_64", "python": "", "nvidia_smi"
 # the unpacked archive. A tree of `/sys` and `/dev` is small.
 _MOST, _DOCUMENT, _LARGEST, _UNPACKED = 2**16, 2**22, 50 * 2**20, 2**28
 #: The most files of an archive, and the most folders above one.
-_MEMBERS, _DEPTH = 100_000, 32
+_MEMBERS, _DEPTH = 20_000, 32
 #: A zip is asked for the list of all its members at once: 46 bytes and a name for each.
 _AT_ONCE = 128 * _MEMBERS
 
