@@ -35,7 +35,7 @@ def test_every_command_goes_on_without_one_that_dies(bad, backend, in_child):
     listed, why = accel.json("list"), accel("why", COLUMNS="300")
     found = backend(listed, "bad")
     assert (found["status"], AT in found["reason"], AT in why.stdout) == ("crashed", True, True)
-    ends = "A program would end at bad (accel-bad 1.0) before it has an accelerator. Next step: "
+    ends = "bad (accel-bad 1.0) would end a program before it has an accelerator. Next step: "
     step = "set ACCEL_PROBE=isolated, or ACCEL_BLOCK=bad."
     promised = ("card", "", 0) if in_child else (None, ends + step, 1)
     assert (listed["chosen"], listed["problem"], why.returncode) == promised
@@ -83,7 +83,7 @@ def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     assert "export CARD_LOG=1" in done.stdout, done.stderr
     assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")
     assert accel("list", "--no-probe").returncode == 0
-    assert "A program would end at bad (accel-bad 1.0)" in accel("list", COLUMNS="300").stdout
+    assert "bad (accel-bad 1.0) would end a program" in accel("list", COLUMNS="300").stdout
     assert accel("bench", "cpu", "--plot", "x.pdf").returncode == 2
 
 

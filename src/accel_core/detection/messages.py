@@ -226,9 +226,9 @@ def _instead(asked: str, others: Sequence[str]) -> str:
 def not_known(unsure: Sequence[Verdict]) -> str:
     """The message for a choice before which backends come that end a program, or gave no answer in time."""
     if fatal := {v.name: str(v.provenance) for v in unsure if v.fatal}:
-        who = " and at ".join(f"{name} ({source})" for name, source in fatal.items())
+        who = " and ".join(f"{name} ({source})" for name, source in fatal.items())
         step = _next(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
-        return f"A program would end at {who} before it has an accelerator. {step}"
+        return f"{who} would end a program before it has an accelerator. {step}"
     who = "; ".join(f"{v.name} ({v.provenance}) gave {v.reason}" for v in unsure)
     return f"Which backend would be chosen is not known: {who}. {_next(unsure[0].hint)}"
 
