@@ -42,6 +42,7 @@ def test_every_command_goes_on_without_one_that_dies(bad, backend, in_child):
     if in_child:  # a program survives it
         return
     assert why.stdout.startswith(f"Nothing can be chosen. {ends}{step}")
+    assert "card (accel-card 1.0, priority" in why.stdout  # which works, and is not left out
     for variables in ({"ACCEL_PROBE": "isolated"}, {"ACCEL_BLOCK": "bad"}):
         assert accel.json("list", **variables)["chosen"] == "card"
     for command, told in (

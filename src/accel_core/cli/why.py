@@ -84,7 +84,7 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
     """The verdicts that are not in the headline: neither the chosen one nor the one that it failed for."""
     if selection.chosen:
         return [v for v in selection.verdicts if v.name != selection.chosen or not v.usable]
-    return [v for v in selection.verdicts if clean(v.reason) not in headline]
+    return [v for v in selection.verdicts if v.usable or clean(v.reason) not in headline]
 
 
 def _in_words(v: Verdict) -> list[page.Cell]:

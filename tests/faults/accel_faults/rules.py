@@ -90,7 +90,7 @@ def _choice(fault, place, mode, seen):
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
     elif seen.chosen != right or (
-        right is None and not re.search("is not known|faulty .accel-faulty [^)]*. would end a program", str(seen))
+        right is None and not re.search("is not known|faulty .accel-faulty .* would end a program", str(seen))
     ):
         status = f"exit status {seen.returncode}"
         yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
