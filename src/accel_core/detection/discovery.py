@@ -111,7 +111,7 @@ def builtin_candidates() -> tuple[Candidate, ...]:
 
 
 def rank(candidates: Iterable[Judged]) -> Ranked:
-    """Return the sort key of a backend: priority, highest first, then name, then distribution.
+    """Return them in rank order: by priority, highest first, then name, then distribution.
 
     A backend that takes over another device's torch namespace comes before all backends of that device type,
     whatever their priority: otherwise the other backend would look usable.
