@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +11,16 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.compute.compared import Operators, gradient, hold
+from accel_testing.conformance.compute.layers import CURVED, LAYERS, OPTIONS
+from accel_testing.conformance.compute.operators import (
+    CASTS,
+    ELEMENTARY,
+    INDEXED,
+    PAIRS,
+    PRODUCTS,
+    REDUCED,
+    SMOOTH,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestForms"]
@@ -271,106 +280,6 @@ _MOVED: Operators = {
     "batches that broadcast": lambda a: a.view(2, 1, 2, 6) @ a.view(1, 2, 6, 2),
 }
 
-_LAYERS: Operators = {
-    "linear": lambda x, w: functional.linear(x[0, 0], w[0, 0, :2].repeat(1, 3)[:, :8], w[0, 0, 0, :2]),
-    "conv1d": lambda x, w: functional.conv1d(x[:, :, 0], w[:, :, 0], w[:, 0, 0, 0], padding=1),
-    "conv2d": lambda x, w: functional.conv2d(x, w, w[:, 0, 0, 0]),
-    "conv2d, stride=2, padding=1": lambda x, w: functional.conv2d(x, w, stride=2, padding=1),
-    "conv2d, dilation=2": lambda x, w: functional.conv2d(x, w, dilation=2),
-    "conv2d, groups=2": lambda x, w: functional.conv2d(x, w[:, :2], groups=2),
-    "conv2d, a group for each": lambda x, w: functional.conv2d(x, w[:, :1], w[:, 1, 1, 1], groups=4),
-    "conv2d, kernel 1": lambda x, w: functional.conv2d(x, w[:, :, :1, :1]),
-    "conv_transpose2d": lambda x, w: functional.conv_transpose2d(x, w, w[0, :, 0, 0], stride=2, padding=1),
-    "gradients of conv2d": lambda x, w: [
-        gradient(lambda y: (functional.conv2d(y, w, padding=1) * x).sum(), x),
-        gradient(lambda v: (functional.conv2d(x, v, padding=1) * x).sum(), w),
-        gradient(lambda b: (functional.conv2d(x, w, b, padding=1) * x).sum(), w[:, 0, 0, 0].clone()),
-    ],
-    "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, 2, 1),
-    "avg_pool2d, without the padding": lambda x, _: functional.avg_pool2d(
-        x, 3, 2, 1, count_include_pad=False
-    ),
-    "max_pool2d, with places": lambda x, _: functional.max_pool2d(x.roll(1, 3), 3, 2, 1),
-    "adaptive_avg_pool2d": lambda x, _: functional.adaptive_avg_pool2d(x, (3, 2)),
-    "batch_norm, training": lambda x, _: _batch_norm(x, training=True),
-    "batch_norm, evaluating": lambda x, _: _batch_norm(x, training=False),
-    "group_norm": lambda x, _: functional.group_norm(x, 2, x[0, :, 0, 0] + 1, x[0, :, 1, 1]),
-    "layer_norm of equal numbers": lambda x, _: functional.layer_norm(x * 0 + 3, x.shape[-1:], eps=0.25),
-    "layer_norm with a large eps": lambda x, _: functional.layer_norm(x, x.shape[-1:], eps=4.0),
-    "layer_norm, weight and bias": lambda x, _: functional.layer_norm(
-        x, x.shape[-1:], x[0, 0, 0] + 1, x[0, 0, 1]
-    ),
-    "rms_norm": lambda x, _: functional.rms_norm(x, x.shape[-1:]),
-    "cross_entropy, ignore_index": lambda x, _: functional.cross_entropy(
-        x[0, 0], torch.tensor([1, -100, 3, 0, 2, -100, 1, 5], device=x.device)
-    ),
-    "cross_entropy, label_smoothing": lambda x, _: functional.cross_entropy(
-        x[0, 0], torch.arange(8, device=x.device), label_smoothing=0.25
-    ),
-    "cross_entropy, weight": lambda x, _: functional.cross_entropy(
-        x[0, 0], torch.arange(8, device=x.device), weight=torch.arange(8.0, device=x.device)
-    ),
-    "binary_cross_entropy_with_logits": lambda x, _: functional.binary_cross_entropy_with_logits(
-        x[0, 0], (x[0, 1] > 0).float(), pos_weight=torch.full_like(x[0, 0, 0], 2.0)
-    ),
-    "smooth_l1_loss": lambda x, _: functional.smooth_l1_loss(x[0], x[1], beta=2.0),
-    "huber_loss": lambda x, _: functional.huber_loss(x[0], x[1], delta=0.5),
-    "kl_div": lambda x, _: functional.kl_div(x[0].log_softmax(1), x[1].softmax(1), reduction="batchmean"),
-    "attention, causal": lambda x, _: functional.scaled_dot_product_attention(x, x, x, is_causal=True),
-    "attention, mask": lambda x, _: functional.scaled_dot_product_attention(
-        x, x, x, attn_mask=torch.ones_like(x[0, 0]).tril().bool()
-    ),
-    "attention, scale": lambda x, _: functional.scaled_dot_product_attention(x, x.flip(2), x, scale=0.5),
-    "var, not corrected": lambda x, _: [x.var((2, 3), correction=0), x.std(3, correction=2), x.var()],
-    "glu": lambda x, _: functional.glu(x, 1),
-    "prelu": lambda x, _: functional.prelu(x, x[0, :, 0, 0]),
-    "cosine_similarity": lambda x, _: functional.cosine_similarity(x[0], x[1], -1),
-    "normalize": lambda x, _: functional.normalize(x, dim=1),
-    "cdist": lambda x, _: torch.cdist(x[0, 0], x[0, 1]),
-}
-
-
-def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
-    """The result, and the running mean and variance."""
-    mean, var = torch.arange(4.0, device=x.device), torch.arange(1.0, 5.0, device=x.device)
-    weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
-    out = functional.batch_norm(
-        x, mean, var, weight, weight.flip(0), training=training, momentum=0.25, eps=0.5
-    )
-    return [out, mean, var]
-
-
-def _attended(x: torch.Tensor) -> torch.Tensor:
-    return functional.scaled_dot_product_attention(x, x, x)
-
-
-#: Of each the gradient is compared, at numbers where the function does not bend.
-_CURVED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "exp": torch.exp, "log": lambda x: (x + 4).log(), "sqrt": lambda x: (x + 4).sqrt(), "sin": torch.sin,
-    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu,
-    "gelu, tanh": partial(functional.gelu, approximate="tanh"), "silu": functional.silu,
-    "softplus": functional.softplus, "elu": functional.elu, "leaky_relu": functional.leaky_relu,
-    "hardswish": functional.hardswish, "mish": functional.mish, "erf": torch.erf,
-    "rsqrt": lambda x: (x + 4).rsqrt(),
-    "pow": lambda x: (x + 4) ** 2.5, "softmax": lambda x: x.softmax(1),
-    "log_softmax": lambda x: x.log_softmax(1),
-    "layer_norm": lambda x: functional.layer_norm(x, x.shape[1:], x[0], x[1]),
-    "group_norm": lambda x: functional.group_norm(x[:, :4, None], 2),
-    "batch_norm": lambda x: functional.batch_norm(x, None, None, x[0], x[1], training=True),
-    "cumsum": lambda x: x.cumsum(1), "cumprod": lambda x: x.cumprod(1), "norm": lambda x: x.norm(dim=1),
-    "std": lambda x: x.std(1), "logsumexp": lambda x: x.logsumexp(1), "matmul": lambda x: x @ x.T,
-    "where": lambda x: torch.where(x > 0, x * 2, x * 3), "maximum": lambda x: torch.maximum(x, x.flip(0)),
-    "div": lambda x: x / (x.flip(0) + 4), "sort": lambda x: x.sort(1).values,
-    "topk": lambda x: x.topk(2, 1).values,
-    "max_pool1d": lambda x: functional.max_pool1d(x[None], 2),
-    "avg_pool1d": lambda x: functional.avg_pool1d(x[None], 2),
-    "pad": lambda x: functional.pad(x[None], (1, 1), mode="reflect"), "roll": lambda x: x.roll(1, 1),
-    "attention": lambda x: _attended(x[None, None]),
-    "interpolate": lambda x: functional.interpolate(x[None], scale_factor=2, mode="linear"),
-    "cross_entropy": lambda x: functional.cross_entropy(x, torch.arange(len(x), device=x.device)),
-    "smooth_l1_loss": lambda x: functional.smooth_l1_loss(x, x.flip(0) * 2),
-}  # fmt: skip
-
 
 def _bent(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     def weighed(x: torch.Tensor) -> torch.Tensor:
@@ -510,9 +419,10 @@ class TestForms(Subject):
         )
 
     def test_types_promote(self, accelerator: Accelerator) -> None:
-        """Numbers of two types give the type that torch's rules say, and its values."""
+        """Numbers of two types, and casts, give the type that torch's rules say, and its values."""
         whole = torch.tensor([3, 1, 4, 1, 5])
         hold(accelerator, _MIXED, whole, whole.flip(0) + 0.5, way="of two types")
+        hold(accelerator, CASTS, torch.ones(1), way="to another type")
 
     def test_signs(self, accelerator: Accelerator) -> None:
         """Division, remainders, powers and shifts of negative numbers, and integers that wrap around."""
@@ -538,6 +448,12 @@ class TestForms(Subject):
             ]
         )
         hold(accelerator, _INFINITE, rows, way="with infinities")
+        whole = torch.tensor([0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0])
+        hold(accelerator, SMOOTH, whole, way="of both signs")
+        every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
+        hold(accelerator, ELEMENTARY, every, way="with NaN and infinities")
+        for step in (1, 7):
+            hold(accelerator, PAIRS, every, every.roll(step), way="with NaN and infinities")
 
     def test_in_place(self, accelerator: Accelerator) -> None:
         """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
@@ -549,18 +465,20 @@ class TestForms(Subject):
     def test_moved(self, accelerator: Accelerator) -> None:
         """Operators that move, repeat, select or make numbers change none of them."""
         given = torch.arange(24.0).reshape(4, 6) % 13
-        hold(accelerator, _MOVED, given, way="4 rows of 6")
+        hold(accelerator, {**_MOVED, **INDEXED}, given, way="4 rows of 6")
 
     def test_layers(self, accelerator: Accelerator) -> None:
-        """Convolutions, norms, pools and losses with each of their options."""
+        """Convolutions, norms, pools, losses, products and reductions with each of their options."""
         x = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
         w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
-        hold(accelerator, _LAYERS, x, w, way="small whole numbers")
+        hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way="small whole numbers")
+        hold(accelerator, PRODUCTS, x.reshape(-1)[:24].view(4, 6), way="small whole numbers")
+        hold(accelerator, REDUCED, x.reshape(-1)[:180].view(3, 10, 6), way="small whole numbers")
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""
         given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
-        hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in _CURVED.items()}, given)
+        hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in CURVED.items()}, given)
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
         """The gradient of a gradient is the processor's: penalties and second-order methods take it."""
