@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.compute.compared import Operators, gradient, hold
+from accel_testing.conformance.compute.compared import Operators, claimed_types, gradient, hold
 from accel_testing.conformance.compute.layers import CURVED, LAYERS, OPTIONS
 from accel_testing.conformance.compute.operators import (
     CASTS,
@@ -401,6 +401,16 @@ def _twice(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tens
     return lambda at: gradient(squared, at)
 
 
+def _every_second(a: torch.Tensor) -> torch.Tensor:
+    """The same numbers, with others between them."""
+    return torch.stack([a, a + 1], -1)[..., 0]
+
+
+def _transposed(a: torch.Tensor) -> torch.Tensor:
+    """The same numbers, in the order of columns; of those with more dimensions, the first one last."""
+    return a.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
 class TestForms(Subject):
     """The same numbers in another shape, type or place give the same result."""
 
@@ -451,9 +461,15 @@ class TestForms(Subject):
         whole = torch.tensor([0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0])
         hold(accelerator, SMOOTH, whole, way="of both signs")
         every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
-        hold(accelerator, ELEMENTARY, every, way="with NaN and infinities")
-        for step in (1, 7):
-            hold(accelerator, PAIRS, every, every.roll(step), way="with NaN and infinities")
+        for way, view in {"": torch.Tensor.contiguous, ", every second": _every_second}.items():
+            hold(accelerator, ELEMENTARY, every, way=f"with NaN and infinities{way}", view=view)
+            for step in (1, 7):
+                pair = every, every.roll(step)
+                hold(accelerator, PAIRS, *pair, way=f"with NaN and infinities{way}", view=view)
+        little = {name: work for name, work in {**ELEMENTARY, **SMOOTH}.items() if name != "float to float64"}
+        for dtype in claimed_types(accelerator):
+            small = torch.cat([whole[:-1], every[-3:] if dtype is torch.float64 else whole[:0]])
+            hold(accelerator, little, small.to(dtype), way="of both signs", reference=torch.float64)
 
     def test_in_place(self, accelerator: Accelerator) -> None:
         """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
@@ -465,15 +481,19 @@ class TestForms(Subject):
     def test_moved(self, accelerator: Accelerator) -> None:
         """Operators that move, repeat, select or make numbers change none of them."""
         given = torch.arange(24.0).reshape(4, 6) % 13
-        hold(accelerator, {**_MOVED, **INDEXED}, given, way="4 rows of 6")
+        for way, view in {"": torch.Tensor.contiguous, ", transposed": _transposed}.items():
+            hold(accelerator, {**_MOVED, **INDEXED}, given, way=f"4 rows of 6{way}", view=view)
 
     def test_layers(self, accelerator: Accelerator) -> None:
         """Convolutions, norms, pools, losses, products and reductions with each of their options."""
         x = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
         w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
-        hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way="small whole numbers")
-        hold(accelerator, PRODUCTS, x.reshape(-1)[:24].view(4, 6), way="small whole numbers")
-        hold(accelerator, REDUCED, x.reshape(-1)[:180].view(3, 10, 6), way="small whole numbers")
+        rows, blocks = x.reshape(-1)[:24].view(4, 6), x.reshape(-1)[:180].view(3, 10, 6)
+        for way, view in {"": torch.Tensor.contiguous, ", transposed": _transposed}.items():
+            said = f"small whole numbers{way}"
+            hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way=said, view=view)
+            hold(accelerator, PRODUCTS, rows, way=said, view=view)
+            hold(accelerator, REDUCED, blocks, way=said, view=view)
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""
