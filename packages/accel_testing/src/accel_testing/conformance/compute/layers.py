@@ -83,8 +83,8 @@ def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
     return [out, mean, var]
 
 
-def _attended(x: torch.Tensor) -> torch.Tensor:
-    return functional.scaled_dot_product_attention(x, x, x)
+def _attended(x: torch.Tensor, **options: Any) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x, x, **options)
 
 
 #: Of each the gradient is compared, at numbers where the function does not bend.
@@ -150,7 +150,7 @@ def _grid(x: torch.Tensor) -> torch.Tensor:
 
 def _unpooled(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     made, places = functional.max_pool2d(x + torch.arange(8.0, device=x.device) / 64, 2, return_indices=True)
-    return functional.max_unpool2d(made, places, 2)
+    return functional.max_unpool2d(made, places, [2, 2])
 
 
 def _loss(name: str, **options: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -316,7 +316,7 @@ OPTIONS: Operators = {
     "soft_margin_loss": lambda x, _: functional.soft_margin_loss(
         x[0, 0], torch.where(x[0, 1] > 0, 1.0, -1.0)
     ),
-    "triplet_margin_loss": lambda x, _: functional.triplet_margin_loss(*x[0, :3], swap=True),
+    "triplet_margin_loss": lambda x, _: functional.triplet_margin_loss(x[0, 0], x[0, 1], x[0, 2], swap=True),
     "cosine_embedding_loss": lambda x, _: functional.cosine_embedding_loss(
         x[0, 0], x[0, 1], torch.where(x[0, 2, 0] > 0, 1, -1), margin=0.25
     ),
@@ -478,12 +478,8 @@ CURVED |= {
     "l1_loss": lambda x: functional.l1_loss(x, x.flip(1) * 2)[None],
     "mse_loss": lambda x: functional.mse_loss(x, x.flip(1) * 2)[None],
     "huber_loss": lambda x: functional.huber_loss(x, x.flip(1) * 2, delta=0.5)[None],
-    "attention, causal": lambda x: functional.scaled_dot_product_attention(
-        *[x[None, None]] * 3, is_causal=True
-    ),
-    "attention, a mask": lambda x: functional.scaled_dot_product_attention(
-        *[x[None, None]] * 3, attn_mask=(x[:, :5].detach() > -2)
-    ),
+    "attention, causal": lambda x: _attended(x[None, None], is_causal=True),
+    "attention, a mask": lambda x: _attended(x[None, None], attn_mask=x[:, :5].detach() > -2),
     "to float16 and back": lambda x: x.half().float() * 2,
     "copy into a part": lambda x: torch.zeros_like(x).index_copy(0, like(x, [2, 0]), x[:2]),
 }  # fmt: skip

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from accel_testing.conformance.compute.compared import Operators
 
-__all__ = ["CASTS", "ELEMENTARY", "INDEXED", "PAIRS", "PRODUCTS", "REDUCED", "SMOOTH", "like"]
+__all__ = ["CASTS", "ELEMENTARY", "FOREACH", "INDEXED", "PAIRS", "PRODUCTS", "REDUCED", "SMOOTH", "like"]
 
 
-def like(a: torch.Tensor, values: Sequence[Any], dtype: torch.dtype | None = None) -> torch.Tensor:
+def like(a: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor of these numbers on the device of `a`."""
     return torch.tensor(values, device=a.device, dtype=dtype)
 
@@ -239,7 +239,6 @@ INDEXED: Operators = {
     "resize_ keeps what is there": lambda a: a.clone().resize_(2, 3),
     "expand, then added": lambda a: a[:, :1].expand(4, 6) + a,
     "unfold(0)": lambda a: a.unfold(0, 2, 1).clone(),
-    "block_diag": lambda a: torch.block_diag(a[:1, :2], a[1:, :1]),
     "searchsorted": lambda a: [
         torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a),
         torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a, right=True),
@@ -339,6 +338,65 @@ def _batches(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Two matrices of 2 and 6 numbers, and two of 6 and 2."""
     return a.view(2, 2, 6), a.flip(0).reshape(2, 6, 2)
 
+
+_UNARY = (
+    "abs", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "neg", "reciprocal",
+    "round", "sigmoid", "sign", "sin", "sinh", "sqrt", "rsqrt", "log", "log2", "log10", "log1p", "tan",
+    "tanh", "trunc",
+)  # fmt: skip
+
+
+def _several(a: torch.Tensor) -> list[torch.Tensor]:
+    """Tensors of several shapes, one of them empty, as an optimizer's parameters."""
+    return [a.clone(), a[:0].clone(), a[1:, :2] * 0.5, a[0, 0].clone(), a.T.clone()]
+
+
+def _each(name: str, *more: Any, inplace: bool = False, **options: Any) -> Callable[[torch.Tensor], Any]:
+    """`torch._foreach_NAME` of several tensors, then of `more`, which a function makes of the same ones."""
+
+    def work(a: torch.Tensor) -> Any:
+        given = _several(a)
+        rest = [each(given) if callable(each) else each for each in more]
+        made = getattr(torch, f"_foreach_{name}")(given, *rest, **options)
+        return given if inplace else made
+
+    return work
+
+
+def _others(given: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [each * 2 + 1 for each in given]
+
+
+_NUMBERS = [1.0, 2.0, 3.0, 4.0, 5.0]
+#: Of four rows of six small whole numbers: what torch's optimizers are made of.
+FOREACH: Operators = {
+    **{f"_foreach_{name}": _each(name) for name in _UNARY},
+    **{f"_foreach_{name}_": _each(f"{name}_", inplace=True) for name in ("sqrt", "neg", "abs", "zero")},
+    **{
+        f"_foreach_{name}, {what}": _each(name, other)
+        for name in ("add", "sub", "mul", "div", "maximum", "minimum", "clamp_max", "clamp_min")
+        for what, other in (("a list", _others), ("a number", 0.5), ("numbers", _NUMBERS))
+    },
+    **{
+        f"_foreach_{name}_, {what}": _each(f"{name}_", other, inplace=True)
+        for name in ("add", "sub", "mul", "div", "maximum", "minimum")
+        for what, other in (("a list", _others), ("a number", 0.5), ("numbers", _NUMBERS))
+    },
+    "_foreach_add, alpha": _each("add", _others, alpha=3),
+    "_foreach_sub_, alpha": _each("sub_", _others, inplace=True, alpha=3),
+    "_foreach_pow": _each("pow", 3.0),
+    "_foreach_pow, numbers": _each("pow", [1.0, 2.0, 3.0, 0.0, 2.0]),
+    "_foreach_lerp": _each("lerp", _others, 0.25),
+    "_foreach_lerp_, lists": _each("lerp_", _others, _others, inplace=True),
+    **{
+        f"_foreach_{name}, {what}": _each(name, _others, _others, other)
+        for name in ("addcmul", "addcdiv")
+        for what, other in (("a number", 0.5), ("numbers", _NUMBERS))
+    },
+    **{f"_foreach_norm({order})": _each("norm", order) for order in (1, 2)},
+    "_foreach_copy_": _each("copy_", _others, inplace=True),
+    "clip_grad_norm": lambda a: torch.nn.utils.get_total_norm([a, a[1:, :2]], 2.0),
+}  # fmt: skip
 
 #: Of three dimensions of whole numbers, some of them zero and some negative, each row in another order.
 REDUCED: Operators = {

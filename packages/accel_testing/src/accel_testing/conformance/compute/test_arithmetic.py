@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +39,24 @@ _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
         a[None, None], b[None, None], b[None, None]
     ),
 }
+
+#: torch's optimizers, with the options that add a kernel.
+_OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("AdamW", {}),
+    ("AdamW", {"amsgrad": True, "weight_decay": 0.25, "betas": (0.5, 0.75)}),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.5, "nesterov": True, "maximize": True}),
+    ("SGD", {"momentum": 0.5, "dampening": 0.25}),
+    ("Adam", {"weight_decay": 0.25, "eps": 0.1}),
+    ("NAdam", {}),
+    ("RAdam", {}),
+    ("Adamax", {}),
+    ("Adagrad", {"lr_decay": 0.1}),
+    ("Adadelta", {"rho": 0.5}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("Rprop", {}),
+    ("ASGD", {}),
+)
 
 
 class TestArithmetic(Subject):
@@ -109,25 +128,33 @@ class TestArithmetic(Subject):
         require(not faults, f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}")
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
-        """Five steps of AdamW and SGD end where the processor's do, within the bound."""
+        """Five steps of each of torch's optimizers end where the processor's do, within the bound."""
 
         def trained(device: torch.device | str, kind: Callable[..., torch.optim.Optimizer]) -> torch.Tensor:
-            weight = nn.Parameter(torch.linspace(-1, 1, 32).to(device))
-            optimizer = kind([weight], lr=0.1)
+            weights = [nn.Parameter(torch.linspace(-1, 1, count).view(-1, 4).to(device)) for count in (32, 8)]
+            optimizer = kind(weights, lr=0.1)
             for step in range(5):
                 optimizer.zero_grad()
-                torch.autograd.backward((weight * (step + 1)).sin().sum())
+                torch.autograd.backward([(weight * (step + 1)).sin().sum() for weight in weights])
+                nn.utils.clip_grad_norm_(weights, 4.0)
                 optimizer.step()
-            return weight.detach().cpu()
+            return torch.cat([weight.detach().cpu() for weight in weights])
 
-        for kind in (
-            torch.optim.AdamW,
-            partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
-        ):
-            ours, theirs = trained(accelerator.device(), kind), trained("cpu", kind).double()
-            faults = _fault("the weight", ours, theirs, torch.float32)
-            where = blamed(lambda k=kind: trained(accelerator.device(), k)) if faults else ""
-            require(not faults, f"after five steps of {kind} {'; '.join(faults)}{where}")
+        for name, options in _OPTIMIZERS:
+            theirs = trained("cpu", partial(getattr(torch.optim, name), **options)).double()
+            for foreach in (True, False):
+                kind = partial(getattr(torch.optim, name), **options, foreach=foreach)
+                what = f"five steps of {name}({', '.join(f'{k}={v}' for k, v in kind.keywords.items())})"
+                try:
+                    ours = trained(accelerator.device(), kind)
+                except Exception as error:
+                    # What any program uses has to be there; others may need an operator that is not.
+                    needed = name in ("AdamW", "SGD")
+                    require(not needed, f"{what} raised {type(error).__name__}: {str(error)[:150]}")
+                    continue
+                faults = _fault("the weight", ours, theirs, torch.float32)
+                where = blamed(partial(trained, accelerator.device(), kind)) if faults else ""
+                require(not faults, f"after {what} {'; '.join(faults)}{where}")
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """Data copied to the device come back the same, in parts too, and by way of another device."""
@@ -284,6 +311,25 @@ class TestArithmetic(Subject):
             first = accelerator.grad_scaler(torch.float16, init_scale=8.0).get_scale()
             require(first == 8.0, f"a new scaler with init_scale=8 begins at {first}, as another one stands")
             require(scale < before, f"after a gradient with {wrong} the scale went from {before} to {scale}")
+        options: dict[str, Any] = {
+            "init_scale": 8.0,
+            "growth_factor": 4.0,
+            "backoff_factor": 0.25,
+            "growth_interval": 2,
+        }
+        scaler = accelerator.grad_scaler(torch.float16, **options)
+        for factor, expected in ((1.0, 8.0), (1.0, 32.0), (float("inf"), 8.0), (1.0, 8.0)):
+            optimizer.zero_grad()
+            torch.autograd.backward(scaler.scale((weight * factor).sum()))
+            scaler.unscale_(optimizer)
+            unscaled = weight.grad.tolist() if weight.grad is not None else None
+            fits = factor != 1 or unscaled == [1.0, 1.0]
+            require(fits, f"after unscale_ the gradients of a sum are {unscaled}; expected 1")
+            scaler.step(optimizer)
+            scaler.update()
+            scale = scaler.get_scale()
+            told = f"grad_scaler(float16, {options}): after a step whose gradient is {factor} the scale is"
+            require(scale == expected, f"{told} {scale}; expected {expected}")
 
 
 def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:

@@ -15,6 +15,7 @@ from accel_testing.conformance.compute.layers import CURVED, LAYERS, OPTIONS
 from accel_testing.conformance.compute.operators import (
     CASTS,
     ELEMENTARY,
+    FOREACH,
     INDEXED,
     PAIRS,
     PRODUCTS,
@@ -411,6 +412,17 @@ def _transposed(a: torch.Tensor) -> torch.Tensor:
     return a.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
+#: What is done with the numbers first, by the words for it.
+_SPREAD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "": torch.Tensor.contiguous,
+    ", every second": _every_second,
+}
+_ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "": torch.Tensor.contiguous,
+    ", transposed": _transposed,
+}
+
+
 class TestForms(Subject):
     """The same numbers in another shape, type or place give the same result."""
 
@@ -461,7 +473,7 @@ class TestForms(Subject):
         whole = torch.tensor([0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0])
         hold(accelerator, SMOOTH, whole, way="of both signs")
         every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
-        for way, view in {"": torch.Tensor.contiguous, ", every second": _every_second}.items():
+        for way, view in _SPREAD.items():
             hold(accelerator, ELEMENTARY, every, way=f"with NaN and infinities{way}", view=view)
             for step in (1, 7):
                 pair = every, every.roll(step)
@@ -477,11 +489,12 @@ class TestForms(Subject):
         hold(
             accelerator, {name: _in_place(work) for name, work in _IN_PLACE.items()}, a, a.flip(0).roll(1, 1)
         )
+        hold(accelerator, FOREACH, a[:4], way="of several tensors")
 
     def test_moved(self, accelerator: Accelerator) -> None:
         """Operators that move, repeat, select or make numbers change none of them."""
         given = torch.arange(24.0).reshape(4, 6) % 13
-        for way, view in {"": torch.Tensor.contiguous, ", transposed": _transposed}.items():
+        for way, view in _ORDERS.items():
             hold(accelerator, {**_MOVED, **INDEXED}, given, way=f"4 rows of 6{way}", view=view)
 
     def test_layers(self, accelerator: Accelerator) -> None:
@@ -489,7 +502,7 @@ class TestForms(Subject):
         x = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
         w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
         rows, blocks = x.reshape(-1)[:24].view(4, 6), x.reshape(-1)[:180].view(3, 10, 6)
-        for way, view in {"": torch.Tensor.contiguous, ", transposed": _transposed}.items():
+        for way, view in _ORDERS.items():
             said = f"small whole numbers{way}"
             hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way=said, view=view)
             hold(accelerator, PRODUCTS, rows, way=said, view=view)
