@@ -53,7 +53,7 @@ class FallbackCall {
     // Kernels that do otherwise for who will want a gradient.
     asks_for_gradients_ = schema_.name() == "aten::_fused_sdp_choice" || schema_.name() == "aten::_sparse_mm_reduce_impl";
     if (recording_) given_.assign(stack_.begin() + first_, stack_.end());
-    if (races::looked_for && !recording_) look_for_races();
+    if (races::looked_for) look_for_races();
     to_host(stack_, first_);
     auto generator = find_generator();
     if (recording_) {
@@ -66,8 +66,8 @@ class FallbackCall {
       call(op_, key_, stack_, first_, generator, generator_slot_);
     }
     give_back();
+    if (races::looked_for) undo_and_note();
     if (recording_) record(generator);
-    else if (races::looked_for) undo_and_note();
   }
 
  private:

@@ -46,6 +46,7 @@ class Graph final : public at::GraphImplInterface {
   void replay() override {
     check_captured("replay");
     auto& stream = current_queue(device_);
+    recording_->note_replay(&stream);
     stream.push([recording = recording_] { recording->replay(); });
     if (recording_->touches_host_generator) stream.synchronize();
   }

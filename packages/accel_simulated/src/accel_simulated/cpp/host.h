@@ -138,12 +138,15 @@ class Aliases {
 
 // Does this kernel use the tensor too early (races.h)?
 inline bool too_early(const at::Tensor& tensor, DeviceIndex device, bool writes, const std::string& by) {
+  auto& stream = current_queue(device);
   if (!races::looked_for || !is_here(tensor) || !has_storage(tensor) || !tensor.numel()) return false;
   size_t last = 0;
   for (int64_t i = 0; i < tensor.dim(); ++i) last += size_t((tensor.size(i) - 1) * tensor.stride(i));
   auto from = size_t(tensor.storage_offset()) * tensor.itemsize();
   races::Range range{tensor.storage().data(), from, from + (last + 1) * tensor.itemsize()};
-  return races::too_early(&current_queue(device), range, writes, by);
+  if (!stream.capture) return races::too_early(&stream, range, writes, by);
+  stream.capture->use(range, writes, by);  // it happens when the graph is replayed
+  return false;
 }
 
 // What is there before the other stream's kernel has come so far: nothing that anybody wrote. NaN, and -1.

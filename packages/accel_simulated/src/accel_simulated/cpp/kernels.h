@@ -72,7 +72,7 @@ inline Tensors emulate(const char* name, const Tensors& inputs, std::function<Te
   at::AutoDispatchBelowADInplaceOrView below;
   Tensors aliases, made, results;
   for (auto& input : inputs) {
-    bool early = !recording && too_early(input, device.index(), false, name);
+    bool early = too_early(input, device.index(), false, name);
     aliases.push_back(early ? unwritten(input) : on_host(input));
   }
   {
@@ -80,8 +80,7 @@ inline Tensors emulate(const char* name, const Tensors& inputs, std::function<Te
     made = compute(aliases);
   }
   for (auto& result : made) results.push_back(on_device(result, device));
-  if (!recording)
-    for (auto& result : results) too_early(result, device.index(), true, name);
+  for (auto& result : results) too_early(result, device.index(), true, name);
   if (recording) {
     Tensors outputs;
     for (auto& result : results) outputs.push_back(on_host(result));
@@ -123,9 +122,9 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
   races::met(&stream, &other);  // a copy between devices waits for both their streams
   if (!is_here(from))
     if (auto done = races::done_before(&stream, from); !done.empty()) stream.push([done] { races::land(done); });
-  bool early = !stream.capture && (is_here(from) ? too_early(from, device, false, "aten::copy_")
-                                                 : races::any_late && races::reads_too_early("aten::copy_", from));
-  bool undone = !stream.capture && too_early(to, device, true, "aten::copy_");
+  bool early = is_here(from) ? too_early(from, device, false, "aten::copy_")
+                             : !stream.capture && races::any_late && races::reads_too_early("aten::copy_", from);
+  bool undone = too_early(to, device, true, "aten::copy_");
   auto copy = [source = early ? unwritten(from) : on_host(from),
                   target = undone ? unwritten(to) : on_host(to)]() mutable {
     at::AutoDispatchBelowADInplaceOrView below;

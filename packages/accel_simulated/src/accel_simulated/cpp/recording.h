@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common.h"
+#include "races.h"
 #include "random.h"
 
 namespace simulated {
@@ -33,6 +34,12 @@ class Recording {
   }
 
   void add(std::string name, std::function<void()> step) { steps_.push_back({std::move(name), std::move(step)}); }
+
+  // A step reads or writes this memory at each replay (races.h).
+  void use(const races::Range& range, bool writes, const std::string& by) { uses_.push_back({range, writes, by}); }
+  void note_replay(const void* stream) const {
+    for (auto& each : uses_) races::too_early(stream, each.range, each.writes, each.by);
+  }
 
   // The capture is over: undo what capturing it did.
   void restore() {
@@ -72,7 +79,13 @@ class Recording {
     std::string name;
     std::function<void()> run;
   };
+  struct Use {
+    races::Range range;
+    bool writes;
+    std::string by;
+  };
   std::vector<Step> steps_;
+  std::vector<Use> uses_;
   std::map<c10::StorageImpl*, std::pair<c10::Storage, std::string>> memory_;
   std::map<Generator*, std::tuple<c10::intrusive_ptr<Generator>, uint64_t, uint64_t>> generators_;
 };

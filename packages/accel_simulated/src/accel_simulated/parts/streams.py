@@ -84,14 +84,16 @@ class StreamContext:
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.before: Any = None
+        self.before_there: Any = None  # on the stream's device, as torch.cuda.StreamContext restores too
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.before = current_stream()
+            self.before, self.before_there = current_stream(), current_stream(self.stream.device)
             running().set_stream(self.stream)
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         if self.stream is not None:
+            running().set_stream(self.before_there)
             running().set_stream(self.before)
 
 

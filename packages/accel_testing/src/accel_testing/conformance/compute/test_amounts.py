@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,18 @@ _AMOUNTS = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
     "max_memory_cached",
 )  # fmt: skip
+
+#: Views of a tensor of (2, 3, 4), most of which begin inside its storage.
+_VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "[1:]": lambda t: t[1:],
+    "[1, 2, 3]": lambda t: t[1, 2, 3],
+    "[:, 1:, ::2]": lambda t: t[:, 1:, ::2],
+    ".view(-1)[-1:]": lambda t: t.view(-1)[-1:],
+    ".permute(2, 0, 1)[1]": lambda t: t.permute(2, 0, 1)[1],
+    ".mT": lambda t: t.mT,
+    ".view(torch.int32)[1]": lambda t: t.view(torch.int32)[1],
+    ".chunk(2)[1]": lambda t: t.chunk(2)[1],
+}
 
 
 def _block(accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None) -> torch.Tensor:
@@ -191,6 +203,7 @@ class TestAmounts(Subject):
         """Memory that this process allocates is no longer reported as free."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
+        before = accelerator.memory_reserved()
         free, total = accelerator.mem_get_info()
         available, summary = accelerator.available_memory(), accelerator.memory_summary()
         size = max(32 * _MEBIBYTE, total // 64)
@@ -202,6 +215,21 @@ class TestAmounts(Subject):
         require(left < available, told)
         changed = accelerator.memory_summary() != summary
         require(changed, f"memory_summary() is the same text with {block.numel()} bytes more")
+        held, size = accelerator.memory_reserved(), block.numel()
+        del block
+        accelerator.synchronize()
+        kept = accelerator.memory_reserved()
+        if not before < held <= kept:  # it is not counted, or was given back at once
+            return
+        for name, was, now in (
+            ("mem_get_info()[0]", less, accelerator.mem_get_info()[0]),
+            ("available_memory()", left, accelerator.available_memory()),
+        ):
+            require(
+                now - was < size // 2,  # other processes may give back some
+                f"a tensor of {size} bytes went, memory_reserved() stayed {kept}, and {name} went from {was} "
+                f"to {now}; expected no more: what the allocator keeps is not free before empty_cache()",
+            )
 
     def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
         """`empty_cache` keeps what is in use and never reserves more."""
@@ -270,6 +298,26 @@ class TestAmounts(Subject):
         theirs = pinned.is_pinned()  # torch's word, which `.to(non_blocking=True)` goes by
         fits = theirs is told or pinned is host  # where nothing is to be locked torch may say so
         require(fits, f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}")
+        flat = torch.arange(24.0).view(2, 3, 4)
+        locked = accelerator.pin_memory(flat)
+        for what, view in _VIEWS.items():
+            told = accelerator.is_pinned(view(locked))
+            require(
+                told is expected,
+                f"is_pinned(p{what}) gave {told!r}, and p is what pin_memory gave for a tensor of (2, 3, 4); "
+                f"expected {expected}: a view has the storage of its tensor",
+            )
+            copied = accelerator.pin_memory(view(flat))
+            require(
+                torch.equal(copied, view(flat)),
+                f"pin_memory(t{what}), t a tensor of (2, 3, 4), gave {copied.flatten().tolist()}; expected "
+                f"{view(flat).flatten().tolist()}",
+            )
+            told = accelerator.is_pinned(view(flat))
+            require(
+                told is False or locked is flat,
+                f"is_pinned(t{what}) gave {told!r}, and t is an ordinary tensor of (2, 3, 4); expected False",
+            )
         here = pinned.to(accelerator.device(), non_blocking=True)
         accelerator.synchronize()
         require(torch.equal(here.cpu(), host), "a late copy of page-locked memory changed the numbers")

@@ -10,6 +10,12 @@ import torch
 
 from accel_core import Accelerator, UnsupportedError
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.ordered import (
+    keeps_busy,
+    memory_waits_for_streams,
+    replays_in_order,
+    waits_as_told,
+)
 from accel_testing.conformance.compute.test_amounts import require_page_locked
 from accel_testing.conformance.subject import Subject
 
@@ -34,13 +40,6 @@ def _asked(query: Callable[[], Any], wait: Callable[[], Any], what: str) -> None
             require(over is True, f"{what} gave {over!r} once the work was waited for; expected True")
             return
     require(told is True, f"{what} gave {told!r}; expected True or False")
-
-
-def keeps_busy(accelerator: Accelerator) -> None:
-    """Give the current stream so much work that what is queued next runs late."""
-    product = torch.full((384, 384), 1e-3, device=accelerator.device())
-    for _ in range(8):
-        product = product @ product
 
 
 class TestQueues(Subject):
@@ -139,6 +138,9 @@ class TestQueues(Subject):
             side.synchronize()
             found = seen.item()
             require(found == 2 * _SIZE, f"after s.{way} the sum on s is {found:g}; expected {2 * _SIZE}")
+        if not getattr(side, "one_queue", False):
+            waits_as_told(accelerator)
+            memory_waits_for_streams(accelerator)
 
     def test_late_copies(self, accelerator: Accelerator) -> None:
         """A copy from or to page-locked memory is complete once its stream was waited for."""
@@ -245,6 +247,23 @@ class TestQueues(Subject):
             accelerator.set_stream(before)
         require(inside == side, "the current stream after set_stream(s) is not s")
         require(accelerator.current_stream() == before, "the current stream was not set back")
+        last = accelerator.device_count() - 1
+        if accelerator.device(last) == accelerator.device(0) or getattr(side, "one_queue", False):
+            return
+        usual, other = accelerator.current_stream(last), accelerator.Stream(device=accelerator.device(last))
+        try:
+            accelerator.set_stream(other)
+            found = accelerator.current_stream(last)
+        finally:
+            accelerator.set_stream(usual)
+            accelerator.set_device(0)
+        require(
+            found == other,
+            f"after set_stream(s), s of device {last}, current_stream({last}) is {found}; expected {other}",
+        )
+        require(
+            accelerator.current_stream() == before, f"set_stream(s), s of device {last}, changed device 0's"
+        )
 
     def test_events_tell_time(self, accelerator: Accelerator) -> None:
         """`elapsed_time` is the milliseconds of the work between two events, and never negative."""
@@ -308,6 +327,7 @@ class TestQueues(Subject):
         if not claimed:
             require(out.tolist() == [1.0] * 8, f"without graphs the block runs, once: {out.tolist()}")
             not_claimed("the device has no graphs")
+        replays_in_order(accelerator)
         for value in (3.0, 5.0):
             given.fill_(value)
             accelerator.replay_graph(graph)

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.drawn import every_draw_is_new
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestRandomness"]
@@ -65,6 +66,7 @@ class TestRandomness(Subject):
         require(first == again, f"after manual_seed(3) {said}, and after the same once more {again[:2]}…")
         require(first != second, f"{said} twice in a row: its generator does not advance")
         require(first != other, f"{said} after manual_seed(3) and after manual_seed(4)")
+        every_draw_is_new(accelerator)
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
         """`initial_seed` returns the seed that was set."""

@@ -140,7 +140,16 @@ class TestGuards(Subject):
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             return
-        other = accelerator.Stream(device=accelerator.device(last))
+        other, there = (accelerator.Stream(device=accelerator.device(last)) for _ in range(2))
+        usual_there = accelerator.current_stream(last)
+        with accelerator.stream(there), accelerator.device_guard(0), accelerator.stream(other):
+            pass
+        found = accelerator.current_stream(last)
+        require(
+            found == usual_there,
+            f"after stream(a), both of device {last}, with device_guard(0) and stream(b) in it "
+            f"current_stream({last}) is {found}; expected {usual_there}",
+        )
         for how in ("", "an error in "):
             if how:
                 _broken_off(accelerator.stream(other), f"stream(s) of device {last}")
@@ -151,6 +160,11 @@ class TestGuards(Subject):
             require(current() == usual, f"{said} current_stream() is {current()}; expected {usual}")
             now = accelerator.current_device()
             require(now == 0, f"{said} current_device() gave {now}")
+            found = accelerator.current_stream(last)
+            require(
+                found == usual_there,
+                f"{said} current_stream({last}) is {found}; expected {usual_there}, which it was before",
+            )
 
     def test_new_threads_find_nothing_of_others(self, accelerator: Accelerator) -> None:
         """A new thread finds the same device, stream and modes, whatever other threads have selected."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from functools import partial
 
@@ -10,6 +9,14 @@ import torch
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, refused, require
+from accel_testing.conformance.interface.named import (
+    alike,
+    device_forms,
+    forms_are_acted_on,
+    forms_are_answered,
+    forms_select,
+    indexed,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSelection"]
@@ -57,7 +64,7 @@ class TestSelection(Subject):
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
         """-1 is no index: an unset rank variable must not select the last device, or the first."""
-        for name in _indexed():
+        for name in indexed():
             refused(partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)")
         if accelerator.device_name(0) != accelerator.device_name():  # else it is the one name of all
             refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
@@ -65,7 +72,7 @@ class TestSelection(Subject):
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
         """Another type's device is a `ValueError`; anything else a `ValueError` or `TypeError`."""
         other = "cuda:0" if accelerator.device_type != "cuda" else "xpu:0"
-        for name in (*_indexed(), "device", "device_name"):
+        for name in (*indexed(), "device", "device_name"):
             member = getattr(accelerator, name)
             for given in (other, torch.device(other), "gpu one"):
                 refused(partial(member, given), ValueError, f"{name}({given!r})")
@@ -75,7 +82,7 @@ class TestSelection(Subject):
     def test_members_refuse_what_is_out_of_range(self, accelerator: Accelerator) -> None:
         """Every member that takes an index refuses one that no device has, with a `ValueError`."""
         _require_devices(accelerator)
-        for name in _indexed():
+        for name in indexed():
             member = partial(getattr(accelerator, name), _OUT_OF_RANGE)
             refused(member, ValueError, f"{name}({_OUT_OF_RANGE})")
 
@@ -83,37 +90,34 @@ class TestSelection(Subject):
         """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
         accelerator.set_device(0)
         accelerator.manual_seed_all(1)  # a generator that nobody has seeded need not know its seed
-        kind = accelerator.device_type
-        # As text DeepSpeed has a rank's device, from LOCAL_RANK.
-        named = (
-            0,
-            "0",
-            accelerator.device(0),
-            torch.device(kind, 0),
-            accelerator.device_name(0),
-            f"{kind}:0",
-        )
         kept = torch.ones(1024, device=accelerator.device(0))
         compared = ["total_memory", "get_rng_state", "device_properties", "current_stream", "default_stream"]
         # Of a process's own memory two questions may have two answers.
         compared += ["memory_allocated", "max_memory_allocated"] if accelerator.is_accelerator() else []
-        for name in (*_indexed(), "device", "device_name"):
+        for name in (*indexed(), "device", "device_name"):
             answers = []
-            forms = named if name == "set_device" else (*named, None)
+            forms = device_forms(accelerator, 0)
+            forms = forms if name == "set_device" else [*forms, None]
             for form in forms:
                 try:
                     answers.append(getattr(accelerator, name)(form))
                 except Exception as error:
                     require(False, f"{name}({form!r}) raised {type(error).__name__}: {error}")
             for form, answer in zip(forms, answers, strict=True) if name in compared else ():
-                same = torch.equal(answer, answers[0]) if name == "get_rng_state" else answer == answers[0]
-                require(same, f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}")
+                require(
+                    alike(answer, answers[0]),
+                    f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}",
+                )
         del kept
         last = accelerator.device_count() - 1
         for name in _ASKING:
             getattr(accelerator, name)(last)
             current = accelerator.current_device()
             require(current == 0, f"{name}({last}) made {current} the current device")
+        if accelerator.device(last) != accelerator.device(0):
+            forms_are_answered(accelerator, last)
+            forms_select(accelerator, last)
+            forms_are_acted_on(accelerator, last)
 
     def test_members_tell_of_the_device_they_are_given(self, accelerator: Accelerator) -> None:
         """With index i, a member returns what it returns without one while device i is the current one."""
@@ -166,17 +170,3 @@ class TestSelection(Subject):
 def _require_devices(accelerator: Accelerator) -> None:
     if not accelerator.is_accelerator():
         not_claimed("the processor is one device under any number")
-
-
-def _indexed() -> list[str]:
-    """The members that take a `device_index` and nothing else that has no default."""
-    own_way = ("device_name", "device", "device_guard", "default_generator")
-    found = []
-    for name in dir(Accelerator):
-        member = inspect.getattr_static(Accelerator, name)
-        if name.startswith("_") or not inspect.isfunction(member) or name in own_way:
-            continue
-        parameters = list(inspect.signature(member).parameters.values())[1:]
-        if parameters and parameters[0].name == "device_index":
-            found.append(name)
-    return found

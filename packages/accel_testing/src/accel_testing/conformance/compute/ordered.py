@@ -1,0 +1,168 @@
+"""Order of work on streams: as each wait says, of memory that two streams use, and of replayed graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from accel_core import Accelerator
+from accel_testing.conformance.claims import require
+
+__all__ = ["keeps_busy", "memory_waits_for_streams", "replays_in_order", "waits_as_told"]
+
+_SIZE = 1 << 16
+_LARGE = 1 << 20
+
+
+def keeps_busy(accelerator: Accelerator) -> None:
+    """Give the current stream so much work that what is queued next runs late."""
+    product = torch.full((384, 384), 1e-3, device=accelerator.device())
+    for _ in range(8):
+        product = product @ product
+
+
+def waits_as_told(accelerator: Accelerator) -> None:
+    """Require of each wait that it holds for the stream that it names; by default for the current one."""
+    writer, reader, third = (accelerator.Stream() for _ in range(3))
+
+    def recorded() -> Any:
+        """Record an event on the writer while it is the current stream."""
+        done = accelerator.Event()
+        with accelerator.stream(writer):
+            done.record()
+        return done
+
+    def record_on_writer() -> Any:
+        done = accelerator.Event()
+        done.record(writer)
+        return done
+
+    def waited_by_default() -> None:
+        done = recorded()
+        with accelerator.stream(reader):
+            done.wait()
+
+    # The last two record an event that was recorded before the writer had its work.
+    early: list[Any] = []
+    ways: dict[str, Callable[[], Any]] = {
+        "r.wait_stream(w)": lambda: reader.wait_stream(writer),
+        "e.record() on w, r.wait_event(e)": lambda: reader.wait_event(recorded()),
+        "e.record() on w, e.wait(r)": lambda: recorded().wait(reader),
+        "e.record() on w, e.wait() on r": waited_by_default,
+        "e.record(w), r.wait_event(e)": lambda: reader.wait_event(record_on_writer()),
+        "r.wait_event(w.record_event())": lambda: reader.wait_event(writer.record_event()),
+        "w.record_event(e), r.wait_event(e)": lambda: (
+            writer.record_event(early[0]), reader.wait_event(early[0]),
+        ),
+        "what w.record_event(e) gave, r.wait_event of it": lambda: reader.wait_event(
+            writer.record_event(early[0])
+        ),
+        "e.record(w) of one recorded before, e.wait(r)": lambda: (
+            early[0].record(writer), early[0].wait(reader),
+        ),
+    }  # fmt: skip
+    for way, wait in ways.items():
+        total = torch.zeros(_SIZE, device=accelerator.device())
+        accelerator.synchronize()
+        early[:] = [recorded()]
+        with accelerator.stream(writer):
+            keeps_busy(accelerator)
+            total += 1
+        with accelerator.stream(third):
+            wait()
+        with accelerator.stream(reader):
+            seen = (total * 2).sum()
+        reader.synchronize()
+        found = seen.item()
+        accelerator.synchronize()
+        require(
+            found == 2 * _SIZE,
+            f"a stream w writes {_SIZE} ones, then, while a third stream is the current one, {way}, then the "
+            f"stream r adds up their doubles: {found:g}; expected {2 * _SIZE}",
+        )
+
+
+def memory_waits_for_streams(accelerator: Accelerator) -> None:
+    """Require that a new tensor gets memory only after the streams that `record_stream` named are done."""
+    side, now = accelerator.Stream(), accelerator.current_stream()
+    place = accelerator.device()
+    numbers = torch.arange(float(_LARGE), device=place)
+    try:
+        torch.empty(1, device=place).record_stream(side)
+    except NotImplementedError:
+        return
+    for writes in (False, True):
+        accelerator.synchronize()
+        accelerator.empty_cache()
+        result = torch.zeros(_LARGE, device=place)
+        tensor = numbers.clone()
+        side.wait_stream(now)
+        with accelerator.stream(side):
+            keeps_busy(accelerator)
+            result.copy_(tensor, non_blocking=True)
+            if writes:
+                tensor.fill_(7.0)
+        tensor.record_stream(side)
+        del tensor
+        new = [torch.empty(_LARGE, device=place) for _ in range(3)]
+        for each in new:
+            each.fill_(-1.0)
+        seen = [each.sum().item() for each in new]
+        side.synchronize()
+        wrong = int((result != numbers).sum().item())
+        after = [each.sum().item() for each in new]
+        what = (
+            f"a stream s, which is busy, copies a tensor of {_LARGE} numbers"
+            + (", then fills it with 7" if writes else "")
+            + "; record_stream(s), del of the tensor, three new tensors of that size filled with -1 on the "
+            "current stream"
+        )
+        require(
+            wrong == 0,
+            f"{what}: {wrong} numbers of the copy are wrong; expected 0. The memory was given away too early",
+        )
+        expected = [-float(_LARGE)] * 3
+        require(
+            seen == expected and after == expected,
+            f"{what}: their sums are {seen}, and {after} after s.synchronize(); expected {expected}. The "
+            "memory was given away too early",
+        )
+
+
+def replays_in_order(accelerator: Accelerator) -> None:
+    """Require that a replay comes after what the current stream was given before it, and before the rest."""
+    place = accelerator.device()
+    given, out = torch.zeros(_SIZE, device=place), torch.zeros(_SIZE, device=place)
+    keeps_busy(accelerator)  # what is compiled or allocated at the first use is not captured
+    warm = (given * 2 + 1) * 1
+    accelerator.synchronize()
+    graph = accelerator.create_graph()
+    with accelerator.capture_to_graph(graph):
+        keeps_busy(accelerator)
+        out.copy_(given * 2 + 1)
+    accelerator.synchronize()
+    usual, side = accelerator.current_stream(), accelerator.Stream()
+    for value, stream in ((3.0, None), (5.0, None), (7.0, side), (9.0, None)):
+        (stream or usual).wait_stream(usual if stream else side)
+        with accelerator.stream(stream) if stream else nullcontext():
+            keeps_busy(accelerator)
+            given.fill_(value)
+            accelerator.replay_graph(graph)
+            seen = out * 1
+            given.fill_(-1.0)
+            after = out * 1
+            accelerator.current_stream().synchronize()
+            first, last = (each[[0, -1]].tolist() for each in (seen, after))
+        expected = [value * 2 + 1] * 2
+        where = "another stream, made the current one," if stream else "the current stream"
+        require(
+            first == last == expected,
+            f"capture_to_graph(g) of long work and out.copy_(x * 2 + 1); on {where} long work, "
+            f"x.fill_({value:g}), replay_graph(g), out * 1, x.fill_(-1), out * 1: the first and last numbers "
+            f"are {first}, then {last}; expected {expected} both times. A replay must be in the order of the "
+            "current stream",
+        )
+    del warm
