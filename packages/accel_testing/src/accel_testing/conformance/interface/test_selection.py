@@ -127,13 +127,15 @@ class TestSelection(Subject):
         accelerator.set_device(0)
         kept = torch.ones(1024, device=accelerator.device(last))
         torch.rand(3, device=accelerator.device(last))  # the generators are in two states
-        for name in (*_TELLING, "get_rng_state"):
-            member = getattr(accelerator, name)
-            given = member(last)
-            with accelerator.device_guard(last):
-                there = member()
-            same = torch.equal(given, there) if name == "get_rng_state" else given == there
-            require(same, f"{name}({last}) gave {given!r}, and {there!r} without an index on device {last}")
+        side = accelerator.Stream(device=accelerator.device(last))  # and so are the current streams
+        with accelerator.stream(side), accelerator.device_guard(0):
+            for name in (*_TELLING, "get_rng_state"):
+                member = getattr(accelerator, name)
+                given = member(last)
+                with accelerator.device_guard(last):
+                    there = member()
+                what = f"{name}({last}) gave {given!r}, and {there!r} without an index on device {last}"
+                require(alike(given, there), what)
         del kept
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
