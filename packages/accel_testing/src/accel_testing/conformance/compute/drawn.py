@@ -24,7 +24,7 @@ _Draw = Callable[..., torch.Tensor]
 def _takes_generator(place: torch.device) -> dict[str, _Draw]:
     """Return the operators that take a `generator`; without one they draw from the device's."""
     room, half = torch.zeros(_COUNT, device=place), torch.full((_COUNT,), 0.5, device=place)
-    many = {"size": (_COUNT,), "device": place}
+    many: dict[str, Any] = {"size": (_COUNT,), "device": place}
     return {
         "torch.rand": lambda **g: torch.rand(**many, **g),
         "torch.randn": lambda **g: torch.randn(**many, **g),

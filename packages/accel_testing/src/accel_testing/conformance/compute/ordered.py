@@ -45,7 +45,15 @@ def waits_as_told(accelerator: Accelerator) -> None:
         with accelerator.stream(reader):
             done.wait()
 
-    # The last two record an event that was recorded before the writer had its work.
+    def recorded_by_stream() -> None:
+        writer.record_event(early[0])
+        reader.wait_event(early[0])
+
+    def recorded_again() -> None:
+        early[0].record(writer)
+        early[0].wait(reader)
+
+    # The last three record an event that was recorded before the writer had its work.
     early: list[Any] = []
     ways: dict[str, Callable[[], Any]] = {
         "r.wait_stream(w)": lambda: reader.wait_stream(writer),
@@ -54,16 +62,12 @@ def waits_as_told(accelerator: Accelerator) -> None:
         "e.record() on w, e.wait() on r": waited_by_default,
         "e.record(w), r.wait_event(e)": lambda: reader.wait_event(record_on_writer()),
         "r.wait_event(w.record_event())": lambda: reader.wait_event(writer.record_event()),
-        "w.record_event(e), r.wait_event(e)": lambda: (
-            writer.record_event(early[0]), reader.wait_event(early[0]),
-        ),
+        "w.record_event(e), r.wait_event(e)": recorded_by_stream,
         "what w.record_event(e) gave, r.wait_event of it": lambda: reader.wait_event(
             writer.record_event(early[0])
         ),
-        "e.record(w) of one recorded before, e.wait(r)": lambda: (
-            early[0].record(writer), early[0].wait(reader),
-        ),
-    }  # fmt: skip
+        "e.record(w) of one recorded before, e.wait(r)": recorded_again,
+    }
     for way, wait in ways.items():
         total = torch.zeros(_SIZE, device=accelerator.device())
         accelerator.synchronize()
