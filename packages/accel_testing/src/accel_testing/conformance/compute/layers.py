@@ -387,7 +387,6 @@ CURVED |= {
     "scatter": lambda x: x.scatter(1, like(x, [[1], [0], [5], [2], [2]]), x[:, 1:2] * 3),
     "scatter_add": lambda x: x.scatter_add(1, like(x, [[1, 1]] * 5), x[:, 3:5] * 3),
     "masked_fill": lambda x: x.masked_fill(x > 0, 2.0) * x,
-    "masked_scatter": lambda x: x.masked_scatter(x > 0, x.flip(0) * 3),
     "where, broadcast": lambda x: torch.where(x > 0, x[:1], x[:, :1]),
     "expand": lambda x: x[:, :1].expand(-1, 4) * x[:, 1:5],
     "repeat": lambda x: x.repeat(2, 3),

@@ -311,6 +311,11 @@ _IN_ROWS: Operators = {
     "nonzero": lambda a: (a > 1).nonzero(),
 }
 _OF_A_LENGTH: Operators = {
+    "unique": lambda a: torch.unique(a, return_inverse=True, return_counts=True),
+    "masked_scatter": lambda a: a.masked_scatter(a == 1, torch.arange(len(a), device=a.device) + 0.5),
+    "masked_scatter, a mask for each column": lambda a: (
+        a[:, None].expand(-1, 2).masked_scatter(torch.tensor([False, True], device=a.device), a * 10)
+    ),
     "add": lambda a: a + a,
     "sum": lambda a: a.sum(),
     "sum(0), of columns": lambda a: a[:, None].expand(-1, 3).sum(0),

@@ -288,6 +288,12 @@ _TWICE: Operators = {
 }
 #: These take floating numbers alone.
 _TWICE_FLOATS: Operators = {
+    "index_reduce('mean', include_self=False)": lambda x, at: torch.ones_like(x[:4]).index_reduce(
+        0, at, x, "mean", include_self=False
+    ),
+    "index_reduce('amin', include_self=False)": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
+        0, at, x, "amin", include_self=False
+    ),
     "histc": lambda x, at: torch.histc(at.to(x.dtype), 3, 0, 3),
     "histc of a part": lambda x, at: torch.histc(at.to(x.dtype), 2, 1, 2),
     **{
