@@ -254,6 +254,17 @@ OPTIONS: Operators = {
     "batch_norm without weights": lambda x, _: functional.batch_norm(
         x, x[0, :, 0, 0] * 0 + 1, x[0, :, 0, 1].abs() + 1
     ),
+    "norms of a large mean": lambda x, _: [
+        functional.layer_norm(x + 1024, x.shape[-1:]),
+        functional.group_norm(x + 1024, 2),
+        functional.batch_norm(x + 1024, None, None, training=True),
+        functional.instance_norm(x + 1024),
+    ],
+    "losses of large numbers": lambda x, _: [
+        functional.binary_cross_entropy_with_logits(x[0] * 64, (x[1] > 0).float(), reduction="none"),
+        functional.cross_entropy(x[0, 0] * 64, torch.arange(8, device=x.device), reduction="none"),
+        functional.soft_margin_loss(x[0] * 4, torch.where(x[1] > 0, 1.0, -1.0), reduction="none"),
+    ],
     "layer_norm over two dimensions": lambda x, _: functional.layer_norm(x, x.shape[2:], x[0, 0], x[0, 1]),
     "group_norm, one group": lambda x, _: functional.group_norm(x, 1, eps=0.5),
     "rms_norm, weight and eps": lambda x, _: functional.rms_norm(x, x.shape[-1:], x[0, 0, 0], 0.5),
@@ -336,6 +347,13 @@ OPTIONS: Operators = {
 }  # fmt: skip
 
 _ROWS = [3, 0, 3, 1]
+
+
+def _along(x: torch.Tensor, *, name: str, dim: int) -> torch.Tensor:
+    """A function of the first or the middle one of three dimensions."""
+    given = x.view(5, 3, 2)
+    made = given.topk(2, dim) if name == "topk" else getattr(given, name)(dim=dim)
+    return made if isinstance(made, torch.Tensor) else made.values
 
 
 def _with_zeros(x: torch.Tensor) -> torch.Tensor:
@@ -443,6 +461,14 @@ CURVED |= {
     "cummax": lambda x: x.cummax(1).values,
     "logcumsumexp": lambda x: x.logcumsumexp(1),
     "cumprod with a zero": lambda x: _with_zeros(x).cumprod(1),
+    **{
+        f"{name}({dim})": partial(_along, name=name, dim=dim)
+        for name in (
+            "softmax", "log_softmax", "logsumexp", "cumsum", "cumprod", "sum", "mean", "prod", "amax", "amin",
+            "std", "var", "norm", "logcumsumexp", "sort", "topk", "max", "min",
+        )
+        for dim in (0, 1)
+    },
     "bmm": lambda x: torch.bmm(x[None], x.T[None]),
     "baddbmm": lambda x: torch.baddbmm(x[None, :, :5], x[None], x.T[None], beta=2, alpha=3),
     "addmm": lambda x: torch.addmm(x[0, :5], x, x.T, beta=2, alpha=3),

@@ -62,6 +62,9 @@ SMOOTH: Operators = {
     "threshold(1, 7)": partial(functional.threshold, threshold=1.0, value=7.0),
     "hardshrink(2)": partial(functional.hardshrink, lambd=2.0),
     "softshrink(1)": partial(functional.softshrink, lambd=1.0),
+    "binary_cross_entropy_with_logits": lambda a: functional.binary_cross_entropy_with_logits(
+        a * 4, (a > 0.75).to(a.dtype), reduction="none"
+    ),
     "frac": torch.frac,
     "sgn": torch.sgn,
     "sinc": torch.sinc,
@@ -119,10 +122,12 @@ def _cast(source: torch.dtype, target: torch.dtype) -> Callable[[torch.Tensor], 
         values += [128, 200, 255] if source not in (torch.int8, torch.bool) else []
         values += [-1, -2, -100] if source not in (torch.uint8, torch.bool) else []
     else:
-        values = [0.0, -0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.75, 100.5]
+        values = [0.0, -0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.75, 100.5, 1.00390625, 1.01171875, 0.3, 2.7, 99.9]
         values += [-0.25, -0.5, -0.75, -1.5, -2.75] if target is not torch.uint8 else []
         values += [float("nan"), float("inf"), -float("inf")] if target not in _INTEGERS else []
-    return lambda a: like(a, values, source).to(target)
+    # Of the shorter floating types every bit is compared.
+    exact = torch.float32 if target in (torch.float16, torch.bfloat16) else target
+    return lambda a: like(a, values, source).to(target).to(exact)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -205,7 +210,7 @@ INDEXED: Operators = {
     "gather(0)": lambda a: a.gather(0, like(a, [[3, 0, 1, 2, 3, 0], [0, 1, 0, 1, 0, 1]])),
     "take": lambda a: a.take(like(a, [[0, 23], [-1, 7]])),
     "put_": _changed(lambda a: a.put_(like(a, [0, 23, 7]), like(a, [90.0, 91.0, 92.0]))),
-    "take of a transposed tensor": lambda a: a.T.take(like(a, [1, 5, 22])),
+    "transposed, take": lambda a: a.T.take(like(a, [1, 5, 22])),
     "narrow": lambda a: a.narrow(1, 2, 3).clone(),
     "select of a negative place": lambda a: a.select(1, -2).clone(),
     "as_strided": lambda a: a.as_strided((3, 3), (1, 6), 2).clone(),
@@ -400,6 +405,7 @@ REDUCED: Operators = {
     "argmin(2, keepdim)": lambda a: a.argmin(2, keepdim=True),
     "max(0), min(1)": lambda a: [a.max(0).values, a.min(1).values, a.max(), a.min()],
     "var, std": lambda a: [a.var(1), a.std((0, 2)), a.var((0, 1), correction=0), a.std(correction=0)],
+    "of a large mean": lambda a: [(a + 4096).var(1), (a + 4096).std((0, 2)), torch.var_mean(a + 4096)[0]],
     "var_mean": lambda a: torch.var_mean(a, (1, 2), correction=2),
     "norms": lambda a: [a.norm(p, 2) for p in (0, 1, 2, 3, float("inf"), -float("inf"))],
     "vector_norm of all": lambda a: [torch.linalg.vector_norm(a), torch.linalg.vector_norm(a, 1, (0, 2))],

@@ -285,7 +285,8 @@ _MOVED: Operators = {
 def _bent(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     def weighed(x: torch.Tensor) -> torch.Tensor:
         out = work(x)
-        return (out * torch.arange(out.numel(), device=x.device).view(out.shape)).sum()
+        weights = torch.arange(1, 1 + out.numel(), device=x.device)  # not 0, of which no gradient shows
+        return (out * weights.view(out.shape)).sum()
 
     return lambda x: gradient(weighed, x)
 

@@ -399,9 +399,15 @@ class TestQueues(Subject):
         if not accelerator.supports_graphs():
             not_claimed("the device has no graphs")
         graph, out = accelerator.create_graph(), torch.zeros(1, device=accelerator.device())
+        aside = accelerator.Stream()
         with accelerator.capture_to_graph(graph):
             inside = asked()
+            with accelerator.stream(aside):
+                elsewhere = asked()
             out.add_(1)
+        one_queue = getattr(aside, "one_queue", False)
+        said = "inside capture_to_graph(g), with a stream current that takes no part in it"
+        require(elsewhere is False or one_queue, f"{told} {elsewhere!r} {said}; expected False")
         again = accelerator.create_graph()
         try:
             with accelerator.capture_to_graph(again):

@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.claims import not_claimed, refused, require
 from accel_testing.conformance.compute.drawn import every_draw_is_new
 from accel_testing.conformance.subject import Subject
 
@@ -142,6 +142,14 @@ class TestRandomness(Subject):
             for other, before in others.items():
                 same = torch.equal(accelerator.get_rng_state(other), before)
                 require(same, f"set_rng_state(state, {index}) changed the generator of device {other}")
+        foreign = torch.arange(23, dtype=torch.uint8)  # of no kind of device
+        what = "set_rng_state of a state of 23 bytes"
+        refused(lambda: accelerator.set_rng_state(foreign), ValueError, what)
+        seeded = []
+        for _ in range(2):
+            accelerator.set_rng_state(foreign, strict=False)
+            seeded.append(_drawn(accelerator))
+        require(seeded[0] == seeded[1], f"{what}, with strict=False, draws other numbers at each repetition")
         for index in places:
             with accelerator.device_guard(index):
                 state = accelerator.get_rng_state()
@@ -208,6 +216,13 @@ class TestRandomness(Subject):
         accelerator.manual_seed(11)
         permuted = torch.randperm(501, device=place).cpu().sort().values
         require(torch.equal(permuted, torch.arange(501)), "randperm(501) does not hold each number once")
+        chosen = torch.multinomial(torch.ones(40, device=place), 30).tolist()
+        require(len(set(chosen)) == 30, f"multinomial(ones(40), 30), without replacement, gave {chosen}")
+        below = torch.empty(count, device=place).random_(2, 5).cpu()
+        require(
+            (below.min().item(), below.max().item()) == (2, 4),
+            f"random_(2, 5) gave numbers from {below.min():g} to {below.max():g}; expected 2 to 4",
+        )
         integers = torch.randint(-3, 4, (count,), device=place).cpu()
         least, most = int(integers.min()), int(integers.max())
         require(

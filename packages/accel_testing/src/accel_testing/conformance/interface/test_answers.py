@@ -375,6 +375,8 @@ class TestAnswers(Subject):
         require(isinstance(builder, type), f"get_op_builder('NoSuchBuilder') gave {builder!r}")
         can = accelerator.create_op_builder("NoSuchBuilder").is_compatible()
         require(can is False, f"create_op_builder('NoSuchBuilder').is_compatible() gave {can!r}")
+        missing = accelerator.create_op_builder("NoSuchBuilder")
+        refused(missing.load, RuntimeError, "create_op_builder('NoSuchBuilder').load()")
         for name in table:
             require(
                 isinstance(accelerator.get_op_builder(name), type), f"get_op_builder({name!r}) is no class"

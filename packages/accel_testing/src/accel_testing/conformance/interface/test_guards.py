@@ -200,9 +200,13 @@ class TestGuards(Subject):
             with accelerator.stream(accelerator.Stream()), accelerator.autocast(), torch.no_grad():
                 inside = _in_thread(found)
             after = _in_thread(found)
+            before = accelerator.current_stream()
+            accelerator.set_stream(accelerator.Stream())
+            beside = _in_thread(found)
+            accelerator.set_stream(before)
         finally:
             accelerator.set_device(0)
-        for when, answers in (("inside", inside), ("after", after)):
+        for when, answers in (("inside", inside), ("after", after), ("with set_stream(s) beside", beside)):
             for name, expected in usual.items():
                 require(
                     answers[name] == expected,
