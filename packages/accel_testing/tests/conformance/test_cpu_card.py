@@ -22,3 +22,12 @@ def test_the_processor_keeps_every_promise_that_it_makes():
     assert card["outcomes"][OF_FLOAT16] == ("passed" if claimed else "not claimed")
     card["outcomes"][OF_FLOAT16] = on_record("cpu")["outcomes"][OF_FLOAT16]
     require_as_recorded(card, "cpu")
+
+
+def test_no_gradient_is_all_zeros():
+    """It would be the same on every device, whatever the kernel."""
+    torch = pytest.importorskip("torch")
+    from accel_testing.conformance.compute import test_forms as forms
+
+    given = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
+    assert [name for name, work in forms.CURVED.items() if not forms._bent(work)(given).any()] == []

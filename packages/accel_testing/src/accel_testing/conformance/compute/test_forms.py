@@ -516,7 +516,7 @@ class TestForms(Subject):
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""
-        given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
+        given = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
         hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in CURVED.items()}, given)
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
