@@ -124,7 +124,7 @@ class Memory(Devices):
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index)
         given = (index,) if index is not None and has_parameter(limit, "device") else ()
-        with self.device_guard(None if given else index):
+        with self.device_guard(index):  # also with an index: torch_npu's leaves that device selected
             limit(float(fraction), *given)
 
 

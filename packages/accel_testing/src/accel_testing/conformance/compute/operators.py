@@ -15,7 +15,18 @@ from torch.nn import functional
 
 from accel_testing.conformance.compute.compared import Operators
 
-__all__ = ["CASTS", "ELEMENTARY", "FOREACH", "INDEXED", "PAIRS", "PRODUCTS", "REDUCED", "SMOOTH", "like"]
+__all__ = [
+    "CASTS",
+    "ELEMENTARY",
+    "FOREACH",
+    "INDEXED",
+    "OPTIMIZERS",
+    "PAIRS",
+    "PRODUCTS",
+    "REDUCED",
+    "SMOOTH",
+    "like",
+]
 
 
 def like(a: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -441,3 +452,47 @@ REDUCED: Operators = {
     "sum of float16": lambda a: a.half().sum(1),
     "mean(dtype=float64)": lambda a: a.mean(1, dtype=torch.float64),
 }  # fmt: skip
+
+
+# --- Optimizers ----------------------------------------------------------------------------------------
+
+#: torch's optimizers, with the options that add a kernel.
+_OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("AdamW", {}),
+    ("AdamW", {"amsgrad": True, "weight_decay": 0.25, "betas": (0.5, 0.75)}),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.5, "nesterov": True, "maximize": True}),
+    ("SGD", {"momentum": 0.5, "dampening": 0.25}),
+    ("Adam", {"weight_decay": 0.25, "eps": 0.1}),
+    ("NAdam", {}),
+    ("RAdam", {}),
+    ("Adamax", {}),
+    ("Adagrad", {"lr_decay": 0.1}),
+    ("Adadelta", {"rho": 0.5}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("Rprop", {}),
+    ("ASGD", {}),
+)
+
+
+def _trained(name: str, options: dict[str, Any], *, foreach: bool) -> Callable[[torch.Tensor], Any]:
+    def work(a: torch.Tensor) -> list[torch.Tensor]:
+        weights = [torch.nn.Parameter(part.clone()) for part in (a / 8, a[0] / 4)]
+        optimizer = getattr(torch.optim, name)(weights, lr=0.125, foreach=foreach, **options)
+        for step in range(3):
+            for weight in weights:  # gradients that no kernel has made
+                weight.grad = (a.reshape(-1)[: weight.numel()] * (step + 1) / 4).view(weight.shape)
+            optimizer.step()
+        return [weight.detach() for weight in weights]
+
+    return work
+
+
+#: Of four rows of six numbers: the weights after three steps.
+OPTIMIZERS: Operators = {
+    f"{name}({', '.join(f'{k}={v}' for k, v in {**options, 'foreach': foreach}.items())})": _trained(
+        name, options, foreach=foreach
+    )
+    for name, options in _OPTIMIZERS
+    for foreach in (True, False)
+}

@@ -17,6 +17,7 @@ from accel_testing.conformance.compute.operators import (
     ELEMENTARY,
     FOREACH,
     INDEXED,
+    OPTIMIZERS,
     PAIRS,
     PRODUCTS,
     REDUCED,
@@ -495,7 +496,7 @@ class TestForms(Subject):
         hold(
             accelerator, {name: _in_place(work) for name, work in _IN_PLACE.items()}, a, a.flip(0).roll(1, 1)
         )
-        hold(accelerator, FOREACH, a[:4], way="of several tensors")
+        hold(accelerator, {**FOREACH, **OPTIMIZERS}, a[:4], way="of several tensors")
 
     def test_moved(self, accelerator: Accelerator) -> None:
         """Operators that move, repeat, select or make numbers change none of them."""
