@@ -8,6 +8,7 @@ from checks.card import NAME, card
 BY_DAY = {
     "interface.answers": ("available", "communication", "forwarded_variables", "operators",
                           "visible_devices_are_written"),
+    "interface.selection": ("members_take_a_device_in_any_form",),
     "interface.traces": ("is_initialized_is_torchs",),
     "compute.arithmetic": ("autocast", "saved_tensors_load"),
     "compute.queues": ("work_on_a_stream_is_seen_after_waiting", "a_stream_waits_for_another", "late_copies",
