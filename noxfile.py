@@ -82,7 +82,7 @@ SEVERAL = ("-n", WORKERS, "--dist", "worksteal")
 
 # ---------------------------------------------------------------------------- the table
 
-WITH_TORCH = ("test", "example", "docs", "opinfo")
+WITH_TORCH = ("test", "example", "docs")
 
 
 class Row(NamedTuple):

@@ -52,6 +52,14 @@ def test_each_is_caught_by_what_is_meant_for_it(simulated):
     assert {name: row["meant"] for name, row in record.items()} == told["meant"]
 
 
+def test_samples_catch(simulated):
+    """Each check of torch's samples finds the kernel that is broken, and names its operator."""
+    told = simulated("acme", "conformance_mutants.trying:samples_that_catch", path=[CONFORMANCE]).answer
+    for check, (whole, broken) in told.items():
+        assert whole == "", check
+        assert "of torch's samples of" in broken, check
+
+
 def test_the_record():
     """None is caught by more than the few that rely on what is broken."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import torch
 
 from accel_opinfo.settled import settled
 from accel_opinfo.tally import first_line
-from accel_opinfo.transfer import Transfer, leaves
+from accel_testing.conformance.compute.transferred import Transfer, leaves
 
 #: Their values are whatever was in memory, in whole or in part.
 UNWRITTEN = {

@@ -67,6 +67,7 @@ GROUPS = (
     Group("compute.queues", 2),
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
+    Group("compute.samples", 2, seconds=240.0),
     Group("ranks.distributed", 3, seconds=400.0),
     Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",), _TRAIN)),
     Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"), _TRAIN)),

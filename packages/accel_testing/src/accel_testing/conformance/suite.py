@@ -10,6 +10,7 @@ from accel_testing.conformance.compute.test_numbers import TestNumbers
 from accel_testing.conformance.compute.test_queues import TestQueues
 from accel_testing.conformance.compute.test_randomness import TestRandomness
 from accel_testing.conformance.compute.test_reductions import TestReductions
+from accel_testing.conformance.compute.test_samples import TestSamples
 from accel_testing.conformance.frameworks.test_deepspeed import TestDeepSpeed
 from accel_testing.conformance.frameworks.test_lightning import TestLightning
 from accel_testing.conformance.frameworks.test_transformers import TestTransformers
@@ -43,6 +44,7 @@ class AcceleratorTests(
     TestQueues,
     TestAmounts,
     TestCompiling,
+    TestSamples,
     TestDistributed,
     TestDeepSpeed,
     TestLightning,

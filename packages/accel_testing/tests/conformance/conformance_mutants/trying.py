@@ -7,13 +7,16 @@ import inspect
 import sys
 import warnings
 from types import ModuleType
+from unittest import mock
 
 import pytest
 import torch
 
 import accel_core
+from accel_testing.conformance.compute import samples
 from accel_testing.conformance.interface import test_sharing
 from accel_testing.conformance.suite import AcceleratorTests
+from conformance_mutants import kernels
 from conformance_mutants.generated import close_what_is_open, generated
 from conformance_mutants.members import MUTANTS
 from conformance_mutants.records import Mutant
@@ -25,7 +28,9 @@ KINDS = [
 ]
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
-        "sharing.fork_can_ask")  # fmt: skip
+        "sharing.fork_can_ask", "samples.floats", "samples.whole_numbers", "samples.complex_numbers",
+        "samples.strided", "samples.gradients_of_each", "samples.written",
+        "samples.several_at_once")  # fmt: skip
 
 
 #: A forked process that hangs is ended sooner than a vendor's: nothing is slow here.
@@ -147,6 +152,30 @@ def meant_to():
 def _said(mutant, check):
     with getattr(mutant, "kernel", contextlib.nullcontext)():
         return failing(broken(mutant), [check]).get(check, "")
+
+
+#: By check of torch's samples a kernel, how it is broken, and an operator of the database that runs it.
+BY_SAMPLES = {
+    "samples.floats": ("gelu", kernels.ZERO, "nn.functional.gelu"),
+    "samples.whole_numbers": ("cumsum", kernels.ZERO, "cumsum"),
+    "samples.complex_numbers": ("mul.Tensor", kernels.ZERO, "mul"),
+    "samples.strided": ("mm", kernels.STRIDES, "mm"),
+    "samples.gradients_of_each": ("gelu_backward", kernels.ZERO, "nn.functional.gelu"),
+    "samples.written": ("exp_", kernels.ROUNDED, "exp"),
+    "samples.several_at_once": ("_foreach_mul_.Scalar", kernels.ROUNDED, "_foreach_mul"),
+}
+
+
+def samples_that_catch():
+    """By check of torch's samples what it says of the whole device, and of one with that kernel broken."""
+    whole, every, found = accel_core.get_accelerator(), samples.operators, {}
+    for check, (name, (_, before, after), asked) in BY_SAMPLES.items():
+        few = [op for op in every(foreach="_foreach" in asked) if op.name == asked]
+        with mock.patch.object(samples, "operators", lambda few=few, **_: few):
+            said = failing(whole, [check])
+            with kernels._broken(kernels._overload(name), before, after, first_alone=False):
+                found[check] = said.get(check, ""), failing(whole, [check]).get(check, "")
+    return found
 
 
 def all_of_them(only=None):

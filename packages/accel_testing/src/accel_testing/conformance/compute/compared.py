@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,13 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from accel_core import Accelerator
 from accel_testing.conformance.claims import require
 
-__all__ = ["BOUNDS", "Operators", "blamed", "claimed_types", "gradient", "hold"]
+__all__ = ["BOUNDS", "Operators", "blamed", "claimed_types", "differs", "gradient", "hold"]
 
 #: How far a result may be from the one in float64, relative to the largest number in it: a few units in the
 #: last place of each type, times what sums of some hundred numbers add to it.
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 #: Of float32 in the checks that compare single numbers.
 _NEAR = 1e-4
+#: What is smaller is noise about zero.
+_LEAST = 1e-2
 _MOST = 4
 
 #: From tensors to a tensor or several, by the words for a person: `"amax(1)"`.
@@ -55,7 +58,9 @@ def hold(
     says what is special about the numbers.
     """
     device = accelerator.device(index)
-    faults = list(_faults(device, operators, given, way, reference, view, needed=needed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of operators that it may change
+        faults = list(_faults(device, operators, given, way, reference, view, needed=needed))
     more = f"; and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     require(not faults, "; ".join(faults[:_MOST]) + more)
 
@@ -84,7 +89,7 @@ def _faults(
         theirs = pytree.tree_leaves(operator(*there))
         for place, (now, expected) in enumerate(zip(ours, theirs, strict=True)):
             part = what if len(ours) == 1 else f"{what} result {place}"
-            fault = _fault(now, expected, kind if reference else None)
+            fault = differs(now, expected, kind=kind if reference else None)
             if fault:
                 yield f"{part} {fault}{blamed(operator, *here)}"
                 break
@@ -109,14 +114,24 @@ def _works(operator: Callable[..., Any], here: list[torch.Tensor]) -> bool:
     return True
 
 
-def _fault(now: Any, expected: Any, kind: torch.dtype | None) -> str:
-    """How a result differs from the expected one; `kind` is the type that floating results have."""
+def differs(now: Any, expected: Any, bound: float | None = None, *, kind: torch.dtype | None = None) -> str:
+    """Say how a result differs from the expected one; empty if it does not.
+
+    `kind` is the type that floating results have. `bound` is how far a number may be off, as a part of the
+    largest; without it that of the type.
+    """
     if not isinstance(expected, torch.Tensor):
-        return "" if now == expected else f"gives {now!r}; expected {expected!r}"
+        same = now == expected or (now != now and expected != expected)  # NaN
+        return "" if same else f"gives {now!r}; expected {expected!r}"
     dtype = kind if kind and expected.is_floating_point() else expected.dtype
     if now.shape != expected.shape or now.dtype is not dtype:
         return f"gives {tuple(now.shape)} of {now.dtype}; expected {tuple(expected.shape)} of {dtype}"
-    wrong = ~_close(now, expected)
+    if now.layout is not expected.layout:
+        return f"gives {now.layout}; expected {expected.layout}"
+    now, expected = _plain(now), _plain(expected)
+    if torch.equal(now, expected):
+        return ""
+    wrong = ~_close(now, expected, bound)
     if not wrong.any():
         return ""
     place = tuple(wrong.nonzero()[0].tolist())
@@ -124,12 +139,20 @@ def _fault(now: Any, expected: Any, kind: torch.dtype | None) -> str:
     return f"gives {now[place].item()}{at}; expected {expected[place].item()}"
 
 
-def _close(now: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
+
+
+def _close(now: torch.Tensor, expected: torch.Tensor, bound: float | None) -> torch.Tensor:
     if not expected.is_floating_point():
         return now == expected
-    bound = _NEAR if now.dtype in (torch.float32, torch.float64) else BOUNDS[now.dtype]
+    own = _NEAR if now.dtype in (torch.float32, torch.float64) else BOUNDS[now.dtype]
     finite = expected[expected.isfinite()]
-    largest = float(finite.abs().max()) if finite.numel() and bound > _NEAR else 1.0
+    whole = finite.numel() and (bound is not None or own > _NEAR)
+    largest = max(float(finite.abs().max()), _LEAST) if whole else 1.0
+    bound = own if bound is None else bound
     now = now.to(expected.dtype)
     return torch.isclose(now, expected, rtol=bound, atol=bound * largest, equal_nan=True)
 
@@ -175,7 +198,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             theirs = pytree.tree_leaves((expected, host[0]))
         except Exception:
             return given  # the processor has no such kernel
-        if any(_fault(now, then, None) for now, then in zip(ours, theirs, strict=False)):
+        if any(differs(now, then) for now, then in zip(ours, theirs, strict=False)):
             self.found = name
         return given
 

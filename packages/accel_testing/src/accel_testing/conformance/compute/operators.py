@@ -112,7 +112,7 @@ PAIRS: Operators = {
     "isclose(equal_nan)": lambda a, b: torch.isclose(a, b.roll(1), equal_nan=True),
     "where": lambda a, b: torch.where(a > b, a, b),
     "where(a, 2)": lambda a, b: torch.where(a > b, a, 2),
-    "equal": lambda a, b: [torch.equal(a, b), torch.equal(b, b), torch.equal(a[:2], a[:2].clone())],
+    "equal": lambda a, b: [torch.equal(a, b), torch.equal(b, b.clone()), torch.equal(a[:2], a[:2].clone())],
     "lerp by numbers": lambda a, b: torch.lerp(a[:4], b[:4], b[:4]),
     "addcdiv(value=2)": lambda a, b: torch.addcdiv(a, a, b + 7, value=2),
     "masked_fill with a number of no dimension": lambda a, b: a.masked_fill(a > b, b[0]),

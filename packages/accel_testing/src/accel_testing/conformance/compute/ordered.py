@@ -11,7 +11,13 @@ import torch
 from accel_core import Accelerator
 from accel_testing.conformance.claims import require
 
-__all__ = ["keeps_busy", "memory_waits_for_streams", "replays_in_order", "waits_as_told"]
+__all__ = [
+    "keeps_busy",
+    "memory_waits_for_streams",
+    "replays_in_order",
+    "waits_across_devices",
+    "waits_as_told",
+]
 
 _SIZE = 1 << 16
 _LARGE = 1 << 20
@@ -86,6 +92,28 @@ def waits_as_told(accelerator: Accelerator) -> None:
             found == 2 * _SIZE,
             f"a stream w writes {_SIZE} ones, then, while a third stream is the current one, {way}, then the "
             f"stream r adds up their doubles: {found:g}; expected {2 * _SIZE}",
+        )
+
+
+def waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
+    """Require that a stream of the first device waits for `busy`, one of another device."""
+    reader = accelerator.Stream(device=accelerator.device(0))
+    for way in ("r.wait_event(e)", "r.wait_stream(s)"):
+        accelerator.synchronize()
+        with accelerator.stream(busy):
+            keeps_busy(accelerator)
+            done = busy.record_event()
+        if way == "r.wait_event(e)":
+            reader.wait_event(done)
+        else:
+            reader.wait_stream(busy)
+        reader.synchronize()
+        over = done.query()
+        busy.synchronize()
+        require(
+            over is True,
+            f"s is a busy stream of {busy.device} and e is recorded on it; r is a stream of {reader.device}; "
+            f"after {way} and r.synchronize() e.query() gave {over!r}; expected True",
         )
 
 

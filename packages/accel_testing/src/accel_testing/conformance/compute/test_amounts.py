@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator
 from accel_core.toolkit import lacks_page_locks
-from accel_testing.conformance.claims import not_claimed, refused, require
+from accel_testing.conformance.claims import BrokenPromise, not_claimed, refused, require
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestAmounts", "require_page_locked"]
@@ -74,6 +75,14 @@ class TestAmounts(Subject):
         del block
         after = accelerator.memory_allocated()
         require(after == before, f"memory_allocated() was {before}, and {after} once the tensor was gone")
+        with contextlib.suppress(RuntimeError):  # no memory of the host can be locked here
+            locked = accelerator.pin_empty(_MEBIBYTE, dtype=torch.uint8)
+            after = accelerator.memory_allocated()
+            require(
+                after == before,
+                f"pin_empty of {locked.nbytes} bytes changed memory_allocated() from {before} to {after}; "
+                "expected no change: it is memory of the host",
+            )
 
     def test_reserved_holds_what_is_allocated(self, accelerator: Accelerator) -> None:
         """`memory_reserved` is no less than `memory_allocated`, and no more than the device has."""
@@ -278,6 +287,20 @@ class TestAmounts(Subject):
         finally:
             accelerator.set_per_process_memory_fraction(1.0)
         _block(accelerator)
+        total = accelerator.total_memory()
+        if accelerator.available_memory() < total // 2:
+            return  # others use it
+        held = _block(accelerator, total * 3 // 10)
+        accelerator.set_per_process_memory_fraction(0.5)
+        try:
+            _block(accelerator, total // 10)
+        except torch.OutOfMemoryError as error:
+            raise BrokenPromise(
+                f"set_per_process_memory_fraction(0.5), {held.nbytes} of {total} bytes in use, a tensor of "
+                f"{total // 10} bytes: {type(error).__name__}; expected room: that is less than half"
+            ) from error
+        finally:
+            accelerator.set_per_process_memory_fraction(1.0)
 
     def test_pinned_copies(self, accelerator: Accelerator) -> None:
         """`pin_memory` returns a host tensor with the same values, for which `is_pinned` is True."""

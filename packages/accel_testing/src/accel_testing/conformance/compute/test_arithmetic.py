@@ -225,6 +225,17 @@ class TestArithmetic(Subject):
             pass
         still = torch.is_autocast_enabled(accelerator.device_type)
         require(not still, "after an error inside it autocast is still on")
+        weight, made = torch.ones(8, 8, device=accelerator.device(), requires_grad=True), []
+        for _ in range(2):
+            with accelerator.autocast():
+                made.append((ones @ weight).sum().item())
+            with torch.no_grad():
+                weight.mul_(2)
+        require(
+            made[1] == 2 * made[0],
+            f"inside autocast() a product adds up to {made[0]:g}, and inside the next, after the weight was "
+            f"doubled, to {made[1]:g}; expected {2 * made[0]:g}: what was cast is kept too long",
+        )
 
     def test_autocasts_nest(self, accelerator: Accelerator) -> None:
         """After an inner `autocast` the outer one is as before, its type too, even after an error."""

@@ -158,6 +158,21 @@ _KEEPS_ORDER: Operators = {
 }
 
 
+#: From a tensor of eight rows and columns on one device to another device.
+_ACROSS: dict[str, Callable[[torch.Tensor, torch.device], torch.Tensor]] = {
+    "a.to(d)": lambda a, d: a.to(d),
+    "a.T.to(d)": lambda a, d: a.T.to(d),
+    "a[:, 1::3].to(d)": lambda a, d: a[:, 1::3].to(d),
+    "a[2].expand(5, 8).to(d)": lambda a, d: a[2].expand(5, 8).to(d),
+    "a.T.to(d, torch.float16)": lambda a, d: a.T.to(d, torch.float16),
+    "a.T.to(d, non_blocking=True)": lambda a, d: a.T.to(d, non_blocking=True),
+    "zeros on d, .T.copy_(a)": lambda a, d: torch.zeros(8, 8, device=d).T.copy_(a),
+    "zeros on d, [:, ::2].copy_(a.T[:, 1::2])": lambda a, d: torch.zeros(8, 8, device=d)[:, ::2].copy_(
+        a.T[:, 1::2]
+    ),
+}
+
+
 class TestNumbers(Subject):
     """Inputs on which a kernel that is right for a few small numbers may be wrong."""
 
@@ -324,3 +339,12 @@ class TestNumbers(Subject):
             made = (data.to(accelerator.device(index)) + 1).device
             fits = made == torch.device(accelerator.device_type, index)
             require(fits, f"a sum of tensors on device {index} is on {made}")
+        for source, target in ((0, count - 1), (count - 1, 0)):
+            here, there = accelerator.device(source), accelerator.device(target)
+            for name, work in _ACROSS.items():
+                found, expected = work(data.to(here), there).cpu(), work(data, torch.device("cpu"))
+                require(
+                    torch.equal(found, expected),
+                    f"{name}, a on {here} and d {there}, gives other numbers than on the processor "
+                    "(in aten::copy_ or aten::_to_copy)",
+                )

@@ -14,6 +14,7 @@ from accel_testing.conformance.compute.ordered import (
     keeps_busy,
     memory_waits_for_streams,
     replays_in_order,
+    waits_across_devices,
     waits_as_told,
 )
 from accel_testing.conformance.compute.test_amounts import require_page_locked
@@ -184,6 +185,7 @@ class TestQueues(Subject):
         accelerator.synchronize(last)
         seen = there.sum().item()
         require(seen == _SIZE, f"after synchronize({last}) a sum on device {last} is {seen:g}")
+        waits_across_devices(accelerator, side)
 
     def test_claims_about_order(self, accelerator: Accelerator) -> None:
         """If the backend says so, calls return after their work is done, and streams need no waits."""
@@ -227,6 +229,8 @@ class TestQueues(Subject):
         now = accelerator.current_stream()
         require(now == before, f"after an error in stream(s) current_stream() gave {now}; expected {before}")
         require(inside == side, f"inside stream(s) current_stream() gave {inside}; expected s, {side}")
+        hashes = hash(inside), hash(side)
+        require(hashes[0] == hashes[1], f"two objects of one stream are equal and have the hashes {hashes}")
         last, selected = accelerator.device_count() - 1, accelerator.current_device()
         other = accelerator.Stream(device=accelerator.device(last))
         if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):

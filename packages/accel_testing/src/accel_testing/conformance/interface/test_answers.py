@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import mmap
 from collections.abc import Mapping
+from contextlib import suppress
 
 import torch
 
@@ -176,6 +177,14 @@ class TestAnswers(Subject):
         for key, value in stats.items():
             if "_bytes." in key:
                 require_type(value, int, f"memory_stats()[{key!r}]")
+        kept = dict(stats)
+        block = torch.empty(1 << 20, dtype=torch.uint8, device=accelerator.device())
+        accelerator.memory_stats()
+        require(
+            dict(stats) == kept,
+            "what memory_stats() gave changes with what is allocated later; expected a copy",
+        )
+        del block
         summary = accelerator.memory_summary()
         # A kind of text that notebooks show as it is.
         require(isinstance(summary, str), f"memory_summary() gave {type(summary).__name__}, expected text")
@@ -327,6 +336,7 @@ class TestAnswers(Subject):
         accelerator.range_pop()  # one too many
         with accelerator.range("block"):
             pass
+        _ranges_end(accelerator)
 
     def test_tidying_never_raises(self, accelerator: Accelerator) -> None:
         """Emptying caches and resetting peaks return None, and raise nothing if there is nothing to do."""
@@ -413,3 +423,29 @@ class TestAnswers(Subject):
         require(type(first) is tuple, f"apply_vendor_defaults() gave {first!r}; expected a tuple")
         again = accelerator.apply_vendor_defaults()
         require(again == (), f"apply_vendor_defaults() changed {again!r} again")
+
+
+def _ranges_end(accelerator: Accelerator) -> None:
+    """Require that ranges end in order, after an error too, where torch's profiler sees them."""
+    with torch.autograd.profiler.profile() as profiled:
+        with suppress(KeyError), accelerator.range("accel: broken off"):
+            raise KeyError
+        accelerator.range_push("accel: outer")
+        accelerator.range_push("accel: inner")
+        accelerator.range_pop()
+        torch.ones(2).sum()
+        accelerator.range_pop()
+        with accelerator.range("accel: last"):
+            torch.ones(2).sum()
+    seen = {
+        each.name: each.time_range for each in profiled.function_events if each.name.startswith("accel: ")
+    }
+    if "accel: last" not in seen:
+        return  # they go to a profiler of the vendor's
+    names = ("accel: broken off", "accel: outer", "accel: inner")
+    missing = [name for name in names if name not in seen]
+    require(not missing, f"torch's profiler has no range {', '.join(missing)}: it was not closed")
+    broken, outer, inner = (seen[name] for name in names)
+    require(broken.end <= outer.start, "range(…) is open after an error in its block, says torch's profiler")
+    inside = outer.start <= inner.start and inner.end < outer.end <= seen["accel: last"].start
+    require(inside, "range_pop() does not close the range that was opened last, says torch's profiler")

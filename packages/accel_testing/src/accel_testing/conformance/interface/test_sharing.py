@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
@@ -19,6 +20,12 @@ from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSharing"]
 
+#: The same in every thread, whatever it did before.
+_OF_THE_PROCESS = (
+    "capabilities", "device_count", "device_uuid", "initial_seed", "is_available", "is_initialized",
+    "max_memory_allocated", "memory_allocated", "memory_reserved", "supported_dtypes", "total_memory",
+    "visible_device_ids",
+)  # fmt: skip
 _THREADS = 8
 _SECONDS = 10.0
 
@@ -62,6 +69,14 @@ class TestSharing(Subject):
             require(len(told) == 1, f"in {_THREADS} threads at once {name} gave {' and '.join(told)}")
         *_, (name, total) = answers[0].items()
         require(total == 128.0, f"in a thread {name} gave {total}; expected 128.0")
+        accelerator.synchronize()
+        for name in _OF_THE_PROCESS:
+            member = getattr(accelerator, name)
+            with ThreadPoolExecutor(1) as one:
+                here, there = member(), one.submit(member).result()
+            require(
+                here == there, f"{name}() gave {here!r}, and in a new thread {there!r}; expected the same"
+            )
 
     def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
         """A thread that never selected a device can use every member: loaders and servers are threads."""
@@ -74,7 +89,13 @@ class TestSharing(Subject):
                 except Exception as error:
                     failed[name] = f"{type(error).__name__}: {error}"
 
-        here = _failing_here(_calls(accelerator))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            here = _failing_here(_calls(accelerator))
+        old = [each for each in said if issubclass(each.category, (DeprecationWarning, FutureWarning))]
+        require(
+            not old, f"members warn: {old[0].message if old else ''}; expected none of those of the interface"
+        )
         thread = Thread(target=call)
         thread.start()
         thread.join()

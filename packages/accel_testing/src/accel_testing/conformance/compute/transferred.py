@@ -1,6 +1,12 @@
 """The same arguments again, on a device: same layout in memory, same views of the same storage."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
+
+__all__ = ["Transfer", "leaves"]
 
 
 class Transfer:
@@ -10,14 +16,19 @@ class Transfer:
     overlaps are as they were. A tensor that requires a gradient becomes a leaf that does.
     """
 
-    def __init__(self, device, *, gradients=True):
+    def __init__(self, device: torch.device | str, *, gradients: bool = True) -> None:
         self._device = device
         self._gradients = gradients
-        self._storages = {}
-        self._made = {}
+        self._storages: dict[int, torch.Tensor] = {}
+        self._made: dict[int, torch.Tensor] = {}
 
-    def __call__(self, value):
-        """Give `value` with each tensor in it, at any depth, copied; and `device="cpu"` replaced."""
+    @property
+    def storages(self) -> list[torch.Tensor]:
+        """The whole memory of what was copied, in the order of the arguments."""
+        return list(self._storages.values())
+
+    def __call__(self, value: Any) -> Any:
+        """Return `value` with each tensor in it, at any depth, copied; and `device="cpu"` replaced."""
         if isinstance(value, torch.Tensor):
             if id(value) not in self._made:
                 self._made[id(value)] = self._tensor(value)
@@ -32,7 +43,7 @@ class Transfer:
             return torch.device(self._device)
         return self._device if isinstance(value, str) and value == "cpu" else value
 
-    def _tensor(self, tensor):
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             made = self._strided(tensor) if tensor.layout == torch.strided else tensor.detach().clone()
             if tensor.layout != torch.strided:
@@ -41,7 +52,7 @@ class Transfer:
             return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
         return made.requires_grad_(tensor.requires_grad and self._gradients)
 
-    def _strided(self, tensor):
+    def _strided(self, tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach()
         conjugate, negative = plain.is_conj(), plain.is_neg()
         if conjugate:
@@ -54,15 +65,15 @@ class Transfer:
             elements = storage.nbytes() // plain.element_size()
             flat = torch.empty(0, dtype=plain.dtype).set_(storage, 0, (elements,), (1,))
             self._storages[key] = torch.empty(elements, dtype=plain.dtype, device=self._device).copy_(flat)
-        shape, strides, offset = plain.shape, plain.stride(), plain.storage_offset()
+        shape, strides, offset = plain.shape, plain.stride(), int(plain.storage_offset())
         made = torch.as_strided(self._storages[key], shape, strides, offset).detach()
         if conjugate:
             made = made.conj()
         return torch._neg_view(made) if negative else made
 
 
-def leaves(value):
-    """Give the tensors in `value`, at any depth, in order."""
+def leaves(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in `value`, at any depth, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
