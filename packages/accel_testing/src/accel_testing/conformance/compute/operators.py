@@ -245,6 +245,7 @@ INDEXED: Operators = {
     "searchsorted": lambda a: [
         torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a),
         torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a, right=True),
+        torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a, side="right"),
     ],
     "bucketize": lambda a: torch.bucketize(a, like(a, [1.0, 3.0, 7.0])),
     "unique_consecutive": lambda a: torch.unique_consecutive(a[0] // 2, return_counts=True),

@@ -22,7 +22,16 @@ from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.compute.compared import blamed, differs
 from accel_testing.conformance.compute.transferred import Transfer, leaves
 
-__all__ = ["Turn", "forward", "gradients", "hold_samples", "operators", "several", "written"]
+__all__ = [
+    "Turn",
+    "forward",
+    "gradients",
+    "gradients_in_place",
+    "hold_samples",
+    "operators",
+    "several",
+    "written",
+]
 
 #: Calls an operator with a sample on a device, and gives what is compared.
 Turn = Callable[[Any, Any, torch.device], Any]
@@ -240,6 +249,15 @@ def gradients(op: Any, sample: Any, device: torch.device) -> Any:
     return torch.autograd.grad(outputs, inputs, [_weights(each) for each in outputs], allow_unused=True)
 
 
+def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
+    """Return the gradients of the form in place, of a copy: kernels may take its result for the input."""
+    given, args, kwargs = _on(Transfer(device), op, sample)
+    inputs = [each for each in leaves((given, args, kwargs)) if each.requires_grad]
+    made = given.clone()
+    op.inplace_variant(made, *args, **kwargs)
+    return torch.autograd.grad(made, inputs, _weights(made), allow_unused=True)
+
+
 def _weights(made: torch.Tensor) -> torch.Tensor:
     if made.layout != torch.strided:
         return torch.ones_like(made)
@@ -296,4 +314,9 @@ def several(op: Any, sample: Any, device: torch.device) -> Any:
     return found
 
 
-_SAID = {gradients: "the gradient of ", written: "in place or into `out`, ", several: "given or in place, "}
+_SAID: dict[Turn, str] = {
+    gradients: "the gradient of ",
+    gradients_in_place: "the gradient in place of ",
+    written: "in place or into `out`, ",
+    several: "given or in place, ",
+}

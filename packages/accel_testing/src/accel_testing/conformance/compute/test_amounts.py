@@ -310,6 +310,13 @@ class TestAmounts(Subject):
         require(pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}")
         same = torch.equal(pinned, host)
         require(same, f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…")
+        for count in (1, 4097, 3 << 18):  # of floats: up to three mebibytes
+            given = torch.arange(float(count))
+            kept = accelerator.pin_memory(given)
+            fits = torch.equal(kept, given) and accelerator.is_pinned(kept) is accelerator.is_accelerator()
+            require(
+                fits, f"pin_memory of {given.nbytes} bytes gave other numbers, or memory that is not locked"
+            )
         across = accelerator.pin_memory(host.T)
         require(torch.equal(across, host.T), f"pin_memory of a transposed tensor gave {across.tolist()}")
         again = accelerator.pin_memory(host)
@@ -354,7 +361,16 @@ class TestAmounts(Subject):
             require(fits, f"without a copy pin_memory gave {found}; expected {shape}")
             template.fill_(-1)
             require(host.min() == 0, "what pin_memory gives without a copy is the tensor that it was given")
+        torchs = pinned.is_pinned()
         accelerator.unpin_memory(pinned)
+        if torchs:
+            others = [accelerator.pin_memory(torch.zeros(3, 4)) for _ in range(4)]
+            same = torch.equal(pinned, host)
+            require(
+                same,
+                "after unpin_memory(t) the numbers of t change: torch's memory goes with its last tensor",
+            )
+            del others
 
     def test_pinned_room(self, accelerator: Accelerator) -> None:
         """`pin_empty` and `pin_empty_like` return tensors of the requested shape and type, on the

@@ -235,6 +235,15 @@ class TestQueues(Subject):
         other = accelerator.Stream(device=accelerator.device(last))
         if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
             return  # every stream is the current one
+        ours, theirs = (
+            [
+                accelerator.default_stream(i),
+                *(accelerator.Stream(device=accelerator.device(i)) for _ in "1234"),
+            ]
+            for i in (0, last)
+        )
+        same = [f"{one} and {two}" for one in ours for two in theirs if one == two]
+        require(not same, f"streams of two devices are equal: {', '.join(same)}")
         with accelerator.stream(other):
             there = accelerator.current_device()
         require(there == last, f"inside the stream of device {last} current_device() gave {there}")
@@ -291,6 +300,30 @@ class TestQueues(Subject):
         require(
             wall / 200 <= took <= wall * 1.5 + 1,
             f"elapsed_time gave {took:.4f} for what took the host {wall:.4f} ms",
+        )
+        self._times_the_work(accelerator, start, end)
+
+    def _times_the_work(self, accelerator: Accelerator, start: Any, end: Any) -> None:
+        """Require the time of work that lasts much longer than its launch; a pause may spoil a try."""
+        told = []
+        for _ in range(5):
+            accelerator.synchronize()
+            began = time.perf_counter()
+            start.record()
+            for _ in range(4):
+                keeps_busy(accelerator)
+            end.record()
+            launched = time.perf_counter()
+            end.synchronize()
+            left = time.perf_counter() - launched
+            if left > 4 * (launched - began):
+                told.append((start.elapsed_time(end), left * 1e3))
+        near = not told or any(took > left / 2 for took, left in told)
+        took, left = told[0] if told else (0.0, 0.0)
+        require(
+            near,
+            f"elapsed_time gave {took:.4f} for work that ran {left:.4f} ms on after its launch; expected at "
+            "least that: the time between the launches is not the work's",
         )
 
     def test_synchronize_waits(self, accelerator: Accelerator) -> None:
@@ -376,6 +409,10 @@ class TestQueues(Subject):
             require(back == usual, f"after capture_to_graph(g, stream=s) the current stream is {back}")
         accelerator.synchronize()
         before = [out.tolist() for out in outs]
+        ran = any(map(any, before))
+        require(
+            not ran, f"two captures of add_ to zeros left {before}; expected zeros until a graph is replayed"
+        )
         accelerator.replay_graph(graphs[1])
         accelerator.synchronize()
         changed = [round(out.tolist()[0] - was[0]) for out, was in zip(outs, before, strict=True)]

@@ -69,10 +69,14 @@ class TestRandomness(Subject):
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
         """`initial_seed` returns the seed that was set."""
-        for seed in (1234, 4321):
-            accelerator.manual_seed(seed)
-            told = accelerator.initial_seed()
-            require(told == seed, f"after manual_seed({seed}) initial_seed() gave {told}")
+        for seed in (1234, 4321, 0, 1, 2**32 + 5, 2**63 - 1):
+            drawn = []
+            for _ in range(2):
+                accelerator.manual_seed(seed)
+                told = accelerator.initial_seed()
+                require(told == seed, f"after manual_seed({seed}) initial_seed() gave {told}")
+                drawn.append(_drawn(accelerator))
+            require(drawn[0] == drawn[1], f"manual_seed({seed}) twice: {drawn[0][:2]}…, then {drawn[1][:2]}…")
 
     def test_all_devices_are_seeded(self, accelerator: Accelerator) -> None:
         """`manual_seed_all` seeds every device alike, `manual_seed` the current one alone."""
@@ -195,6 +199,10 @@ class TestRandomness(Subject):
                 torch.rand(1)
                 raise KeyError
             compare(before, "an error in fork_rng()")
+        with accelerator.fork_rng(devices=[]):
+            draw()
+        compare(before, "fork_rng(devices=[])", tuple(f"device {i}" for i in places))
+        before = states()
         with accelerator.fork_rng(devices=[last]):
             draw()
         compare(before, f"fork_rng(devices=[{last}])", tuple(f"device {i}" for i in places if i != last))

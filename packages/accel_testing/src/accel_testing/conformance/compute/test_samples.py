@@ -6,7 +6,14 @@ import torch
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed
-from accel_testing.conformance.compute.samples import forward, gradients, hold_samples, several, written
+from accel_testing.conformance.compute.samples import (
+    forward,
+    gradients,
+    gradients_in_place,
+    hold_samples,
+    several,
+    written,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSamples"]
@@ -45,6 +52,7 @@ class TestSamples(Subject):
     def test_gradients_of_each(self, accelerator: Accelerator) -> None:
         """The gradient of each operator of torch's database is the processor's."""
         hold_samples(accelerator, gradients, torch.float32, most=6, backward=True)
+        hold_samples(accelerator, gradients_in_place, torch.float32, most=3, backward=True)
 
     def test_written(self, accelerator: Accelerator) -> None:
         """In place and into `out`, operators of torch's database write what they should and nothing else."""

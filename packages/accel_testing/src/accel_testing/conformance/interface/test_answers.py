@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import mmap
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import torch
@@ -437,6 +438,13 @@ def _ranges_end(accelerator: Accelerator) -> None:
         accelerator.range_pop()
         with accelerator.range("accel: last"):
             torch.ones(2).sum()
+        accelerator.range_push("accel: mine")
+        with ThreadPoolExecutor(1) as other:
+            other.submit(accelerator.range_push, "accel: another thread's").result()
+            accelerator.range_pop()
+            with accelerator.range("accel: after mine"):
+                torch.ones(2).sum()
+            other.submit(accelerator.range_pop).result()
     seen = {
         each.name: each.time_range for each in profiled.function_events if each.name.startswith("accel: ")
     }
@@ -449,3 +457,5 @@ def _ranges_end(accelerator: Accelerator) -> None:
     require(broken.end <= outer.start, "range(…) is open after an error in its block, says torch's profiler")
     inside = outer.start <= inner.start and inner.end < outer.end <= seen["accel: last"].start
     require(inside, "range_pop() does not close the range that was opened last, says torch's profiler")
+    mine = seen["accel: mine"].end <= seen["accel: after mine"].start
+    require(mine, "range_pop() did not close this thread's range, but another's, says torch's profiler")
