@@ -24,6 +24,7 @@ __all__ = [
     "PAIRS",
     "PRODUCTS",
     "REDUCED",
+    "SMALL",
     "SMOOTH",
     "like",
 ]
@@ -94,6 +95,11 @@ SMOOTH: Operators = {
     "ldexp": lambda a: torch.ldexp(a, like(a, [3])),
     "cumsum backwards": lambda a: a.flip(0).cumsum(0).flip(0),
 }  # fmt: skip
+#: Of numbers so small that 1 plus them is 1.
+SMALL: Operators = {
+    name: partial(lambda a, work: work(a * 2**-25) * 2**25, work=getattr(torch, name))
+    for name in ("log1p", "expm1", "sinh", "asinh", "tanh", "atanh", "sin", "erf")
+}
 #: Of two rows with NaN, infinities and zeros of both signs.
 PAIRS: Operators = {
     **{

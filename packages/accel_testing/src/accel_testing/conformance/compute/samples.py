@@ -57,8 +57,8 @@ def operators(*, foreach: bool = False) -> list[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from torch.testing._internal import common_methods_invocations as database
-    except ImportError as error:
-        not_claimed(f"torch's database of operators cannot be imported: {error}")
+    except Exception as error:
+        not_claimed(f"torch's database of operators cannot be imported: {type(error).__name__}: {error}")
     finally:
         setattr(torch.backends, allowed, before)  # that import forbids to change the flags of torch.backends
     if foreach:

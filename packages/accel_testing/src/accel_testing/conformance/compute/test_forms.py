@@ -21,6 +21,7 @@ from accel_testing.conformance.compute.operators import (
     PAIRS,
     PRODUCTS,
     REDUCED,
+    SMALL,
     SMOOTH,
 )
 from accel_testing.conformance.subject import Subject
@@ -238,6 +239,8 @@ _MOVED: Operators = {
     "repeat(2, 3)": lambda a: a.repeat(2, 3),
     "repeat_interleave(2, 1)": lambda a: a.repeat_interleave(2, 1),
     "stack": lambda a: torch.stack([a, a + 1], 1),
+    "cat of 130 tensors": lambda a: torch.cat([a + number for number in range(130)]),
+    "stack of 40 tensors": lambda a: torch.stack([a + number for number in range(40)], 1),
     "cat of views": lambda a: torch.cat([a.T, a.T[::2]]),
     "cat with nothing": lambda a: torch.cat([a, a[:0]]),
     "split": lambda a: a.split([1, 3, 2], 1),
@@ -479,6 +482,7 @@ class TestForms(Subject):
         hold(accelerator, _INFINITE, rows, way="with infinities")
         whole = torch.tensor([0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0])
         hold(accelerator, SMOOTH, whole, way="of both signs")
+        hold(accelerator, SMALL, whole, way="times 2**-25")
         every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
         for way, view in _SPREAD.items():
             hold(accelerator, ELEMENTARY, every, way=f"with NaN and infinities{way}", view=view)

@@ -31,6 +31,13 @@ class TestTypes(Subject):
         require(best in dtypes, f"training_dtype() gave {best}, which supported_dtypes() has not")
         fits = (best is torch.bfloat16) is native
         require(fits, f"training_dtype() gave {best}, and is_bf16_native() {native}")
+        for name in ("supported_dtypes", "export_envs", "visible_devices_envs"):
+            given = getattr(accelerator, name)()
+            kept = list(given)
+            given.append("another")
+            again = list(getattr(accelerator, name)())
+            given.remove("another")
+            require(again == kept, f"a change of the list that {name}() gave changes what it gives others")
 
     def test_device_capability(self, accelerator: Accelerator) -> None:
         """`get_device_capability` returns data types, like torch.accelerator's, not a version."""
