@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from threading import Thread
 from typing import Any
 
 import torch
@@ -13,8 +15,10 @@ from accel_testing.conformance.claims import require
 
 __all__ = [
     "keeps_busy",
+    "long_work_is_waited_for",
     "memory_waits_for_streams",
     "replays_in_order",
+    "sleeper",
     "waits_across_devices",
     "waits_as_told",
 ]
@@ -28,6 +32,58 @@ def keeps_busy(accelerator: Accelerator) -> None:
     product = torch.full((384, 384), 1e-3, device=accelerator.device())
     for _ in range(8):
         product = product @ product
+
+
+def sleeper(accelerator: Accelerator) -> Callable[[float], None] | None:
+    """Return what keeps the current stream busy for some milliseconds, or `None` where torch has no such.
+
+    `torch.cuda._sleep` takes cycles of the device, whose length is measured here.
+    """
+    sleep = getattr(getattr(torch, accelerator.device_type, None), "_sleep", None)
+    if sleep is None:
+        return None
+    sleep(1)
+    cycles, took = 1 << 20, 0.0
+    while took < 0.02 and cycles < 1 << 36:
+        cycles *= 2
+        accelerator.synchronize()
+        began = time.perf_counter()
+        sleep(cycles)
+        accelerator.synchronize()
+        took = time.perf_counter() - began
+    return lambda milliseconds: sleep(int(cycles * milliseconds / (took * 1e3)))
+
+
+def long_work_is_waited_for(accelerator: Accelerator) -> None:
+    """Require of each wait, and of a stream of another thread, that work of a quarter of a second is done."""
+    sleep = sleeper(accelerator)
+    side = accelerator.Stream()
+    if sleep is None or getattr(side, "one_queue", False):
+        return
+    done = accelerator.Event()
+
+    def work(on: Any = side) -> None:
+        with accelerator.stream(on):
+            sleep(250)
+            done.record()
+
+    def work_in_a_thread() -> None:
+        thread = Thread(target=lambda: work(accelerator.Stream(device=accelerator.device(0))))
+        thread.start()
+        thread.join()
+
+    ways: dict[str, tuple[Callable[[], None], Callable[[], Any]]] = {
+        "e.synchronize()": (work, done.synchronize),
+        "s.synchronize()": (work, side.synchronize),
+        "synchronize()": (work, accelerator.synchronize),
+        "synchronize(), s being made and used by another thread": (work_in_a_thread, accelerator.synchronize),
+    }
+    for way, (begin, wait) in ways.items():
+        begin()
+        wait()
+        over = done.query()
+        done.synchronize()
+        require(over is True, f"250 ms of work, then e, on a stream s: after {way} e.query() gave {over!r}")
 
 
 def waits_as_told(accelerator: Accelerator) -> None:

@@ -142,6 +142,11 @@ class TestAmounts(Subject):
             accelerator.reset_accumulated_memory_stats(index)
             again = accelerator.memory_stats(index)[key]
             require(again == 0, f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}")
+        _block(accelerator)
+        before = accelerator.memory_stats()[key]
+        accelerator.reset_peak_memory_stats()
+        again = accelerator.memory_stats()[key]
+        require(again == before, f"reset_peak_memory_stats() changed {key!r} from {before} to {again}")
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
         """`memory_stats` has the same amounts, under torch's keys, as the members return."""
@@ -361,6 +366,20 @@ class TestAmounts(Subject):
             require(fits, f"without a copy pin_memory gave {found}; expected {shape}")
             template.fill_(-1)
             require(host.min() == 0, "what pin_memory gives without a copy is the tensor that it was given")
+        template = accelerator.pin_memory(pinned, make_copy=False)
+        template.fill_(-1)
+        require(
+            torch.equal(pinned, host),
+            "pin_memory(p, make_copy=False), p being page-locked, gave p's own memory",
+        )
+        for _ in range(8):
+            freed = accelerator.pin_empty(5000, dtype=torch.float32)
+            accelerator.is_pinned(freed)
+            del freed
+            accelerator.empty_host_cache()
+            plain = [torch.empty(5000) for _ in range(32)]  # where it was, if the system gives that again
+            told = any(map(accelerator.is_pinned, plain))
+            require(not told, "is_pinned of an ordinary tensor gave True after page-locked memory was freed")
         torchs = pinned.is_pinned()
         accelerator.unpin_memory(pinned)
         if torchs:

@@ -12,8 +12,10 @@ from accel_core import Accelerator, UnsupportedError
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.compute.ordered import (
     keeps_busy,
+    long_work_is_waited_for,
     memory_waits_for_streams,
     replays_in_order,
+    sleeper,
     waits_across_devices,
     waits_as_told,
 )
@@ -242,6 +244,12 @@ class TestQueues(Subject):
             ]
             for i in (0, last)
         )
+        module: Any = getattr(torch, accelerator.device_type, None)
+        if hasattr(module, "default_stream"):  # else the current one stands for it
+            usual = accelerator.default_stream()
+            with accelerator.stream(side):
+                found = accelerator.default_stream()
+            require(found == usual, f"inside stream(s) default_stream() gave {found}; expected {usual}")
         same = [f"{one} and {two}" for one in ours for two in theirs if one == two]
         require(not same, f"streams of two devices are equal: {', '.join(same)}")
         with accelerator.stream(other):
@@ -304,27 +312,21 @@ class TestQueues(Subject):
         self._times_the_work(accelerator, start, end)
 
     def _times_the_work(self, accelerator: Accelerator, start: Any, end: Any) -> None:
-        """Require the time of work that lasts much longer than its launch; a pause may spoil a try."""
+        """Require the time of the work, not of its launch, and parts of milliseconds."""
+        sleep = sleeper(accelerator)
+        if sleep is None:
+            return
         told = []
-        for _ in range(5):
-            accelerator.synchronize()
-            began = time.perf_counter()
-            start.record()
-            for _ in range(4):
-                keeps_busy(accelerator)
-            end.record()
-            launched = time.perf_counter()
-            end.synchronize()
-            left = time.perf_counter() - launched
-            if left > 4 * (launched - began):
-                told.append((start.elapsed_time(end), left * 1e3))
-        near = not told or any(took > left / 2 for took, left in told)
-        took, left = told[0] if told else (0.0, 0.0)
-        require(
-            near,
-            f"elapsed_time gave {took:.4f} for work that ran {left:.4f} ms on after its launch; expected at "
-            "least that: the time between the launches is not the work's",
-        )
+        with accelerator.stream(accelerator.Stream()):
+            for milliseconds in (3.3, 3.7, 50):
+                start.record()
+                sleep(milliseconds)
+                end.record()
+                end.synchronize()
+                told.append(start.elapsed_time(end))
+        said = f"elapsed_time of work of about 3, 4 and 50 ms on a stream gave {told}"
+        require(told[-1] > 25, f"{said}; expected about that: the launch's time is not the work's")
+        require(any(took % 1 for took in told), f"{said}; expected parts of milliseconds too")
 
     def test_synchronize_waits(self, accelerator: Accelerator) -> None:
         """After `synchronize` everything is done, on every stream."""
@@ -340,6 +342,7 @@ class TestQueues(Subject):
             event.query() is True,
             "after synchronize() query() of an event on another stream gave False; True",
         )
+        long_work_is_waited_for(accelerator)
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
         """A replayed graph computes with its inputs' present values; after `reset_graph` it captures anew;

@@ -77,6 +77,13 @@ class TestRandomness(Subject):
                 require(told == seed, f"after manual_seed({seed}) initial_seed() gave {told}")
                 drawn.append(_drawn(accelerator))
             require(drawn[0] == drawn[1], f"manual_seed({seed}) twice: {drawn[0][:2]}…, then {drawn[1][:2]}…")
+        accelerator.manual_seed(5)
+        of_five = _drawn(accelerator)
+        with contextlib.suppress(RuntimeError, ValueError, OverflowError):  # some take no negative seed
+            accelerator.manual_seed(-5)
+            require(
+                _drawn(accelerator) != of_five, "manual_seed(-5) and manual_seed(5) draw the same numbers"
+            )
 
     def test_all_devices_are_seeded(self, accelerator: Accelerator) -> None:
         """`manual_seed_all` seeds every device alike, `manual_seed` the current one alone."""
@@ -153,6 +160,10 @@ class TestRandomness(Subject):
             accelerator.set_rng_state(foreign, strict=False)
             seeded.append(_drawn(accelerator))
         require(seeded[0] == seeded[1], f"{what}, with strict=False, draws other numbers at each repetition")
+        rows = torch.stack([torch.zeros_like(every[0]), accelerator.get_rng_state(0)])
+        first = _drawn(accelerator)
+        accelerator.set_rng_state(rows[1], 0)
+        require(_drawn(accelerator) == first, "set_rng_state of a row of several states did not restore it")
         for index in places:
             with accelerator.device_guard(index):
                 state = accelerator.get_rng_state()

@@ -353,7 +353,8 @@ class TestAnswers(Subject):
         ran: list[int] = []
         accelerator.lazy_call(lambda: ran.append(1))
         torch.ones(1, device=accelerator.device())
-        require(ran == [1], f"lazy_call ran the function {len(ran)} times, the device started")
+        accelerator.lazy_call(bool)
+        require(ran == [1], f"lazy_call ran the function {len(ran)} times, the device started; expected once")
 
     def test_compile_backend(self, accelerator: Accelerator) -> None:
         """The compile backend is registered with torch; setting an unknown one is refused."""

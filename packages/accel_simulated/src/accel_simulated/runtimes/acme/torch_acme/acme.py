@@ -47,6 +47,7 @@ from accel_simulated.parts.streams import (
     Event,
     Stream,
     StreamContext,
+    _sleep,
     current_stream,
     default_stream,
     set_stream,
