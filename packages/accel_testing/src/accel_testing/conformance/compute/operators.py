@@ -264,6 +264,15 @@ INDEXED: Operators = {
         like(a, [0, 3, 1, 1]), a, like(a, [0, 2]), mode="sum",
         per_sample_weights=like(a, [1.0, 2.0, 3.0, -1.0]),
     ),
+    "index_select by every second index": lambda a: a.index_select(1, like(a, [5, 0, 2, 0, 1, 0])[::2]),
+    "indexed by every second index": lambda a: a[like(a, [3, 0, 2, 0])[::2]],
+    "gather by every second index": lambda a: a.gather(1, like(a, [[5, 0, 2, 1]] * 4)[:, ::2]),
+    "clone of an expanded tensor, written": lambda a: _changed(lambda c: c[0].fill_(9))(a[:1].expand(4, 6)),
+    "contiguous of an expanded tensor, written": lambda a: a[:, :1].expand(4, 6).contiguous().cumsum_(1),
+    "cdist of near points far from the origin": lambda a: torch.cdist(a / 64 + 1024, (a + 1) / 64 + 1024),
+    "long arange by 0.3": lambda a: (
+        torch.arange(0, 60000, 0.3, device=a.device) - torch.arange(200000, device=a.device) * 0.3
+    ).abs() > 0.1,
     "linspace of one": lambda a: torch.linspace(2, 3, 1, device=a.device),
     "linspace backwards": lambda a: torch.linspace(3, -1, 4, device=a.device),
     "logspace": lambda a: torch.logspace(0, 3, 4, base=2, device=a.device),
@@ -480,6 +489,8 @@ _OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Rprop", {}),
     ("ASGD", {}),
 )
+#: Those with one kernel for all of a step, which a `GradScaler` tells of gradients that are infinite.
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
 def _trained(name: str, options: dict[str, Any], *, foreach: bool) -> Callable[[torch.Tensor], Any]:
@@ -495,6 +506,18 @@ def _trained(name: str, options: dict[str, Any], *, foreach: bool) -> Callable[[
     return work
 
 
+def _stepped(name: str, found: float) -> Callable[[torch.Tensor], Any]:
+    def work(a: torch.Tensor) -> torch.Tensor:
+        weight = torch.nn.Parameter(a / 8)
+        optimizer = getattr(torch.optim, name)([weight], lr=0.125, fused=True)
+        optimizer.grad_scale, optimizer.found_inf = like(a, 4.0), like(a, found)
+        weight.grad = a.clone()
+        optimizer.step()
+        return weight.detach()
+
+    return work
+
+
 #: Of four rows of six numbers: the weights after three steps.
 OPTIMIZERS: Operators = {
     f"{name}({', '.join(f'{k}={v}' for k, v in {**options, 'foreach': foreach}.items())})": _trained(
@@ -502,4 +525,6 @@ OPTIMIZERS: Operators = {
     )
     for name, options in _OPTIMIZERS
     for foreach in (True, False)
+} | {
+    f"{name}(fused=True), found_inf={found}": _stepped(name, found) for name in _FUSED for found in (0.0, 1.0)
 }
