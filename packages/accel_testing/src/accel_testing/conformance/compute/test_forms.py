@@ -422,11 +422,6 @@ def _transposed(a: torch.Tensor) -> torch.Tensor:
     return a.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
-def _channels_last(a: torch.Tensor) -> torch.Tensor:
-    """The same numbers, in the order in which images often are."""
-    return a.contiguous(memory_format=torch.channels_last) if a.dim() == 4 else a.contiguous()
-
-
 #: What is done with the numbers first, by the words for it.
 _SPREAD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": torch.Tensor.contiguous,
@@ -523,7 +518,6 @@ class TestForms(Subject):
             hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way=said, view=view)
             hold(accelerator, PRODUCTS, rows, way=said, view=view)
             hold(accelerator, REDUCED, blocks, way=said, view=view)
-        hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way="in channels_last", view=_channels_last)
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""

@@ -142,6 +142,7 @@ _IMAGES: Operators = {
     "max_pool2d": lambda x, _: functional.max_pool2d(x, 2),
     "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, stride=1),
     "batch_norm": lambda x, _: functional.batch_norm(x, None, None, training=True),
+    "group_norm": lambda x, w: functional.group_norm(x, 2, w[0, :, 0, 0], w[1, :, 1, 1]),
     "mean of each channel": lambda x, _: x.mean((2, 3)),
     "flatten": lambda x, _: x.flatten(1),
     "gradient of conv2d": lambda x, w: gradient(lambda a: functional.conv2d(a, w).square().sum(), x),
