@@ -76,7 +76,8 @@ class Random(Devices):
         `ValueError`. With `strict=False` it becomes a seed instead: a run resumed on another device draws
         other numbers, but every repetition of that run draws the same ones.
         """
-        state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
+        # A copy: the processor's generator ends the process at a row of several states (torch 2.13).
+        state, own = new_state.cpu().clone(), self.get_rng_state(device_index).numel()
         if state.numel() == own:
             if (restore := self._lookup("set_rng_state")) is None:
                 self.default_generator(self._index(device_index)).set_state(state)
