@@ -188,7 +188,7 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         return free, total
 
     def sleep(cycles: int) -> None:
-        stream_id, index, _ = _numbers(c._accelerator_getStream())
+        stream_id, index, _ = _numbers(c._accelerator_getStream(c._accelerator_getDeviceIndex()))
         device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
 
     host = HostMemory()

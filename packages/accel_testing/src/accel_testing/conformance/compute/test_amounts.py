@@ -372,7 +372,8 @@ class TestAmounts(Subject):
             torch.equal(pinned, host),
             "pin_memory(p, make_copy=False), p being page-locked, gave p's own memory",
         )
-        for _ in range(8):
+        # Where the device reads any memory of the host, as Metal's, all of it is told to be locked.
+        for _ in range(0 if accelerator.is_pinned(host) else 8):
             freed = accelerator.pin_empty(5000, dtype=torch.float32)
             accelerator.is_pinned(freed)
             del freed

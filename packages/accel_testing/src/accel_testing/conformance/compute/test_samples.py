@@ -13,6 +13,7 @@ from accel_testing.conformance.compute.samples import (
     hold_samples,
     several,
     written,
+    written_into,
 )
 from accel_testing.conformance.subject import Subject
 
@@ -56,8 +57,9 @@ class TestSamples(Subject):
 
     def test_written(self, accelerator: Accelerator) -> None:
         """In place and into `out`, operators of torch's database write what they should and nothing else."""
-        for strided in (False, True):
-            hold_samples(accelerator, written, torch.float32, most=4, strided=strided)
+        for turn in (written, written_into):
+            for strided in (False, True):
+                hold_samples(accelerator, turn, torch.float32, most=4, strided=strided)
 
     def test_several_at_once(self, accelerator: Accelerator) -> None:
         """Operators of many tensors at once, which optimizers use, give what they give on the processor."""
