@@ -42,7 +42,11 @@ def sleeper(accelerator: Accelerator) -> Callable[[float], None] | None:
     sleep = getattr(getattr(torch, accelerator.device_type, None), "_sleep", None)
     if sleep is None:
         return None
-    sleep(1)
+    try:
+        sleep(1)
+        accelerator.synchronize()
+    except Exception:
+        return None  # it is no kernel of this device's
     cycles, took = 1 << 20, 0.0
     while took < 0.02 and cycles < 1 << 36:
         cycles *= 2
