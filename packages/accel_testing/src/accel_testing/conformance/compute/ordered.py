@@ -158,13 +158,18 @@ def waits_as_told(accelerator: Accelerator) -> None:
 def waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
     """Require that a stream of the first device waits for an event on `busy`, a stream of another device.
 
-    Not by `wait_stream`: on the real torch_npu 2.13, over a stand-in for CANN, that does not wait so.
+    The pause is for runtimes that hand each device its work from a thread of its own, as torch_npu 2.13 does:
+    without it the wait may come before the record.
     """
+    sleep = sleeper(accelerator)
+    if sleep is None:
+        return
     reader = accelerator.Stream(device=accelerator.device(0))
     accelerator.synchronize()
     with accelerator.stream(busy):
-        keeps_busy(accelerator)
+        sleep(250)
         done = busy.record_event()
+    time.sleep(0.02)
     reader.wait_event(done)
     reader.synchronize()
     over = done.query()

@@ -28,7 +28,7 @@ _STRIDED = ("nn.functional.embedding_bag",)
 
 
 class TestSamples(Subject):
-    """What the device has of torch's operators gives what it gives on the processor."""
+    """Each of torch's operators that the device has gives the same as on the processor."""
 
     def test_floats(self, accelerator: Accelerator) -> None:
         """Each operator of torch's database gives the processor's result for torch's samples of float32."""
