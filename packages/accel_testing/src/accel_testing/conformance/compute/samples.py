@@ -209,7 +209,7 @@ def _rounds(turn: Turn, op: Any, sample: Any, expected: list[Any]) -> bool:
         dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(tensor.dtype)
         return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if dtype else tensor
 
-    exact = _tried(turn, op, sample.transform(wider), _HOST)
+    exact = _tried(lambda *given: turn(given[0], given[1].transform(wider), given[2]), op, sample, _HOST)
     return exact is not None and any(
         differs(own, other.to(own.dtype), _BOUND / 20)
         for own, other in zip(expected, exact, strict=True)
