@@ -175,6 +175,7 @@ def samples_that_catch():
             said = failing(whole, [check])
             with kernels._broken(kernels._overload(name), before, after, first_alone=False):
                 found[check] = said.get(check, ""), failing(whole, [check]).get(check, "")
+    assert not torch.backends.flags_frozen()  # as torch's own tests leave it
     return found
 
 

@@ -52,16 +52,12 @@ def operators(*, foreach: bool = False) -> list[Any]:
 
     Skips the check where torch's own tests cannot be imported: some builds are without them.
     """
-    allowed = "__allow_nonbracketed_mutation_flag"
-    before = getattr(torch.backends, allowed, True)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        # That import would forbid the process to change the flags of torch.backends.
+        with _quiet(), mock.patch.object(torch.backends, "disable_global_flags"):
             from torch.testing._internal import common_methods_invocations as database
     except Exception as error:
         not_claimed(f"torch's database of operators cannot be imported: {type(error).__name__}: {error}")
-    finally:
-        setattr(torch.backends, allowed, before)  # that import forbids to change the flags of torch.backends
     if foreach:
         names = [name for name in dir(database) if name.startswith("foreach_") and name.endswith("_op_db")]
         return [each for name in names for each in getattr(database, name)]
