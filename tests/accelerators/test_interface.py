@@ -101,9 +101,11 @@ def test_three_members_give_all_the_device_calls(small):
     assert (small.current_device(), small.current_device_name(), small.device_name()) == (2, "maia:2", "maia")
     assert small.device() == torch.device("maia")
     assert small.device(1) == torch.device("maia", 1)
-    with small.device_guard(1):
-        assert small.current_device() == 1
-    assert small.current_device() == 2
+    for guarded in (1, 2):
+        with small.device_guard(guarded):
+            assert small.current_device() == guarded
+            small.set_device(0)
+        assert small.current_device() == 2
     small.set_device(torch.device("maia", 0))
     small.set_device(torch.device("maia"))
     assert small.current_device() == 0

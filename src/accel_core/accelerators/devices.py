@@ -258,7 +258,7 @@ class Devices(Base):
         try:
             yield
         finally:
-            if before != index:
+            if self.current_device() != before:  # what the block selected counts too
                 self.set_device(before)
 
     def set_device(self, device_index: int | str | torch.device) -> None:

@@ -97,7 +97,7 @@ class Graphs(Streams):
         try:
             return make(*arguments, **options)
         except TypeError as error:
-            what = f"{getattr(make, '__name__', make)} with {' and '.join(options)}"
+            what = " with ".join(filter(None, [getattr(make, "__name__", str(make)), " and ".join(options)]))
             raise self._unsupported(what, str(error)) from error
 
     @contextmanager

@@ -95,6 +95,14 @@ class TestGuards(Subject):
                 f"set_device({before}), then an error in device_guard({other}): current_device() gave "
                 f"{current()}; expected {before}",
             )
+            for guarded in (before, other):
+                with accelerator.device_guard(guarded):
+                    accelerator.set_device(before + other - guarded)
+                require(
+                    current() == before,
+                    f"set_device({before}), then set_device({before + other - guarded}) inside "
+                    f"device_guard({guarded}): afterwards current_device() gave {current()}; expected {before}",
+                )
             guard = accelerator.device_guard(before)
             accelerator.set_device(other)
             with guard:
@@ -135,6 +143,9 @@ class TestGuards(Subject):
             require(current() == first, f"after stream(a) with blocks in it {said}")
             _broken_off(accelerator.stream(second), "stream(a)")
             require(current() == first, f"after an error in stream(a) {said}")
+            with accelerator.stream(second):
+                accelerator.set_stream(third)
+            require(current() == first, f"after stream(a) with set_stream(b) in it {said}")
         finally:
             accelerator.set_stream(usual)
         last = accelerator.device_count() - 1
