@@ -1,11 +1,10 @@
 """Each operator of torch's `op_db` with all its samples: forward, backward, in place, `out=`, and errors."""
 
-from contextlib import nullcontext
-
 import torch
 
 from accel_opinfo.settled import settled
 from accel_opinfo.tally import first_line
+from accel_testing.conformance.compute.samples import arguments, made_on, weights
 from accel_testing.conformance.compute.transferred import Transfer, leaves
 
 #: Their values are whatever was in memory, in whole or in part.
@@ -54,27 +53,10 @@ def run(name, dtype, tally):
         _errors(op, tally)
 
 
-#: Take tensors that torch wants on the host, whatever the device.
-_HOST_ARGUMENTS = {"tensor_split"}
-
-
-def _on(device, op, sample, *, gradients=False):
-    moved = Transfer(device, gradients=gradients)
-    if op.name in _HOST_ARGUMENTS:
-        return moved(sample.input), sample.args, sample.kwargs
-    return moved(sample.input), moved(sample.args), moved(sample.kwargs)
-
-
-def _home(device, op, sample):
-    """Have what is made without a tensor or a device to go by be made on the device."""
-    alone = not leaves((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs
-    return torch.device(device) if alone and device != "cpu" else nullcontext()
-
-
 def _forward(op, sample, what, tally, values):
     def call(device):
-        given, args, kwargs = _on(device, op, sample)
-        with torch.no_grad(), _home(device, op, sample):
+        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+        with torch.no_grad(), made_on(torch.device(device), sample):
             return op(given, *args, **kwargs)
 
     tally.run("forward", call, what, values=values)
@@ -86,23 +68,16 @@ def _backward(op, sample, what, tally, values):
         return
 
     def call(device):
-        given, args, kwargs = _on(device, op, sample, gradients=True)
+        given, args, kwargs = arguments(Transfer(device), op, sample)
         inputs = [tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad]
         outputs = op(given, *args, **kwargs)
         if sample.output_process_fn_grad is not None:
             outputs = sample.output_process_fn_grad(outputs)
         outputs = [tensor for tensor in leaves(outputs) if tensor.requires_grad]
-        upstream = [_upstream(tensor) for tensor in outputs]
+        upstream = [weights(tensor) for tensor in outputs]
         return torch.autograd.grad(outputs, inputs, upstream, allow_unused=True)
 
     tally.run("backward", call, what, values=values)
-
-
-def _upstream(tensor):
-    if tensor.layout != torch.strided:
-        return torch.ones_like(tensor)
-    numbers = torch.arange(tensor.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
-    return numbers.reshape(tensor.shape).to(tensor.dtype).to(tensor.device)
 
 
 def _in_place(op, sample, what, tally, values):
@@ -110,7 +85,7 @@ def _in_place(op, sample, what, tally, values):
         return
 
     def call(device):
-        given, args, kwargs = _on(device, op, sample)
+        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
         with torch.no_grad():
             returned = op.inplace_variant(given, *args, **kwargs)
         return [returned, given, returned is given]
@@ -126,7 +101,7 @@ def _out(op, sample, what, tally, values):
 
     def expected():
         nonlocal many
-        given, args, kwargs = _on("cpu", op, sample)
+        given, args, kwargs = arguments(Transfer("cpu", gradients=False), op, sample)
         torch.manual_seed(1)
         try:
             with torch.no_grad():
@@ -142,10 +117,10 @@ def _out(op, sample, what, tally, values):
 
     def with_out(prepare):
         def call(device):
-            given, args, kwargs = _on(device, op, sample)
+            given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
             out = [prepare(tensor, device) for tensor in made]
             starts = [tensor.data_ptr() for tensor in out]
-            with torch.no_grad(), _home(device, op, sample):
+            with torch.no_grad(), made_on(torch.device(device), sample):
                 returned = op(given, *args, **kwargs, out=tuple(out) if many else out[0])
             kept = [start == tensor.data_ptr() for start, tensor in zip(starts, out, strict=True)]
             return [returned, out, kept if any(starts) else None]
@@ -177,7 +152,7 @@ def _errors(op, tally):
     for number, each in enumerate(refused):
 
         def call(device, sample=each.sample_input):
-            given, args, kwargs = _on(device, op, sample)
+            given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
             return op(given, *args, **kwargs)
 
         tally.raises("errors", call, f"error input {number}")

@@ -24,12 +24,15 @@ from accel_testing.conformance.compute.transferred import Transfer, leaves
 
 __all__ = [
     "Turn",
+    "arguments",
     "forward",
     "gradients",
     "gradients_in_place",
     "hold_samples",
+    "made_on",
     "operators",
     "several",
+    "weights",
     "written",
     "written_into",
 ]
@@ -233,13 +236,14 @@ def _word(value: Any) -> str:
     return repr(value)[:60]
 
 
-def _on(transfer: Transfer, op: Any, sample: Any) -> tuple[Any, Any, Any]:
+def arguments(transfer: Transfer, op: Any, sample: Any) -> tuple[Any, Any, Any]:
+    """Return the sample's input, arguments and keywords, moved by `transfer`."""
     if op.name in _ON_THE_HOST:
         return transfer(sample.input), sample.args, sample.kwargs
     return transfer(sample.input), transfer(sample.args), transfer(sample.kwargs)
 
 
-def _home(sample: Any, device: torch.device) -> Any:
+def made_on(device: torch.device, sample: Any) -> Any:
     """Have what is made without a tensor or a device to go by be made on the device."""
     alone = not leaves((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs
     return device if alone and device.type != "cpu" else nullcontext()
@@ -247,33 +251,34 @@ def _home(sample: Any, device: torch.device) -> Any:
 
 def forward(op: Any, sample: Any, device: torch.device) -> Any:
     """Call the operator; what is defined but for a sign is made comparable as torch's own tests do."""
-    given, args, kwargs = _on(Transfer(device, gradients=False), op, sample)
-    with torch.no_grad(), _home(sample, device):
+    given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+    with torch.no_grad(), made_on(device, sample):
         made = op(given, *args, **kwargs)
     return sample.output_process_fn_grad(made) if sample.output_process_fn_grad else made
 
 
 def gradients(op: Any, sample: Any, device: torch.device) -> Any:
     """Return the gradients of the arguments, of weights that are not all the same."""
-    given, args, kwargs = _on(Transfer(device), op, sample)
+    given, args, kwargs = arguments(Transfer(device), op, sample)
     inputs = [each for each in leaves((given, args, kwargs)) if each.requires_grad]
     made = op(given, *args, **kwargs)
     if sample.output_process_fn_grad:
         made = sample.output_process_fn_grad(made)
     outputs = [each for each in leaves(made) if each.requires_grad]
-    return torch.autograd.grad(outputs, inputs, [_weights(each) for each in outputs], allow_unused=True)
+    return torch.autograd.grad(outputs, inputs, [weights(each) for each in outputs], allow_unused=True)
 
 
 def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
     """Return the gradients of the form in place, of a copy: kernels may take its result for the input."""
-    given, args, kwargs = _on(Transfer(device), op, sample)
+    given, args, kwargs = arguments(Transfer(device), op, sample)
     inputs = [each for each in leaves((given, args, kwargs)) if each.requires_grad]
     made = given.clone()
     op.inplace_variant(made, *args, **kwargs)
-    return torch.autograd.grad(made, inputs, _weights(made), allow_unused=True)
+    return torch.autograd.grad(made, inputs, weights(made), allow_unused=True)
 
 
-def _weights(made: torch.Tensor) -> torch.Tensor:
+def weights(made: torch.Tensor) -> torch.Tensor:
+    """Return a gradient for `made`, whose numbers are not all the same."""
     if made.layout != torch.strided:
         return torch.ones_like(made)
     numbers = torch.arange(made.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
@@ -283,7 +288,7 @@ def _weights(made: torch.Tensor) -> torch.Tensor:
 def written(op: Any, sample: Any, device: torch.device) -> Any:
     """Return all memory that the operator could reach in its form in place."""
     transfer = Transfer(device, gradients=False)
-    given, args, kwargs = _on(transfer, op, sample)
+    given, args, kwargs = arguments(transfer, op, sample)
     with torch.no_grad():
         op.inplace_variant(given, *args, **kwargs)
     return transfer.storages
@@ -296,15 +301,15 @@ def written_into(op: Any, sample: Any, device: torch.device) -> Any:
     processor does not write is not compared.
     """
     with torch.no_grad():
-        given, args, kwargs = _on(Transfer(_HOST, gradients=False), op, sample)
+        given, args, kwargs = arguments(Transfer(_HOST, gradients=False), op, sample)
         made = op(given, *args, **kwargs)
         parts = leaves(made)
         if sample.output_process_fn_grad and sample.output_process_fn_grad(made) is not made:
             raise RuntimeError("several results are right")
         room = [torch.full((3, *each.shape), 3, dtype=each.dtype, device=device) for each in parts]
         out = [each[1] for each in room]
-        given, args, kwargs = _on(Transfer(device, gradients=False), op, sample)
-        with _home(sample, device):
+        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+        with made_on(device, sample):
             op(given, *args, **kwargs, out=out[0] if isinstance(made, torch.Tensor) else tuple(out))
     if device.type == "cpu" and any(map(differs, out, parts)):
         raise RuntimeError(f"torch itself does not write the result of {op.name} into `out`")
@@ -317,7 +322,7 @@ def several(op: Any, sample: Any, device: torch.device) -> Any:
     for variant in (op.method_variant, op.inplace_variant):
         if variant:
             transfer = Transfer(device, gradients=False)
-            given, args, kwargs = _on(transfer, op, sample)
+            given, args, kwargs = arguments(transfer, op, sample)
             with torch.no_grad():
                 made = variant(given, *args, **kwargs)
             found += [made, *transfer.storages]
