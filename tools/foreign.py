@@ -94,6 +94,12 @@ ENDS_ON_TPU = {
     "reads from its address",
 }
 
+#: Tests that pass or fail there by the numbers that were drawn.
+VARIES_ON_TPU = {
+    "test_gradient_accumulation": "it compares to the bit what was added up in two orders, of numbers from no "
+    "fixed seed",
+}
+
 
 def main(words: list[str]) -> int:
     """Run the suites, keep what came, and return 1 if a test fails that is not known to."""
@@ -116,7 +122,9 @@ def main(words: list[str]) -> int:
     RECORD.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8", newline="\n")
     told_of = [name for name in names or SUITES if device == "acme" or before.get(name, {}).get("of")]
     failed = {test for name in told_of for test in rows[name]["failed"]}
-    known = {test for row in before.values() for test in row["failed"]} if device == "tpu" else KNOWN.keys()
+    known = set(KNOWN)
+    if device == "tpu":
+        known = {*VARIES_ON_TPU, *(test for row in before.values() for test in row["failed"])}
     if new := failed - known:
         print(f"failed, and not known to: {', '.join(sorted(new))}")
     return int(bool(new))
