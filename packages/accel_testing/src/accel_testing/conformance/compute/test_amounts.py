@@ -26,6 +26,10 @@ _AMOUNTS = (
     "max_memory_cached",
 )  # fmt: skip
 
+#: Of numbers on the host, whatever the device computes in.
+_ANY_TYPE = (
+    torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.uint8, torch.int64, torch.bool,
+)  # fmt: skip
 #: Views of a tensor of (2, 3, 4), most of which begin inside its storage.
 _VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "[1:]": lambda t: t[1:],
@@ -263,6 +267,16 @@ class TestAmounts(Subject):
         require(
             after >= allocated >= kept.numel(), f"after empty_cache() {after} is reserved, {allocated} used"
         )
+        last = accelerator.device_count() - 1
+        if not last or not start < held == before:
+            return
+        with accelerator.device_guard(last):
+            _block(accelerator, 32 * _MEBIBYTE)
+            held = accelerator.memory_reserved()
+            accelerator.empty_cache()
+            after, there = accelerator.memory_reserved(), accelerator.current_device()
+        require(after < held, f"empty_cache(), device {last} selected, left all its {held} bytes reserved")
+        require(there == last, f"empty_cache(), device {last} selected, made {there} the current device")
 
     def test_running_out_is_told(self, accelerator: Accelerator) -> None:
         """Allocating too much raises `torch.OutOfMemoryError`, and the device works afterwards."""
@@ -335,6 +349,17 @@ class TestAmounts(Subject):
         require(fits, f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}")
         flat = torch.arange(24.0).view(2, 3, 4)
         locked = accelerator.pin_memory(flat)
+        for dtype in _ANY_TYPE:
+            given = torch.tensor([0, 1, 3, -2]).to(dtype)
+            kept = accelerator.pin_memory(given)
+            require(
+                kept.dtype == dtype and torch.equal(kept, given),
+                f"pin_memory of {given} gave {kept}; expected the same numbers of {dtype}",
+            )
+        told = accelerator.is_pinned(torch.ones(3, device=accelerator.device()))
+        require(
+            told is False or not expected, f"is_pinned of a tensor on the device gave {told!r}; expected False"
+        )
         for what, view in _VIEWS.items():
             told = accelerator.is_pinned(view(locked))
             require(
@@ -409,6 +434,10 @@ class TestAmounts(Subject):
                 (2, 5), torch.int8,
             ),
         }  # fmt: skip
+        room |= {
+            f"pin_empty(3, dtype={dtype})": (accelerator.pin_empty(3, dtype=dtype), (3,), dtype)
+            for dtype in _ANY_TYPE
+        }
         for what, (made, shape, dtype) in room.items():
             fits = (tuple(made.shape), made.dtype, made.device.type) == (shape, dtype, "cpu")
             require(fits, f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}")

@@ -135,6 +135,7 @@ class TestRandomness(Subject):
         _unlike(accelerator)
         every = accelerator.get_rng_state_all()
         count = accelerator.device_count()
+        require(type(every) is list, f"get_rng_state_all() gave a {type(every).__name__}; expected a list")
         require(len(every) == count, f"get_rng_state_all() gave {len(every)} states of {count} devices")
         for index in places:
             state = accelerator.get_rng_state(index)
@@ -152,14 +153,21 @@ class TestRandomness(Subject):
             for other, before in others.items():
                 same = torch.equal(accelerator.get_rng_state(other), before)
                 require(same, f"set_rng_state(state, {index}) changed the generator of device {other}")
+            moved = state.to(accelerator.device(index))  # as torch.load(map_location=…) moves it
+            accelerator.set_rng_state(moved, index)
+            same = _drawn(accelerator, index) == first
+            require(same, f"set_rng_state of a state that is on device {index} did not restore it")
         foreign = torch.arange(23, dtype=torch.uint8)  # of no kind of device
         what = "set_rng_state of a state of 23 bytes"
         refused(lambda: accelerator.set_rng_state(foreign), ValueError, what)
-        seeded = []
-        for _ in range(2):
-            accelerator.set_rng_state(foreign, strict=False)
-            seeded.append(_drawn(accelerator))
-        require(seeded[0] == seeded[1], f"{what}, with strict=False, draws other numbers at each repetition")
+        for index in places:
+            seeded = []
+            for state in (foreign, foreign, foreign + 1):
+                accelerator.set_rng_state(state, index, strict=False)
+                seeded.append(_drawn(accelerator, index))
+            said = f"{what} on device {index}, with strict=False,"
+            require(seeded[0] == seeded[1], f"{said} draws other numbers at each repetition")
+            require(seeded[1] != seeded[2], f"{said} draws the same numbers as of another such state")
         rows = torch.stack([torch.zeros_like(every[0]), accelerator.get_rng_state(0)])
         first = _drawn(accelerator)
         accelerator.set_rng_state(rows[1], 0)
@@ -221,13 +229,17 @@ class TestRandomness(Subject):
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
         """Kernels draw from `default_generator`: seeding it seeds them."""
-        generator = accelerator.default_generator(0)
-        generator.manual_seed(9)
-        first = _drawn(accelerator)
-        for index in (0, None):
-            accelerator.default_generator(index).manual_seed(9)
-            same = _drawn(accelerator) == first
-            require(same, f"seeding default_generator({index}) does not seed what is drawn")
+        for index in _places(accelerator):
+            with accelerator.device_guard(index):
+                accelerator.default_generator(index).manual_seed(9)
+                first = _drawn(accelerator, index)
+                for given in (index, None):
+                    accelerator.default_generator(given).manual_seed(9)
+                    require(
+                        _drawn(accelerator, index) == first,
+                        f"seeding default_generator({given}), device {index} selected, does not seed what is "
+                        "drawn there",
+                    )
 
     def test_numbers_are_as_asked(self, accelerator: Accelerator) -> None:
         """Random numbers lie in their range and have their mean and spread: a wrong scale trains worse. Each

@@ -189,6 +189,18 @@ class TestAnswers(Subject):
         summary = accelerator.memory_summary()
         # A kind of text that notebooks show as it is.
         require(isinstance(summary, str), f"memory_summary() gave {type(summary).__name__}, expected text")
+        less = accelerator.memory_summary(abbreviated=True)
+        for pool in [each for each in ("large pool", "small pool") if each in summary.replace("_", " ").lower()]:
+            require(
+                pool not in less.replace("_", " ").lower(),
+                f"memory_summary(abbreviated=True) tells of the {pool}; expected memory_summary() alone to",
+            )
+        pools = any(".large_pool." in key for key in stats)
+        require(
+            len(less) < len(summary) or not pools,
+            "memory_summary() is no longer than memory_summary(abbreviated=True), and memory_stats() tells of "
+            "the allocator's pools; expected these in the first",
+        )
 
     def test_properties(self, accelerator: Accelerator) -> None:
         """`device_properties` has the device's name, and the same memory as `total_memory`."""
