@@ -215,7 +215,11 @@ class TestArithmetic(Subject):
         usual = torch.get_autocast_dtype(accelerator.device_type)
         with accelerator.autocast():
             inside = (ones @ ones).dtype
+            beside = accelerator.is_accelerator() and torch.is_autocast_enabled("cpu")
+            kept = torch.is_autocast_cache_enabled()
         require(inside is usual, f"inside autocast() a product is of {inside}; torch has {usual}")
+        require(not beside, "inside autocast() torch casts on the processor too; expected this device alone")
+        require(kept, "inside autocast() torch keeps nothing that it casts; expected its usual cache")
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
         try:
@@ -271,6 +275,8 @@ class TestArithmetic(Subject):
             require(on is False, f"grad_scaler({dtype}).is_enabled() gave {on!r}")
         best, on = accelerator.training_dtype(), accelerator.grad_scaler().is_enabled()
         require(on is (best is torch.float16), f"grad_scaler().is_enabled() gave {on!r}, to train in {best}")
+        on = accelerator.grad_scaler(torch.float16, enabled=False).is_enabled()
+        require(on is False, f"grad_scaler(float16, enabled=False).is_enabled() gave {on!r}")
         if not accelerator.is_fp16_supported():
             not_claimed("no training in float16")
         weight = nn.Parameter(torch.ones(2, device=accelerator.device()))

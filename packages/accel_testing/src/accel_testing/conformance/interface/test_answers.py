@@ -367,6 +367,8 @@ class TestAnswers(Subject):
         torch.ones(1, device=accelerator.device())
         accelerator.lazy_call(bool)
         require(ran == [1], f"lazy_call ran the function {len(ran)} times, the device started; expected once")
+        what = "lazy_call of a function that raises KeyError, the device started,"
+        refused(lambda: accelerator.lazy_call(lambda: {}[0]), KeyError, what)
 
     def test_compile_backend(self, accelerator: Accelerator) -> None:
         """The compile backend is registered with torch; setting an unknown one is refused."""
@@ -447,7 +449,8 @@ def _ranges_end(accelerator: Accelerator) -> None:
         accelerator.range_push("accel: outer")
         accelerator.range_push("accel: inner")
         accelerator.range_pop()
-        torch.ones(2).sum()
+        with torch.profiler.record_function("accel: between"):
+            torch.ones(2).sum()
         accelerator.range_pop()
         with accelerator.range("accel: last"):
             torch.ones(2).sum()
@@ -468,7 +471,9 @@ def _ranges_end(accelerator: Accelerator) -> None:
     require(not missing, f"torch's profiler has no range {', '.join(missing)}: it was not closed")
     broken, outer, inner = (seen[name] for name in names)
     require(broken.end <= outer.start, "range(…) is open after an error in its block, says torch's profiler")
-    inside = outer.start <= inner.start and inner.end < outer.end <= seen["accel: last"].start
+    between = seen["accel: between"]
+    inside = outer.start <= inner.start and inner.end <= between.start
+    inside = inside and between.end <= outer.end <= seen["accel: last"].start
     require(inside, "range_pop() does not close the range that was opened last, says torch's profiler")
     mine = seen["accel: mine"].end <= seen["accel: after mine"].start
     require(mine, "range_pop() did not close this thread's range, but another's, says torch's profiler")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -49,6 +50,16 @@ class TestTypes(Subject):
             claimed |= {torch.float64} if accelerator.is_fp64_supported() else set()
             lacking = sorted(map(str, claimed - set(types or ())))
             require(not lacking, f"get_device_capability({index}) has no {', '.join(lacking)}")
+            kept = set(types or ())
+            told["supported_dtypes"].clear()
+            again = accelerator.get_device_capability(index)["supported_dtypes"]
+            require(
+                again == kept,
+                f"a change of the set that get_device_capability({index}) gave changes what it gives others",
+            )
+            for dtype in sorted(kept, key=str):
+                made = _made(dtype, accelerator.device(index))
+                require(made, f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made")
 
     def test_tensors_of_data(self, accelerator: Accelerator) -> None:
         """`FloatTensor` and its like turn data into tensors of that type on the current device."""
@@ -63,6 +74,13 @@ class TestTypes(Subject):
             with accelerator.device_guard(last):
                 there = getattr(accelerator, name)([1, 2]).device
             require(there.index in (None, last), f"with device {last} selected {name}([1, 2]) is on {there}")
+            given = torch.ones(3, dtype=dtype, device=accelerator.device())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch advises clone()
+                getattr(accelerator, name)(given).zero_()
+            require(
+                given.tolist() == [1, 1, 1], f"a change of what {name}(t) gave, t of {dtype}, changes t as well"
+            )
         requires = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
         require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
 
@@ -90,6 +108,15 @@ class TestTypes(Subject):
                 require(told is (name == other), f"isinstance of a {dtype} tensor and {name} gave {told}")
             elsewhere = isinstance(here.to("meta"), getattr(accelerator, other))
             require(not elsewhere, f"a tensor on meta is an instance of {other}")
+
+
+def _made(dtype: torch.dtype, device: torch.device) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls some types experimental
+        try:
+            return torch.empty(1, dtype=dtype, device=device).dtype == dtype
+        except (RuntimeError, TypeError):
+            return False
 
 
 def _tensor_types(accelerator: Accelerator) -> dict[str, torch.dtype]:
