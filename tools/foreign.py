@@ -96,8 +96,8 @@ ENDS_ON_TPU = {
 
 #: Tests that pass or fail there by the numbers that were drawn.
 VARIES_ON_TPU = {
-    "test_gradient_accumulation": "it compares to the bit what was added up in two orders, of numbers from no "
-    "fixed seed",
+    "test_gradient_accumulation": "it compares to the bit what was added up in two orders, of numbers from "
+    "no fixed seed",
 }
 
 

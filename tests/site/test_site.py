@@ -20,7 +20,7 @@ SEARCHES = {
 playwright = pytest.importorskip("playwright.sync_api", reason="`./dev site` has it")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium"),
-    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="site/ is not built: ./dev site"),
+    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="site/ is not built: ./dev docs"),
 ]
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "keeps_busy",
     "long_work_is_waited_for",
     "memory_waits_for_streams",
+    "questions_do_not_wait",
     "replays_in_order",
     "sleeper",
     "waits_across_devices",
@@ -88,6 +89,62 @@ def long_work_is_waited_for(accelerator: Accelerator) -> None:
         over = done.query()
         done.synchronize()
         require(over is True, f"250 ms of work, then e, on a stream s: after {way} e.query() gave {over!r}")
+
+
+def questions_do_not_wait(accelerator: Accelerator) -> None:
+    """Require that what only asks or selects returns while work runs that was queued before."""
+    sleep = sleeper(accelerator)
+    if sleep is None or getattr(accelerator.Stream(), "one_queue", False):
+        return
+    done, side, other = accelerator.Event(), accelerator.Stream(), accelerator.device_count() - 1
+
+    def select() -> None:
+        accelerator.set_device(other)
+        accelerator.set_device(0)
+
+    def guard() -> None:
+        with accelerator.device_guard(other):
+            pass
+
+    def switch() -> None:
+        with accelerator.stream(side):
+            pass
+
+    asked: dict[str, Callable[[], object]] = {
+        f"set_device({other}), set_device(0)": select,
+        f"a block of device_guard({other})": guard,
+        "a block of stream(s)": switch,
+        "Event().record()": lambda: accelerator.Event().record(),
+        "s.wait_stream(current_stream())": lambda: side.wait_stream(accelerator.current_stream()),
+        **{
+            f"{name}()": getattr(accelerator, name)
+            for name in (
+                "current_device", "current_stream", "default_stream", "memory_allocated", "memory_reserved",
+                "max_memory_allocated", "memory_stats", "is_current_stream_capturing",
+            )
+        },
+    }  # fmt: skip
+    for ask in asked.values():
+        ask()  # the first call may start what is waited for
+
+    def waited(ask: Callable[[], object], stream: Any) -> bool:
+        for milliseconds in (50, 100, 200, 400):  # on a busy host the call itself may be late
+            accelerator.synchronize()
+            with accelerator.stream(stream):
+                sleep(milliseconds)
+                done.record()
+            ask()
+            if done.query() is False:
+                return False
+        return True
+
+    begun = "50 ms of work and e on"
+    for stream, name in ((accelerator.current_stream(), "the current stream"), (side, "s")):
+        said = f"{begun} {name}, in a block of stream(…): e is done after the block, so this has waited"
+        require(not waited(lambda: None, stream), said)
+        for what, ask in asked.items():
+            require(not waited(ask, stream), f"{begun} {name}, then {what}: e is done, so this has waited")
+    accelerator.synchronize()
 
 
 def waits_as_told(accelerator: Accelerator) -> None:

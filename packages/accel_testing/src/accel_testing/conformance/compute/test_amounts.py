@@ -26,6 +26,11 @@ _AMOUNTS = (
     "max_memory_cached",
 )  # fmt: skip
 
+#: What changes no peak; the last one may change what is reserved.
+_NO_CHANGE = (
+    "memory_stats", "memory_summary", "mem_get_info", "available_memory", "device_properties", "synchronize",
+    "reset_accumulated_memory_stats", "current_stream", "empty_host_cache", "empty_cache",
+)  # fmt: skip
 #: Of numbers on the host, whatever the device computes in.
 _ANY_TYPE = (
     torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.uint8, torch.int64, torch.bool,
@@ -116,10 +121,15 @@ class TestAmounts(Subject):
             block = _block(accelerator, 2 * _MEBIBYTE)
             del block
             most = accelerator.max_memory_allocated()
-            for asking in ("memory_stats", "memory_summary", "empty_cache", "synchronize"):
-                getattr(accelerator, asking)()
+            held = accelerator.memory_reserved()
+            current = accelerator.current_device()
+            for asking, given in (("set_device", [current]), *((name, []) for name in _NO_CHANGE)):
+                getattr(accelerator, asking)(*given)
                 still = accelerator.max_memory_allocated()
-                require(still == most, f"{asking}() changed max_memory_allocated() from {most} to {still}")
+                require(still == most, f"{asking} changed max_memory_allocated() from {most} to {still}")
+                now = accelerator.memory_reserved()
+                fits = now == held or asking == "empty_cache"
+                require(fits, f"{asking} changed memory_reserved() from {held} to {now}")
             getattr(accelerator, reset)()
             again, now = accelerator.max_memory_allocated(), accelerator.memory_allocated()
             require(now >= kept.numel(), f"memory_allocated() gave {now} while {kept.numel()} bytes are held")
@@ -306,6 +316,14 @@ class TestAmounts(Subject):
         finally:
             accelerator.set_per_process_memory_fraction(1.0)
         _block(accelerator)
+        before = accelerator.max_memory_allocated(), accelerator.memory_reserved()
+        accelerator.set_per_process_memory_fraction(1.0)
+        after = accelerator.max_memory_allocated(), accelerator.memory_reserved()
+        require(
+            after == before,
+            "set_per_process_memory_fraction(1.0) changed (max_memory_allocated(), memory_reserved()) from "
+            f"{before} to {after}",
+        )
         total = accelerator.total_memory()
         if accelerator.available_memory() < total // 2:
             return  # others use it
@@ -358,7 +376,8 @@ class TestAmounts(Subject):
             )
         told = accelerator.is_pinned(torch.ones(3, device=accelerator.device()))
         require(
-            told is False or not expected, f"is_pinned of a tensor on the device gave {told!r}; expected False"
+            told is False or not expected,
+            f"is_pinned of a tensor on the device gave {told!r}; expected False",
         )
         for what, view in _VIEWS.items():
             told = accelerator.is_pinned(view(locked))

@@ -230,9 +230,12 @@ class TestArithmetic(Subject):
         still = torch.is_autocast_enabled(accelerator.device_type)
         require(not still, "after an error inside it autocast is still on")
         weight, made = torch.ones(8, 8, device=accelerator.device(), requires_grad=True), []
+        again = accelerator.autocast()
         for _ in range(2):
-            with accelerator.autocast():
-                made.append((ones @ weight).sum().item())
+            with again:
+                product = ones @ weight
+            require(product.requires_grad, "inside autocast() a product with a weight requires no gradient")
+            made.append(product.sum().item())
             with torch.no_grad():
                 weight.mul_(2)
         require(

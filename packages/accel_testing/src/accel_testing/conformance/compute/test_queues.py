@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator, UnsupportedError
-from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.claims import not_claimed, refused, require
 from accel_testing.conformance.compute.ordered import (
     keeps_busy,
     long_work_is_waited_for,
     memory_waits_for_streams,
+    questions_do_not_wait,
     replays_in_order,
     sleeper,
     waits_across_devices,
@@ -343,6 +344,7 @@ class TestQueues(Subject):
             "after synchronize() query() of an event on another stream gave False; True",
         )
         long_work_is_waited_for(accelerator)
+        questions_do_not_wait(accelerator)
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
         """A replayed graph computes with its inputs' present values; after `reset_graph` it captures anew;
@@ -351,11 +353,16 @@ class TestQueues(Subject):
         once = torch.zeros(2, device=accelerator.device())
         with accelerator.capture_to_graph(None):
             once.add_(1)
-        accelerator.replay_graph(None)
+        for member in ("replay_graph", "instantiate_graph", "reset_graph", "enable_graph_debug_mode"):
+            getattr(accelerator, member)(None)
+        accelerator.debug_dump_graph(None, "no file")
         require(once.tolist() == [1.0, 1.0], f"without a graph the block runs, once: {once.tolist()}")
         graph = accelerator.create_graph()
         claimed = accelerator.supports_graphs()
         require((graph is not None) is claimed, f"supports_graphs() gave {claimed}, create_graph() {graph!r}")
+        if claimed:
+            what = "create_graph(no_such_option=True)"
+            refused(lambda: accelerator.create_graph(no_such_option=True), UnsupportedError, what)
         given = torch.zeros(8, device=accelerator.device())
         out = torch.zeros(8, device=accelerator.device())
         warm = given * 2  # what is compiled or allocated at the first use is not captured

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import torch
 
-from accel_core import Accelerator
+from accel_core import Accelerator, DeviceProperties
 from accel_testing.conformance.claims import refused, require, require_type
 from accel_testing.conformance.subject import Subject
 
@@ -35,6 +35,8 @@ class TestAnswers(Subject):
         backend = accelerator.backend
         require(accelerator.name == backend.name, f"name is {accelerator.name!r}, declared {backend.name!r}")
         require(accelerator.name in repr(accelerator), f"its repr, {accelerator!r}, does not name it")
+        kept = {accelerator: "kept"}.get(accelerator)
+        require(kept, "hash() of it is another at each call, or it is not equal to itself")
         for declared, told, member in (
             (
                 "" if accelerator.name == "generic" else backend.device_type,
@@ -190,7 +192,9 @@ class TestAnswers(Subject):
         # A kind of text that notebooks show as it is.
         require(isinstance(summary, str), f"memory_summary() gave {type(summary).__name__}, expected text")
         less = accelerator.memory_summary(abbreviated=True)
-        for pool in [each for each in ("large pool", "small pool") if each in summary.replace("_", " ").lower()]:
+        for pool in [
+            each for each in ("large pool", "small pool") if each in summary.replace("_", " ").lower()
+        ]:
             require(
                 pool not in less.replace("_", " ").lower(),
                 f"memory_summary(abbreviated=True) tells of the {pool}; expected memory_summary() alone to",
@@ -198,14 +202,16 @@ class TestAnswers(Subject):
         pools = any(".large_pool." in key for key in stats)
         require(
             len(less) < len(summary) or not pools,
-            "memory_summary() is no longer than memory_summary(abbreviated=True), and memory_stats() tells of "
-            "the allocator's pools; expected these in the first",
+            "memory_summary() is no longer than memory_summary(abbreviated=True), and memory_stats() tells "
+            "of the allocator's pools; expected these in the first",
         )
 
     def test_properties(self, accelerator: Accelerator) -> None:
         """`device_properties` has the device's name, and the same memory as `total_memory`."""
         for index in range(accelerator.device_count()):
             found = accelerator.device_properties(index)
+            what = f"device_properties({index}) gave {found!r}; expected a DeviceProperties"
+            require(isinstance(found, DeviceProperties), what)
             require_type(found.name, str, f"device_properties({index}).name")
             require(found.name.strip(), f"device_properties({index}).name is empty")
             told, total = found.total_memory, accelerator.total_memory(index)
@@ -346,9 +352,12 @@ class TestAnswers(Subject):
         accelerator.range_push("inner")
         accelerator.range_pop()
         accelerator.range_pop(domain="accel")
-        accelerator.range_pop()  # one too many
+        accelerator.range_push(7)  # type: ignore[arg-type]  # a step's number
+        accelerator.range_pop()
         with accelerator.range("block"):
             pass
+        with ThreadPoolExecutor(1) as other:  # one too many, where nobody has left one open
+            other.submit(accelerator.range_pop).result()
         _ranges_end(accelerator)
 
     def test_tidying_never_raises(self, accelerator: Accelerator) -> None:
@@ -446,6 +455,10 @@ def _ranges_end(accelerator: Accelerator) -> None:
     with torch.autograd.profiler.profile() as profiled:
         with suppress(KeyError), accelerator.range("accel: broken off"):
             raise KeyError
+        accelerator.range_push("accel: around")
+        with accelerator.range("accel: within"):
+            torch.ones(2).sum()
+        accelerator.range_pop()
         accelerator.range_push("accel: outer")
         accelerator.range_push("accel: inner")
         accelerator.range_pop()
@@ -466,10 +479,12 @@ def _ranges_end(accelerator: Accelerator) -> None:
     }
     if "accel: last" not in seen:
         return  # they go to a profiler of the vendor's
-    names = ("accel: broken off", "accel: outer", "accel: inner")
+    names = ("accel: broken off", "accel: outer", "accel: inner", "accel: around")
     missing = [name for name in names if name not in seen]
     require(not missing, f"torch's profiler has no range {', '.join(missing)}: it was not closed")
-    broken, outer, inner = (seen[name] for name in names)
+    broken, outer, inner, around = (seen[name] for name in names)
+    ended = around.end <= outer.start
+    require(ended, "range_pop() after a block of range(…) does not close that before, says torch's profiler")
     require(broken.end <= outer.start, "range(…) is open after an error in its block, says torch's profiler")
     between = seen["accel: between"]
     inside = outer.start <= inner.start and inner.end <= between.start

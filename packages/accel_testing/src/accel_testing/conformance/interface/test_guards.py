@@ -96,12 +96,13 @@ class TestGuards(Subject):
                 f"{current()}; expected {before}",
             )
             for guarded in (before, other):
+                selected = before + other - guarded
                 with accelerator.device_guard(guarded):
-                    accelerator.set_device(before + other - guarded)
+                    accelerator.set_device(selected)
                 require(
                     current() == before,
-                    f"set_device({before}), then set_device({before + other - guarded}) inside "
-                    f"device_guard({guarded}): afterwards current_device() gave {current()}; expected {before}",
+                    f"set_device({before}), then set_device({selected}) inside device_guard({guarded}): "
+                    f"afterwards current_device() gave {current()}; expected {before}",
                 )
             guard = accelerator.device_guard(before)
             accelerator.set_device(other)
@@ -151,8 +152,21 @@ class TestGuards(Subject):
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             return
+        accelerator.set_stream(first)
+        for index in (0, last, 0):
+            accelerator.set_device(index)
+        found = current()
+        accelerator.set_stream(usual)
+        require(
+            found == first, f"set_stream(s), set_device({last}), set_device(0): the current stream is not s"
+        )
         other, there = (accelerator.Stream(device=accelerator.device(last)) for _ in range(2))
         usual_there = accelerator.current_stream(last)
+        with accelerator.device_guard(last):
+            accelerator.set_stream(there)
+            now = accelerator.current_device()
+            accelerator.set_stream(usual_there)
+        require(now == last, f"set_stream(s), s of device {last}, which was selected, selected device {now}")
         with accelerator.stream(there), accelerator.device_guard(0), accelerator.stream(other):
             pass
         found = accelerator.current_stream(last)

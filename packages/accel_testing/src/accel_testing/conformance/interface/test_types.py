@@ -59,7 +59,9 @@ class TestTypes(Subject):
             )
             for dtype in sorted(kept, key=str):
                 made = _made(dtype, accelerator.device(index))
-                require(made, f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made")
+                require(
+                    made, f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made"
+                )
 
     def test_tensors_of_data(self, accelerator: Accelerator) -> None:
         """`FloatTensor` and its like turn data into tensors of that type on the current device."""
@@ -79,7 +81,8 @@ class TestTypes(Subject):
                 warnings.simplefilter("ignore")  # torch advises clone()
                 getattr(accelerator, name)(given).zero_()
             require(
-                given.tolist() == [1, 1, 1], f"a change of what {name}(t) gave, t of {dtype}, changes t as well"
+                given.tolist() == [1, 1, 1],
+                f"a change of what {name}(t) gave, t of {dtype}, changes t as well",
             )
         requires = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
         require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
