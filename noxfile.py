@@ -449,6 +449,8 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def site(session: nox.Session) -> None:
     """Open the site that `./dev docs` built in headless Chromium: errors, search, phone, light and dark."""
+    if not (ROOT / "site" / "index.html").is_file():
+        session.error("site/ is not built: run ./dev docs first")
     prepare(session, "test", "site", project=False)
     # The other tests' conftest.py imports the project, which is not installed here.
     pytest(session, "--confcutdir=tests/site", "tests/site", *session.posargs, env=CLEAN)

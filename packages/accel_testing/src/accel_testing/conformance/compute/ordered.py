@@ -138,7 +138,7 @@ def questions_do_not_wait(accelerator: Accelerator) -> None:
                 return False
         return True
 
-    begun = "50 ms of work and e on"
+    begun = "50 to 400 ms of work and e on"
     for stream, name in ((accelerator.current_stream(), "the current stream"), (side, "s")):
         said = f"{begun} {name}, in a block of stream(…): e is done after the block, so this has waited"
         require(not waited(lambda: None, stream), said)

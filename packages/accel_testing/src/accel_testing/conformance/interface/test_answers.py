@@ -352,11 +352,12 @@ class TestAnswers(Subject):
         accelerator.range_push("inner")
         accelerator.range_pop()
         accelerator.range_pop(domain="accel")
+        accelerator.range_pop()  # one too many
         accelerator.range_push(7)  # type: ignore[arg-type]  # a step's number
         accelerator.range_pop()
         with accelerator.range("block"):
             pass
-        with ThreadPoolExecutor(1) as other:  # one too many, where nobody has left one open
+        with ThreadPoolExecutor(1) as other:  # and where nobody has left one open
             other.submit(accelerator.range_pop).result()
         _ranges_end(accelerator)
 
