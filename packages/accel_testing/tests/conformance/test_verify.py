@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import signal
 import sys
 from xml.etree import ElementTree as ET
 
@@ -30,7 +31,7 @@ else:
 #: A backend whose members hang, end the process and lie, and one whose count starts its runtime: that sets a
 #: variable, and refuses processes that are forked later.
 DEVICES = """
-import ctypes, os, time
+import ctypes, os, signal, time
 import torch
 from accel_core.accelerators.cpu import CPUAccelerator
 
@@ -43,6 +44,8 @@ class Wild(CPUAccelerator):
     def get_compile_backend(self):
         return ctypes.string_at(0)
     def pin_memory_alignment(self):
+        if "SIM_STOP" in os.environ:
+            os.kill(os.getppid(), signal.SIGTERM)
         time.sleep(600)
     def export_envs(self):
         return ["A"]
@@ -114,6 +117,15 @@ def test_what_hangs_and_what_dies_leaves_the_rest(install):
     asked = "torch asks the device's module for it: give torch.cpu a Graph"
     why = f"AttributeError: module 'torch.cpu' has no attribute 'Graph'. {asked}"
     assert found["answers.random_module"] == ("failed", why)
+
+
+def test_what_was_found_before_an_interruption_is_told(install):
+    folder = install("wild", accelerator="wild_devices:Wild")
+    kinds = ("answers.identity", "answers.host_memory", "traces.making_keeps_torchs_settings")
+    named = [word for kind in kinds for word in ("--check", f"interface.{kind}")]
+    done = verify("wild", "--json", *named, folder=folder, SIM_STOP="1")
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert [row["outcome"] for row in json.loads(done.stdout)["checks"]] == ["passed", "not run", "not run"]
 
 
 #: What a vendor says of some checks.

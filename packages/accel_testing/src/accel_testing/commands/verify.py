@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import groupby
@@ -120,7 +122,8 @@ def command(
     """Check that the accelerator, or NAME, keeps the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
-    status is 0 if all passed, and 1 if something failed or could not run.
+    status is 0 if all passed, and 1 if something failed or could not run. After Ctrl-C or
+    SIGTERM the card has what was found until then.
     """
     if certify and expected is not None and expected[1].skip:
         raise click.UsageError(
@@ -142,6 +145,8 @@ def command(
         _require_pytest()
         if level is None:
             level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         with Progress(len(_wanted(level, only))) as progress:
             file = expected[0] if expected else None
             subject = _subject(name, settings)
@@ -154,6 +159,8 @@ def command(
         _write(junit, document.junit(card))
     if markdown is not None:
         _write(markdown, document.markdown(card))
+    if card.is_interrupted:
+        raise KeyboardInterrupt
     if certify:
         _certify(card)
     kept = _has_run(card) and all(result.outcome.is_good for result in card.results)

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from accel_testing.conformance.catalogue import Check
 
-__all__ = ["Card", "Outcome", "Result"]
+__all__ = ["INTERRUPTED", "Card", "Outcome", "Result"]
+
+#: The reason of checks that had not ended when the run was interrupted.
+INTERRUPTED = "the run was interrupted before it ended"
 
 
 class Outcome(str, enum.Enum):
@@ -86,6 +89,11 @@ class Card(NamedTuple):
                 break
             reached = level
         return reached
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Return whether the run was interrupted, so that some checks have no outcome."""
+        return any(result.message == INTERRUPTED for result in self.results)
 
     def count(self, outcome: Outcome) -> int:
         """Return how many checks have this outcome."""

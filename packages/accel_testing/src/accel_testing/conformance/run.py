@@ -22,7 +22,7 @@ from accel_core.toolkit import child, read_settings, survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.forks import patient
-from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.records import INTERRUPTED, Card, Outcome, Result
 
 __all__ = ["run"]
 
@@ -47,7 +47,8 @@ def run(
     """Run the checks up to `level`, or those that `only` names, and return the card.
 
     Each check may take as long as its group allows, or `seconds`. `begins` is called with the name of each
-    check when it begins. Raises `OSError` if no child process can be started.
+    check when it begins. After Ctrl-C in a check the card has what was found until then. Raises `OSError` if
+    no child process can be started.
     """
     started = time.monotonic()
     pin = f"{candidate.name}@{candidate.distribution}" if candidate.distribution else candidate.name
@@ -60,8 +61,10 @@ def run(
             results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
             continue
         found = list(_of_process(members, _Order(pin, expected, seconds, begins)))
+        if any(r.message == INTERRUPTED for r in found):
+            obstacle = INTERRUPTED
         # No check came to its end: the package is to blame, or what it needs, and not each check in turn.
-        if members[0].level and all(r.outcome in _ENDED for r in found) and (why := _failing(candidate)):
+        elif members[0].level and all(r.outcome in _ENDED for r in found) and (why := _failing(candidate)):
             found = [r._replace(outcome=Outcome.NOT_RUN, message=why) for r in found]
         results += found
         reasons = {result.message for result in found}
@@ -117,12 +120,12 @@ def _of_process(members: list[Check], order: _Order) -> Iterator[Result]:
         left = [check for check in left if check not in told.ended]
         if not left:
             return
-        if told.current is not None:
+        if told.current is not None and ending.words != INTERRUPTED:
             outcome = Outcome.HUNG if ending.hung else Outcome.DIED
             yield Result(told.current, outcome, ending.words, ending.seconds)
             left.remove(told.current)
         in_vain = 0 if told.ended else in_vain + 1
-        if told.current is None or in_vain > _MOST_IN_VAIN:
+        if told.current is None or in_vain > _MOST_IN_VAIN or ending.words == INTERRUPTED:
             for check in left:
                 yield Result(check, Outcome.NOT_RUN, ending.words)
             return
@@ -197,6 +200,9 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
                 if waited > limit:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
                 time.sleep(_PAUSE)
+        except KeyboardInterrupt:
+            told.look(results)
+            return _Ending(False, INTERRUPTED, time.monotonic() - began)
         finally:
             child.end_group(process)
             process.wait()
