@@ -54,6 +54,11 @@ def _of_members():
         if parameters[:1] == ["device_index"] and name not in _ALIKE:
             yield name, Generated("is the current device's", {name: _always_at(None, name)})
             yield name, Generated("is the first device's", {name: _always_at(0, name)})
+        for kind, (names, effect) in _BESIDE.items():
+            if name in names:
+                yield name, Generated(kind, {name: _and(name, effect)})
+        if any(p.kind is p.VAR_KEYWORD or p.default is False for p in signature.parameters.values()):
+            yield name, Generated("forgets its options", {name: _without_options(name)})
         if gives == "bool" and not parameters and name not in _TRUE and not getattr(chosen, name)():
             yield name, Generated("claims what is not so", {name: lambda self: True})
         if gives in ("int", "tuple[int, int]", "float"):
@@ -99,11 +104,33 @@ _CONSTANT = (
 #: What is another thing each time: an answer that is kept is wrong.
 _CHANGING = (
     "available_memory", "create_graph", "current_device", "current_device_name", "current_stream",
-    "get_compile_backend", "get_rng_state", "grad_scaler", "initial_seed", "is_current_stream_capturing",
-    "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated",
-    "memory_cached", "memory_reserved", "memory_stats", "memory_summary", "pin_empty", "pin_empty_like",
-    "pin_memory",
+    "get_compile_backend", "get_device_capability", "get_rng_state", "grad_scaler", "initial_seed",
+    "is_current_stream_capturing", "max_memory_allocated", "max_memory_cached", "max_memory_reserved",
+    "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
+    "pin_empty", "pin_empty_like", "pin_memory",
 )  # fmt: skip
+
+
+#: What a member that asks or selects may not do beside it, and some of those that are asked for it.
+_BESIDE = {
+    "waits": (("current_stream", "memory_allocated", "set_device"), lambda self: self.synchronize()),
+    "empties the cache": (("set_device", "memory_stats"), lambda self: self.empty_cache()),
+    "resets the peaks": (("empty_cache", "mem_get_info"), lambda self: self.reset_peak_memory_stats()),
+    "selects the first device": (("empty_cache", "set_rng_state"), lambda self: self.set_device(0)),
+}
+
+
+def _and(name, effect):
+    def member(self, *args, **kwargs):
+        found = whole(self, name, *args, **kwargs)
+        effect(accel_core.get_accelerator())
+        return found
+
+    return member
+
+
+def _without_options(name):
+    return lambda self, *args, **kwargs: whole(self, name, *args)
 
 
 def _always_at(index, name):
