@@ -2,8 +2,8 @@
 
 What fails is luck. `./dev luck`, or `./dev luck -- TIMES CHECK…`: 200 times each, all of them, by default.
 One process more than cores, each of which simulates `acme`, run different checks at once: they are each
-other's load. Checks that need processes of their own come after them. All are recorded in luck.json beside the
-kit's tests; of a run that is interrupted, what has run.
+other's load. Checks that need processes of their own come after them. All are recorded in luck.json beside
+the kit's tests; of a run that is interrupted, what has run.
 """
 
 from __future__ import annotations

@@ -80,13 +80,13 @@ def _faults(
     kind = given[0].dtype
     for name, operator in operators.items():
         what = f"{name} of {str(kind).removeprefix('torch.')}" + (f", {way}," if way else "")
+        theirs = pytree.tree_leaves(operator(*there))  # first: what the processor refuses too is our mistake
         try:
             ours = _results(operator, here)
         except Exception as error:
             if needed or _works(operator, here):
                 yield f"{what} raises {type(error).__name__}: {str(error)[:150]}{blamed(operator, *here)}"
             continue
-        theirs = pytree.tree_leaves(operator(*there))
         for place, (now, expected) in enumerate(zip(ours, theirs, strict=True)):
             part = what if len(ours) == 1 else f"{what} result {place}"
             fault = differs(now, expected, kind=kind if reference else None)

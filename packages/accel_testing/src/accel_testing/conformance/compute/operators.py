@@ -310,7 +310,7 @@ PRODUCTS: Operators = {
     "addmm of a column": lambda a: torch.addmm(a[:, :1], a, a.T),
     "addmv(beta, alpha)": lambda a: torch.addmv(a[:, 0], a, a[1], beta=2, alpha=-3),
     "addr(beta, alpha)": lambda a: torch.addr(a, a[:, 0], a[1], beta=2, alpha=-3),
-    "baddbmm(beta, alpha)": lambda a: torch.baddbmm(a.view(6, 2, 2)[:2], *_batches(a), beta=2, alpha=-3),
+    "baddbmm(beta, alpha)": lambda a: torch.baddbmm(a.reshape(6, 2, 2)[:2], *_batches(a), beta=2, alpha=-3),
     "addbmm(beta, alpha)": lambda a: torch.addbmm(a[:2, :2], *_batches(a), beta=2, alpha=-3),
     "bmm of transposed": lambda a: torch.bmm(*(each.mT for each in reversed(_batches(a)))),
     "matmul, a vector first": lambda a: a[:, 0] @ a,

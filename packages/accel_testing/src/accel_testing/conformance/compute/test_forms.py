@@ -282,7 +282,7 @@ _MOVED: Operators = {
     "eye": lambda a: torch.eye(3, 5, device=a.device),
     "full": lambda a: torch.full((2, 3), 7, device=a.device),
     "rot90": lambda a: a.rot90(),
-    "batches that broadcast": lambda a: a.view(2, 1, 2, 6) @ a.view(1, 2, 6, 2),
+    "batches that broadcast": lambda a: a.reshape(2, 1, 2, 6) @ a.reshape(1, 2, 6, 2),
 }
 
 

@@ -424,7 +424,7 @@ class TestReductions(Subject):
             distinct = (given * 7 + torch.arange(7) * 3 + torch.arange(4)[:, None]).remainder(29).to(dtype)
             hold(accelerator, _SOME, distinct, way="ordinary numbers")
         hold(accelerator, _BENDS, given.float(), way="with equals")
-        long = (torch.arange(2 * _LONG).reshape(2, _LONG) * 7919) % 5003
+        long = (torch.arange(4 * _LONG).reshape(4, _LONG) * 7919) % 5003
         hold(accelerator, _SOME, long.float(), way="a long row with equals")
 
     def test_duplicates_all_count(self, accelerator: Accelerator) -> None:
