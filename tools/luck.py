@@ -1,6 +1,7 @@
 """Run each check of levels 1 to 3 many times on a device that is right, with every core busy.
 
 What fails is luck. `./dev luck`, or `./dev luck -- TIMES CHECK…`: 200 times each, all of them, by default.
+With `--more` they are added to those on record, of checks that have not changed since.
 One process more than cores, each of which simulates `acme`, run different checks at once: they are each
 other's load. Checks that need processes of their own come after them. All are recorded in luck.json beside
 the kit's tests; of a run that is interrupted, what has run.
@@ -51,19 +52,22 @@ def main(words: list[str]) -> int:
     from accel_testing.conformance.catalogue import checks
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the processes too, as Ctrl-C does
+    more = "--more" in words
+    words = [word for word in words if word != "--more"]
     times = int(words.pop(0)) if words and words[0].isdecimal() else 200
     wanted = [c for c in checks() if 1 <= c.level <= 3 and (not words or any(w in c.name for w in words))]
     apart = [check.name for check in wanted if check.group.name in APART]
     one = [check.name for check in wanted if check.group.name not in APART]
-    runs: Counter[str] = Counter()
-    alarms: dict[str, list[str]] = {}
+    before = json.loads(RECORD.read_text(encoding="utf-8")) if more else {"runs": {}, "alarms": {}}
+    runs: Counter[str] = Counter(before["runs"])
+    alarms: dict[str, list[str]] = before["alarms"]
     try:
         for names, program in ((one, IN_ONE), (apart, IN_MANY)):
             if names:
                 _run(program, names, times, runs, alarms)
     finally:
         row = {"runs": dict(sorted(runs.items())), "alarms": alarms}
-        if not words:
+        if more or not words:
             RECORD.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8", newline="\n")
     print(
         f"{sum(runs.values())} runs of {len(runs)} checks, at least {min(runs.values(), default=0)} of each"
@@ -106,12 +110,12 @@ def _run(
         if process.wait():
             alarms.setdefault("the process", []).append(f"ended with {process.returncode}")
 
-    try:
-        with ThreadPoolExecutor(several) as readers:
+    with ThreadPoolExecutor(several) as readers:
+        try:
             list(readers.map(take, processes))
-    finally:
-        for process in processes:
-            process.kill()
+        finally:  # the readers end with them
+            for process in processes:
+                process.kill()
 
 
 if __name__ == "__main__":
