@@ -16,7 +16,6 @@ from subprocess import PIPE
 
 import pytest
 
-from accel_testing.conformance.forks import patient
 from accel_tests.children import Ended, clean_environment, finish, start
 
 _SUPPORT = str(Path(__file__).parents[1])
@@ -87,7 +86,7 @@ class Forks:
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         self.pids = self._line(600)  # the first time it is still importing
-        statuses = self._line(patient(timeout))
+        statuses = self._line(timeout)
         self.kill()
         return [
             Ended(status, *(Path(path).read_text("utf-8", "replace") for path in paths))
