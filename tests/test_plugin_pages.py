@@ -75,5 +75,5 @@ def test_they_are_those_of_the_torch_that_is_here():
     assert expected <= found
     if here <= version(known["read_to"]):
         assert found == expected
-    for path in known["elsewhere"].values():
+    for path in known["elsewhere"].values() if here >= (2, 13) else ():  # which are of torch 2.13 too
         attrgetter(path.removeprefix("torch."))(torch)

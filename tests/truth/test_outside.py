@@ -1,6 +1,7 @@
 """The record of others' names against their packages, where installed (tests, deepspeed, trainers)."""
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from accel_truth.collect import KINDS
@@ -8,6 +9,7 @@ from accel_truth.collect import KINDS
 
 def test_each_source_is_told_and_what_it_says_stands_in_the_package(outside):
     wrong, read = [], set()
+    is_older = tuple(map(int, version("torch").split(".")[:2])) < (2, 13)  # than the torch that was read
     for source in outside.sources:
         assert source["from"].strip()
         named = [name for kind in KINDS for name in source.get(kind, ())]
@@ -15,10 +17,10 @@ def test_each_source_is_told_and_what_it_says_stands_in_the_package(outside):
         assert set(source) <= {"from", "read-in", "program", *KINDS}, source
         path = source.get("read-in", "")
         found = next((file for entry in sys.path if path and (file := Path(entry, path)).is_file()), None)
-        if found is None:
+        if found is None or (is_older and path.startswith("torch/")):
             continue
         read.add(path.partition("/")[0])
         text = found.read_text(encoding="utf-8")
         wrong += [f"{path} does not name {name}" for name in named if name.rstrip("*") not in text]
     assert not wrong, "\n".join(["", *wrong])
-    assert "torch" in read  # which is always here: see conftest.py
+    assert is_older or "torch" in read  # which is always here: see conftest.py
