@@ -82,7 +82,7 @@ SEVERAL = ("-n", WORKERS, "--dist", "worksteal")
 
 # ---------------------------------------------------------------------------- the table
 
-WITH_TORCH = ("test", "example", "docs")
+WITH_TORCH = ("test", "example", "docs", "new")
 
 
 class Row(NamedTuple):
