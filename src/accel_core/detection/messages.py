@@ -189,7 +189,7 @@ def _install(pin: Pin) -> str:
     if distribution and pin.distribution in ("", distribution):
         return vendors.sourced(f"pip install {distribution}")
     if pin.name in _OTHER_KINDS:
-        return f"install a plugin for {pin.name}, or write one: accel new {pin.name}"
+        return f"install a plugin for {pin.name}, or write one: accel new --help"
     return "correct the name"
 
 
