@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tools"))  # a plain `nox` does not have the noxfi
 from environments import (  # noqa: E402
     BACKEND,
     CLEAN,
+    MEASURED,
     PROJECTS,
     WINDOWS,
     changed,
@@ -75,8 +76,9 @@ OF_OTHERS = [
     "plugins/accel_tpu/tests/real",
     *(f"tests/{name}" for name in ("faults", "site", "fuzz", "soak")),
 ]
-ORDINARY = "not wheel and not gpu and not faults and not nightly"
-BY_DAY = ("-m", "not nightly")
+# With coverage, which is measured by night, the tests for the night run too.
+BY_DAY = () if MEASURED else ("-m", "not nightly")
+ORDINARY = " and ".join(("not wheel and not gpu and not faults", *BY_DAY[1:]))
 SEVERAL = ("-n", WORKERS, "--dist", "worksteal")
 
 
@@ -226,7 +228,7 @@ def touched(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: by night, with coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows

@@ -14,6 +14,11 @@ RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
 ONLY_IN_JOBS = ("tpu_real", "docs", "site", "deepspeed_oldest", "multinode", "trainers", "doors")
 
 MARK = "pytest.mark.nightly"
+#: What sessions tests, simulated, deepspeed, trainers, tpu_real and wheels run of it.
+WHOLE = ["plugins/accel_rbln", "plugins/accel_tpu"]
+WHOLE += [f"tests/{p}" for p in ("cli", "examples", "steps", "test_dev", "wheels")]
+WHOLE += [f"packages/accel_{p}" for p in ("simulated/tests/device", "testing/tests", "tools/tests/setup")]
+WHOLE += [f"packages/accel_train/tests/{p}" for p in ("commands", "deepspeed", "launch", "ops", "trainers")]
 
 pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-core has no CI")
 
@@ -53,10 +58,10 @@ def test_each_nightly_mark_has_its_reason():
 
 
 def test_the_night_runs_each_test_that_is_marked_for_it():
-    """By a folder or a file that nightly.yml names; session tpu_real runs all of its tests by day."""
+    """In a folder that nightly.yml names, or that a measured session runs whole; tpu_real does so by day."""
     night = (ROOT / ".github/workflows/nightly.yml").read_text()
-    named = re.findall(r"\b(?:tests|packages|plugins)(?:/[\w.]+)+", night)
-    named += ["tests/wheels", "plugins/accel_tpu/tests/real"]
+    named = [*re.findall(r"\b(?:packages|plugins)(?:/[\w.]+)+", night), *WHOLE]
+    assert re.search(r"(?m)^ +- tests\n +- simulated\n +- deepspeed\n +- trainers$", night)
     assert [name for name in marked_nightly() if not name.startswith(tuple(named))] == []
 
 
