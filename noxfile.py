@@ -228,7 +228,7 @@ def touched(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: by night, with coverage)."""
+    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: the night's too, with coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
