@@ -23,9 +23,10 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
 
     Of several distributions of one name the first on `sys.path` counts. A distribution whose metadata cannot
     be read is passed over with a line in the log; it never hides another. Nothing is read again while
-    `sys.path`, its folders and the finders stay as they are.
+    `sys.path`, its folders and the finders of distributions stay as they are.
     """
-    return _in_group(group, (*map(id, sys.meta_path), *((str(entry), _mtime(entry)) for entry in sys.path)))
+    finders = (id(finder) for finder in sys.meta_path if hasattr(finder, "find_distributions"))
+    return _in_group(group, (*finders, *((str(entry), _mtime(entry)) for entry in sys.path)))
 
 
 def _mtime(entry: str) -> int | None:
@@ -172,8 +173,7 @@ def package_folders(name: str) -> list[str]:
     """Return the folders of the installed package `name`; none for a single-file module or one not
     installed.
     """
-    spec = _spec(name)
-    return list((spec and spec.submodule_search_locations) or ())
+    return list(getattr(_spec(name), "submodule_search_locations", None) or ())
 
 
 def _spec(name: str) -> ModuleSpec | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
@@ -24,8 +24,7 @@ _NAME = "deepspeed"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(NamedTuple):
     """The result of `activate()`."""
 
     #: What DeepSpeed's `get_accelerator()` returns now.

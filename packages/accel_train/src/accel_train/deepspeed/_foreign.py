@@ -17,8 +17,7 @@ from typing import Any
 from accel_core.errors import OpBuildError, OpInputError
 from accel_core.toolkit import is_host_code
 from accel_train.launch.variables import LOCAL_RANK
-from accel_train.ops import arguments, torchs_locks
-from accel_train.ops.compiler import explained
+from accel_train.ops import arguments
 
 __all__ = ["CheckedOperator", "announcing"]
 
@@ -58,6 +57,8 @@ def announcing(
                 sys.stderr.write(f"accel-core: {text}\n")
 
         if self.name not in getattr(self, "_loaded_ops", {}) and self.sources():
+            from accel_train.ops import torchs_locks  # here and below: DeepSpeed's import compiles nothing
+
             torchs_locks.wait(lambda: folders(self), f"DeepSpeed's {self.name}", say)
             if not is_ready(self):
                 say(f"compiling DeepSpeed's {self.name}, which may take minutes (once; kept in {kept(self)})")
@@ -68,6 +69,8 @@ def announcing(
         except RuntimeError as error:
             if not str(error).startswith("Error building extension"):
                 raise
+            from accel_train.ops.compiler import explained
+
             raise OpBuildError(
                 f"DeepSpeed's {self.name} does not compile: {explained(str(error))}"
             ) from error

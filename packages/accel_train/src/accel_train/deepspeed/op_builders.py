@@ -192,11 +192,11 @@ def is_built(builder: Any) -> bool:
     if not builder.sources():
         return True
     home, _, stem = builder.absolute_name().rpartition(".")
-    names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
-    if any(names.fullmatch(file.name) for file in _files(Path(_folder(home) or os.devnull))):
+    names = (stem, builder.name)
+    if any(_is_library(file, names) for file in _files(Path(_folder(home) or os.devnull))):
         return True
     folders = [folder for folder in kept_folders(builder) if not _made_otherwise(folder, builder)]
-    found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
+    found = [file for folder in folders for file in _files(folder) if _is_library(file, names)]
     return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
 
 
@@ -211,6 +211,11 @@ def kept_folders(builder: Any) -> list[Path]:
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
     return [Path(kept, builder.name)] if kept else list(_build_root().glob(f"{tag}/{builder.name}"))
+
+
+def _is_library(file: Path, names: tuple[str, ...]) -> bool:
+    """Whether it is a compiled module of one of these names: `NAME.so`, `NAME.cpython-311-x86_64-linux-gnu.so`."""
+    return file.suffix in (".so", ".pyd", ".dylib") and file.name.partition(".")[0] in names
 
 
 def _files(folder: Path) -> list[Path]:

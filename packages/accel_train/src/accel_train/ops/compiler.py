@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core.errors import BackendUnavailableError, OpBuildError, raise_if_users
-from accel_core.toolkit import AUTOLOAD, child, import_torch
+from accel_core.toolkit import AUTOLOAD, import_torch
 from accel_train.ops import failures
 
 __all__ = ["Job", "Language", "compile_library", "content", "explained", "extensions", "fault", "first_error",
@@ -218,6 +218,8 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     After success, `folder` holds only the library, and `log` is removed. After failure, `log` is kept; raises
     `OpBuildError` with the first error line of the output.
     """
+    from accel_core.toolkit import child  # here, as programs that compile nothing import this module too
+
     work = folder / "work"
     work.mkdir(mode=0o700)
     device = {Language.CUDA: "extra_cuda_cflags", Language.SYCL: "extra_sycl_cflags"}.get(job.language)
@@ -274,9 +276,9 @@ def _is_library(path: Path) -> bool:
 
 #: What a line that tells of an error looks like: compilers' first, then linkers', loaders' and Python's.
 _ERRORS = (
-    re.compile(r"^(?!ninja|collect2).*(?:^|[:)] )(?:fatal )?error(?: \w*\d+)?: "),
-    re.compile(r"undefined reference|undefined symbol|cannot find -l|unresolved external|not found for arch"),
-    re.compile(r"^(?!subprocess\.|RuntimeError: Error building)[\w.]*(?:Error|Exception): "),
+    r"^(?!ninja|collect2).*(?:^|[:)] )(?:fatal )?error(?: \w*\d+)?: ",
+    r"undefined reference|undefined symbol|cannot find -l|unresolved external|not found for arch",
+    r"^(?!subprocess\.|RuntimeError: Error building)[\w.]*(?:Error|Exception): ",
 )
 
 
@@ -290,7 +292,7 @@ def first_error(log: str) -> str:
     """Return the first line of a compiler's output that is an error; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern in _ERRORS:
-        match = next((line for line in lines if pattern.search(line)), None)
+        match = next((line for line in lines if re.search(pattern, line)), None)
         if match:
             return match
     return lines[-1] if lines else "the compiler printed nothing"
