@@ -320,7 +320,10 @@ def deepspeed(session: nox.Session) -> None:
         pytest(session, *session.posargs, env=env)
         return
     own = "packages/accel_train/tests/deepspeed"
-    measured(session, (*SEVERAL, *BY_DAY, own, NAMED), env, f"--include={TRAIN}/deepspeed/*")
+    # By day session `tests` runs those that need no DeepSpeed; they measure the same code.
+    more = [f"packages/accel_train/tests/ops/test_{of}.py" for of in ("arguments", "deepspeed_builders")]
+    found = (*SEVERAL, *BY_DAY, own, NAMED, *(more if MEASURED else ()))
+    measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
     pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)

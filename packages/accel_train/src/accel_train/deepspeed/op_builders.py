@@ -214,7 +214,7 @@ def kept_folders(builder: Any) -> list[Path]:
 
 
 def _is_library(file: Path, names: tuple[str, ...]) -> bool:
-    """Whether it is a compiled module of one of these names: `NAME.so`, `NAME.cpython-311-x86_64-linux-gnu.so`."""
+    """Whether it is a compiled module of one of these names: `NAME.so`, `NAME.cpython-311-….so`."""
     return file.suffix in (".so", ".pyd", ".dylib") and file.name.partition(".")[0] in names
 
 
