@@ -6,7 +6,7 @@ each launcher. One process, and two: each goes on from the other's checkpoints, 
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("lightning")
 pytest.importorskip("sklearn")
 
@@ -133,17 +133,18 @@ def test_an_epoch_equals_the_cpus(strategy, count, runs):
     assert expected[0]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp2"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp2", "fsdp over a mesh"])
 def test_fabric_equals_the_cpus(strategy, runs):
-    assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
+    """In shards but for rounding: the norm by which gradients are clipped is a sum in another order."""
+    mine, theirs = runs.of("acme 2", f"fabric {strategy}"), runs.of("cpu 2", "fabric ddp")
+    losses = [torch.tensor([answer["losses"] for answer in ranks]) for ranks in (mine, theirs)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=0)
+    assert strategy != "ddp" or mine == theirs
 
 
-@pytest.mark.parametrize(
-    ("job", "reference"),
-    [("fsdp over a mesh", "ddp"), ("fabric fsdp over a mesh", "fabric ddp"), ("fsdp by string", "ddp")],
-)
-def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, reference, runs):
-    assert runs.of("acme 2", job) == runs.of("cpu 2", reference)
+@pytest.mark.parametrize("job", ["fsdp over a mesh", "fsdp by string"])
+def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, runs):
+    assert runs.of("acme 2", job) == runs.of("cpu 2", "ddp")
 
 
 def test_mixed_precision_is_the_devices(runs):
