@@ -77,7 +77,7 @@ def fit_with_fabric(fabric, saved=None, resume=None):
         output = layers(images)
         loss = nn.functional.cross_entropy(output, labels)
         fabric.backward(loss)
-        fabric.clip_gradients(layers, optimizer, max_norm=1.0)
+        fabric.clip_gradients(layers, optimizer, max_norm=0.1)
         optimizer.step()
         optimizer.zero_grad()
         model.losses.append(loss.item())
