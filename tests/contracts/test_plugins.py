@@ -285,9 +285,10 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
         for name, entry in surfaces.load(device).modules[f"torch.{device}"].items():
             if not entry.condition and entry.kind != "module":
                 assert hasattr(module, name), entry.path
-            if entry.kind == "function" and entry.signature is not None and hasattr(module, name):
-                here = inspect.signature(getattr(module, name)).parameters
-                assert list(here) == list(entry.signature.parameters), entry.path
+            own = getattr(module, name, len)
+            # A build with CUDA has one that is built in, without a signature.
+            if entry.kind == "function" and entry.signature and not inspect.isbuiltin(own):
+                assert list(inspect.signature(own).parameters) == list(entry.signature.parameters), entry.path
 
 
 # ---------------------------------------------------------------------------- static
