@@ -18,7 +18,7 @@ class Digits(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.layers = jobs.network(nn.Dropout(0.1))
-        self.losses, self.dtypes, self.devices, self.accuracy = [], set(), set(), 0.0
+        self.losses, self.norms, self.dtypes, self.devices, self.accuracy = [], [], set(), set(), 0.0
 
     def training_step(self, batch, index):
         images, labels = batch
@@ -63,7 +63,11 @@ def fit(*, epochs=1, resume=None, random=None, kind=Digits, **trainer):
 
 
 def fit_with_fabric(fabric, saved=None, resume=None):
-    """The same with Fabric's loop; `saved` is a checkpoint to write, `resume` one to go on from."""
+    """The same with Fabric's loop; `saved` is a checkpoint to write, `resume` one to go on from.
+
+    Gradients are clipped after each step, as the norm of shards is a sum in another order: so training is the
+    same to the last bit, and the norms before and after tell what clipping did.
+    """
     fabric.launch()
     model = Digits()
     # FSDP wants the module first.
@@ -77,8 +81,10 @@ def fit_with_fabric(fabric, saved=None, resume=None):
         output = layers(images)
         loss = nn.functional.cross_entropy(output, labels)
         fabric.backward(loss)
-        fabric.clip_gradients(layers, optimizer, max_norm=0.1)
         optimizer.step()
+        for _ in range(2):
+            norm = fabric.clip_gradients(layers, optimizer, max_norm=0.1)
+            model.norms.append(getattr(norm, "full_tensor", norm.clone)().item())
         optimizer.zero_grad()
         model.losses.append(loss.item())
         model.devices |= {str(images.device), str(output.device)}
@@ -91,6 +97,7 @@ def told(model, learned=True):
     """What two trainings are compared by; in shards no process knows what was `learned`."""
     return {
         "losses": model.losses,
+        "norms": model.norms,
         "dtypes": sorted(model.dtypes),
         "devices": sorted(model.devices),
         "accuracy": model.accuracy,

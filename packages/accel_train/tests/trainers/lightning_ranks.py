@@ -46,11 +46,8 @@ def options(strategy, devices, own, fabric, sharded, mesh):
     if strategy == "fsdp":
         given = {"auto_wrap_policy": {nn.Linear}, "state_dict_type": "sharded" if sharded else "full"}
     elif strategy == "model_parallel":
-        given = {
-            "data_parallel_size": RANKS,
-            "tensor_parallel_size": 1,
-            "save_distributed_checkpoint": sharded,
-        }
+        sizes = {"data_parallel_size": RANKS, "tensor_parallel_size": 1}
+        given = {**sizes, "save_distributed_checkpoint": sharded}
         given |= {"parallelize_fn": shard} if fabric else {}
     if mesh:
         given |= {"device_mesh": tuple(mesh), "sharding_strategy": "HYBRID_SHARD"}

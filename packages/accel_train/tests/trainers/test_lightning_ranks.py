@@ -39,9 +39,9 @@ class Runs:
         return {"resume": str(self._folder / where / job / "saved")}
 
     def of(self, where, job):
-        """What each rank saw, but for the device."""
-        places = ("devices", "backend")
-        return [{k: v for k, v in answer[job].items() if k not in places} for answer in self.answers[where]]
+        """What each rank saw, but for the device, and norms, which shards sum in another order."""
+        left_out = ("devices", "backend", "norms")
+        return [{k: v for k, v in answer[job].items() if k not in left_out} for answer in self.answers[where]]
 
     def devices(self, where):
         """Each rank's devices in all its trainings."""
@@ -124,27 +124,24 @@ def test_two_ranks_of_each_launcher_equal_lightnings_own(where, backend, runs):
     assert {answer["ddp"]["backend"] for answer in runs.answers[where]} == {backend}
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
-@pytest.mark.parametrize("count", [1, 2])
-def test_an_epoch_equals_the_cpus(strategy, count, runs):
+@pytest.mark.parametrize(
+    "way", ["1 fsdp", "1 fsdp2", "2 fsdp", "2 fsdp2", "2 fsdp over a mesh", "2 fsdp by string"]
+)
+def test_an_epoch_equals_the_cpus(way, runs):
+    count, _, job = way.partition(" ")
     expected = runs.of(f"cpu {count}", "ddp")
-    assert count == 1 or runs.of("cpu 2", "fsdp2") == expected  # so DDP is a fair reference
-    assert runs.of(f"acme {count}", strategy) == expected
+    assert count == "1" or runs.of("cpu 2", "fsdp2") == expected  # so DDP is a fair reference
+    assert runs.of(f"acme {count}", job) == expected
     assert expected[0]["accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp2", "fsdp over a mesh"])
 def test_fabric_equals_the_cpus(strategy, runs):
-    """In shards but for rounding: the norm by which gradients are clipped is a sum in another order."""
-    mine, theirs = runs.of("acme 2", f"fabric {strategy}"), runs.of("cpu 2", "fabric ddp")
-    losses = [torch.tensor([answer["losses"] for answer in ranks]) for ranks in (mine, theirs)]
-    torch.testing.assert_close(*losses, rtol=1e-5, atol=0)
-    assert strategy != "ddp" or mine == theirs
-
-
-@pytest.mark.parametrize("job", ["fsdp over a mesh", "fsdp by string"])
-def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, runs):
-    assert runs.of("acme 2", job) == runs.of("cpu 2", "ddp")
+    mine, theirs = ("acme 2", f"fabric {strategy}"), ("cpu 2", "fabric ddp")
+    assert runs.of(*mine) == runs.of(*theirs)
+    norms = [torch.tensor([a[job]["norms"] for a in runs.answers[where]]) for where, job in (mine, theirs)]
+    torch.testing.assert_close(*norms, rtol=1e-5, atol=0)
+    assert (norms[0][:, 0::2] > norms[0][:, 1::2]).all(), "clipping acts each time"
 
 
 def test_mixed_precision_is_the_devices(runs):
