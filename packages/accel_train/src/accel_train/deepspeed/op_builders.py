@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def kept_folders(builder: Any) -> list[Path]:
 
 def _is_library(file: Path, names: tuple[str, ...]) -> bool:
     """Whether it is a compiled module of one of these names: `NAME.so`, `NAME.cpython-311-….so`."""
-    return file.suffix in (".so", ".pyd", ".dylib") and file.name.partition(".")[0] in names
+    return file.suffix in EXTENSION_SUFFIXES and file.name.partition(".")[0] in names
 
 
 def _files(folder: Path) -> list[Path]:

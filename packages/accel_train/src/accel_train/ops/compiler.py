@@ -19,6 +19,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -259,7 +260,8 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LAST_SECONDS)
             child.end_group(process)
-    made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
+    results = (path for path in work.iterdir() if path.stem == job.name)
+    made = next((path for path in results if path.suffix in EXTENSION_SUFFIXES), None)
     if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")
         raise OpBuildError(f"{job.name} does not compile: {explained(text)}\nThe compiler's output: {log}")
@@ -268,10 +270,6 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     shutil.rmtree(work)
     log.unlink()
     return library
-
-
-def _is_library(path: Path) -> bool:
-    return path.suffix in (".so", ".pyd", ".dylib")
 
 
 #: What a line that tells of an error looks like: compilers' first, then linkers', loaders' and Python's.
