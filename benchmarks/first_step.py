@@ -18,7 +18,8 @@ from pathlib import Path
 
 from benchmarks.harness import COMPILED, Row, in_turns, ratio_row, show
 
-_ROUNDS = 7
+#: One pair in ten is 5 % off on a quiet machine; the median of seven was so too often.
+_ROUNDS = 15
 _BOUND = 1.02
 
 #: The end of a program: the interpreter's own end is not measured, and the parent sees that it came so far.
