@@ -21,8 +21,7 @@ class Job:
     """The watches of a job's ranks on hosts host0, host1, …, by rank; not all of them need be made."""
 
     def __init__(self, size, silence):
-        self._hosts = [f"host{rank}" for rank in range(size)]
-        self._silence = silence
+        self._hosts, self._silence = [f"host{rank}" for rank in range(size)], silence
         self.made, self.ports = [], {}
         self.join(0)
         self.port = self.ports[0]
@@ -335,13 +334,11 @@ def test_what_torch_raises_below_a_collective_is_about_the_others(job):
 # --- strangers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        *(b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n'),
-        *(b'["hello", ["round", [1]]]\n', b'["hello", ["round"]]\n', b'["hello", ["round", true]]\n'),
-    ],
-)
+STRANGE = (b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n')
+STRANGE += (b'["hello", ["round", [1]]]\n', b'["hello", ["round"]]\n', b'["hello", ["round", true]]\n')
+
+
+@pytest.mark.parametrize("said", STRANGE)
 def test_a_stranger_is_sent_away(alone, said):
     made = alone(2, silence=30)
     with socket.create_connection(("127.0.0.1", made.port), timeout=10) as stranger:
@@ -350,6 +347,14 @@ def test_a_stranger_is_sent_away(alone, said):
             assert stranger.recv(100) == b""
     made.join(1)
     assert not made.made[0].trouble
+
+
+def test_a_stranger_that_says_nothing_is_sent_away_at_the_end(alone):
+    made = alone(2, silence=30)
+    with socket.create_connection(("127.0.0.1", made.port), timeout=10) as stranger:
+        until(lambda: len(made.made[0]._selector.get_map()) == 3)
+        made.made[0].stop()
+        assert stranger.recv(1) == b""
 
 
 def test_a_rank_of_another_round_and_a_second_one_of_this_are_refused(alone):
@@ -366,9 +371,8 @@ def test_an_address_that_refuses_is_passed_over(alone):
         free = other.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):
         lines.call(["127.0.0.1"], free, "round", 1, 0.3)
-    line = lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)
-    assert line.rank == 0
-    line.close()
+    with contextlib.closing(lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)) as line:
+        assert line.rank == 0
 
 
 # --- more ranks than open files --------------------------------------------------------------------------

@@ -149,7 +149,9 @@ class Watch:
         end = time.monotonic() + self.interval
         while self._all_lines() and (left := end - time.monotonic()) > 0:
             self._listen(left)
-        for held in (*self._all_lines(), self._listener, self._here, self._there, self._selector):
+        # Connections too that have not said yet who they are.
+        listened: list[Any] = [key.fileobj for key in self._selector.get_map().values()]
+        for held in (*listened, self._listener, self._there, self._selector):
             if held is not None:
                 held.close()
 
