@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness import COMPILED, Row, in_turns, ratio_row, show
 
-#: One pair in ten is 5 % off on a quiet machine; the median of seven was so too often.
+#: Ratios of pairs spread by 5 % and more: two runs of seven pairs named different rows as missed.
 _ROUNDS = 15
 _BOUND = 1.02
 
