@@ -21,8 +21,6 @@ PROJECT = "accel"
 TORCH_BUILDS = ("cuda", "hip", "xpu")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
-#: Steps that a child process can take first.
-IN_CHILD = ("import", "count")
 
 #: What `is_variable_prefix` wants, in words.
 EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_'"
@@ -149,9 +147,6 @@ class InTorch(NamedTuple):
         wrapped_by: Packages that wrap torch's own functions and keep the same device. Any other package that
             replaces functions of torch's own `torch.<device_type>` counts as having taken it over.
         taken_over_by: Packages that put another device behind torch's own functions.
-        in_child: Set it to `"import"` if importing the vendor's package may crash or hang: a child process
-            imports it first. Set it to `"count"` if `device_count()` starts the runtime, after which a
-            process cannot fork: then a child process counts the devices.
     """
 
     builds: tuple[str, ...] = ()
@@ -160,7 +155,6 @@ class InTorch(NamedTuple):
     impersonates: str = ""
     wrapped_by: tuple[str, ...] = ()
     taken_over_by: tuple[str, ...] = ()
-    in_child: str = ""
 
 
 class Environment(NamedTuple):
@@ -336,8 +330,9 @@ def _is_word(text: str) -> bool:
     return text.isascii() and text.isidentifier()
 
 
-def _is_device_type(text: str) -> bool:
-    return _is_word(text) and text == text.lower() and text[0] != "_"
+def is_device_type(text: str) -> bool:
+    """Whether torch could call a device so."""
+    return bool(text) and _is_word(text) and text == text.lower() and text[0] != "_"
 
 
 def _is_module(text: str) -> bool:
@@ -372,9 +367,9 @@ def _is_pair(row: object) -> bool:
 
 #: What each value, or each item of it, must look like, and that in words; the default fits too.
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (lambda text: all(map(_is_device_type, text.split("."))), "e.g. 'npu'"),
+    "name": (lambda text: all(map(is_device_type, text.split("."))), "e.g. 'npu'"),
     "priority": (lambda number: abs(number) <= _LARGEST, f"a number from -{_LARGEST} to {_LARGEST}"),
-    "device_type": (_is_device_type, "e.g. 'npu'"),
+    "device_type": (is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),
     "accelerator": (_is_object, "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
     "hardware.nodes": (_is_node, "e.g. '/dev/davinci[0-9]*'"),
@@ -386,10 +381,9 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "visibility.grammar": (GRAMMARS.__contains__, f"one of {', '.join(GRAMMARS)}"),
     "granted.ray_noset": (_is_word, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"),
     "in_torch.builds": (TORCH_BUILDS.__contains__, f"one of {', '.join(TORCH_BUILDS)}"),
-    "in_torch.impersonates": (_is_device_type, "e.g. 'cuda'"),
+    "in_torch.impersonates": (is_device_type, "e.g. 'cuda'"),
     "in_torch.wrapped_by": (_is_word, "e.g. 'spaces'"),
     "in_torch.taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),
-    "in_torch.in_child": (IN_CHILD.__contains__, "'import' or 'count'"),
     "environment.forward": (is_variable_prefix, EXPECTED_PREFIX.removeprefix("expected ")),
     "environment.set": (
         lambda text: "=" in text and _is_word(text.partition("=")[0]),

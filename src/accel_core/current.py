@@ -20,8 +20,8 @@ from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
 from accel_core.accelerators import Accelerator, adapted
 from accel_core.accelerators.devices import torchs_device
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, device, discovery
-from accel_core.detection.guard import choosing, restoring
+from accel_core.detection import Candidate, Choice, How, Selection, discovery
+from accel_core.detection.guard import choosing
 from accel_core.detection.select import discover, select
 from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
 
@@ -191,12 +191,12 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         names = [name for name, declared in types if declared == kind]
         if not names:
             of_torch = torchs_device(torch_import.import_torch())
-            if of_torch is None or of_torch.type != kind:
+            if not discovery.announced_as(kind) and (of_torch is None or of_torch.type != kind):
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
                     f"accelerator is {of_torch and of_torch.type}. `accel list` shows the installed plugins."
                 )
-            names = ["generic"]
+            names = [kind]
         # DS_ACCELERATOR decides among them, as it does for a choice.
         ranked = sorted(dict.fromkeys(names), key=lambda name: name not in [p.name for p in settings.pins])
         return tuple(exact(settings, Pin(name)) for name in ranked)
@@ -209,8 +209,8 @@ def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) ->
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
     with choosing():
-        choice = select(settings._replace(pins=pins(settings), asked=asked))
-        return _by_pin.setdefault(pin, _object_of(choice))
+        choice = select(settings._replace(pins=pins(settings), asked=asked), built=_built)
+        return _by_pin.setdefault(pin, _accelerator_of(choice))
 
 
 def exact(settings: Settings, pin: Pin) -> Pin:
@@ -227,8 +227,8 @@ def _choose() -> Accelerator:
             return _chosen
         shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
         with choosing(), shown:
-            choice = select(read())
-            built, record = _object_of(choice), choice.selection
+            choice = select(read(), built=_built)
+            built, record = _accelerator_of(choice), choice.selection
         _settle(built, record)
         for note in record.notes:
             warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
@@ -236,30 +236,17 @@ def _choose() -> Accelerator:
         return built
 
 
-def _object_of(choice: Choice) -> Accelerator:
-    """The chosen backend's one object, which all names of it share; raises where the choice or it fails."""
+def _accelerator_of(choice: Choice) -> Accelerator:
+    """The chosen backend's one object, which its probe built; raises the error of a choice that failed."""
     if choice.error is not None:
         raise choice.error
-    candidate = choice.candidate
+    candidate, chosen = choice.candidate, choice.accelerator
     assert candidate is not None
-    if candidate.backend in _built:
-        return _built[candidate.backend]
-    try:
-        with restoring(candidate.provenance) as kept:
-            built = device.create(candidate, device.Group(choice.considered).beside(candidate))
-            kept.stays = True
-    except errors.AccelError as error:
-        spoilers = discovery.spoilers(None, read().probe_timeout) if torch_import.failed_before() else ()
-        if not (spoilers or error.hint):
-            raise
-        steps = [*map(str, spoilers)] or [f"Next step: {error.hint}."]
-        raise errors.BackendUnavailableError(". ".join([str(error), *steps])) from error
-    except errors.CAUGHT as error:
-        errors.raise_if_users(error)
-        why = errors.root_cause(error)
-        raise errors.BackendUnavailableError(f"{candidate} cannot be built: {why}") from error
-    built._op_providers, built._by_name = _op_providers, accelerator
-    return _built.setdefault(candidate.backend, built)
+    assert chosen is not None
+    chosen._op_providers, chosen._by_name = _op_providers, accelerator
+    # A built-in declaration learns torch's type of the device when it is built.
+    declared = chosen.backend if candidate.builtin else candidate.backend
+    return _built.setdefault(declared, chosen)
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:

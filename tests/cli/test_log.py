@@ -2,7 +2,7 @@
 
 import re
 
-from accel_core.backend import Hardware, InTorch
+from accel_core.backend import Hardware
 
 
 def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
@@ -26,14 +26,14 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
 def test_a_program_that_logs_at_debug_hears_what_its_children_try(accel):
     """By its own handlers; the last line before a child's end names who ended it."""
     accel.world.module("vendor_that_dies", "__import__('os')._exit(3)")
-    accel.world.backend("npu", 990, vendor_import="vendor_that_dies", in_torch=InTorch(in_child="import"))
+    accel.world.backend("npu", 990, vendor_import="vendor_that_dies")
     code = """
 import json, logging
 import accel_core
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(process)d %(message)s")
 print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
 """
-    done = accel.world.child(code, strict=False)
+    done = accel.world.child(code, strict=False, variables={"ACCEL_PROBE": "isolated"})
     me, chosen = done.answer
     assert chosen == "cpu"
     lines = [line.split(" ", 2) for line in done.stderr.splitlines() if line.startswith("accel_core ")]

@@ -384,30 +384,58 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     assert not guard._choosing
 
 
-@pytest.mark.parametrize(
-    ("second", "kind", "said"),
-    [
-        (
-            "raise OSError('lost')",
-            BackendUnavailableError,
-            r"flaky \(accel-flaky 1.0\) cannot be built: OSError: l",
-        ),
-        ("accel_core.get_accelerator()", RecursiveChoiceError, "while the accelerator was being chosen"),
-    ],
-)
-def test_a_build_that_fails_after_its_probe_is_an_error_of_ours(mlu, second, kind, said):
-    """It is built once, while it is probed, and fails the next time."""
-    mlu.module(
-        "flaky_device",
-        "import accel_core\ntimes = []\nclass Simulated(accel_core.Accelerator):\n"
-        "    def __init__(self, backend):\n        super().__init__(backend)\n        times.append(1)\n"
-        f"        if len(times) > 1:\n            {second}\n"
-        "    def device_count(self):\n        return 1\n",
-    )
-    mlu.backend("flaky", 900, accelerator="flaky_device:Simulated")
-    with pytest.raises(kind, match=said):
-        accel_core.get_accelerator()
-    assert not guard._choosing
+COUNTS_BUILDS = """
+import accel_core
+class Simulated(accel_core.Accelerator):
+    built = 0
+    def __init__(self, backend):
+        super().__init__(backend)
+        Simulated.built += 1
+    def device_count(self):
+        return {count}
+"""
+
+
+def built():
+    return sys.modules["card_device"].Simulated.built
+
+
+@pytest.mark.parametrize("pin", ["", "card"])
+def test_the_accelerator_that_the_probe_built_is_the_one_that_is_kept(mlu, monkeypatch, pin):
+    mlu.module("card_device", COUNTS_BUILDS.format(count=1))
+    mlu.backend("card", 900, accelerator="card_device:Simulated")
+    monkeypatch.setenv("DS_ACCELERATOR", pin)
+    found = accel_core.get_accelerator()
+    assert accel_core.accelerator("card") is found
+    assert accel_core.accelerator("card@accel-card") is found
+    assert built() == 1
+
+
+def test_a_pin_that_is_honoured_without_a_device_builds_once(mlu, monkeypatch):
+    mlu.module("card_device", COUNTS_BUILDS.format(count=0))
+    mlu.backend("card", 900, accelerator="card_device:Simulated")
+    monkeypatch.setenv("DS_ACCELERATOR", "card")
+    assert accel_core.get_accelerator().name == "card"
+    assert built() == 1
+
+
+def test_an_isolated_choice_builds_once_in_this_process(mlu, monkeypatch):
+    """Its probe builds another in a child process."""
+    mlu.module("card_device", COUNTS_BUILDS.format(count=1))
+    mlu.backend("card", 900, accelerator="card_device:Simulated")
+    monkeypatch.setenv("ACCEL_PROBE", "isolated")
+    assert accel_core.get_accelerator().name == "card"
+    assert built() == 1
+
+
+def test_accel_create_is_called_once(mlu):
+    body = "accel_core.times = getattr(accel_core, 'times', 0) + 1"
+    mlu.backend("card", 900, extra=hook("accel_create", "backend, others", body))
+    try:
+        assert accel_core.get_accelerator().name == "card"
+        assert accel_core.times == 1
+    finally:
+        del accel_core.times
 
 
 # ---------------------------------------------------------------------------- notebooks

@@ -8,7 +8,7 @@ from accel_tests.asking import chosen, error, only, statuses
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
-from accel_core import AcceleratorFallbackWarning, Candidate, InTorch, Status
+from accel_core import AcceleratorFallbackWarning, Candidate, Hardware, InTorch, Status
 from accel_core._support import child, torch_import
 from accel_core.detection.discovery import spoilers
 from accel_core.detection.select import select
@@ -59,26 +59,46 @@ def takes_slot(name):
     )
 
 
-def test_a_claimed_package_that_breaks_torch_is_in_the_warning_with_both_remedies(world):
-    """Its device is missing, so nobody imports it here; the user's next `import torch` fails with it."""
+def commanded(**environ):
+    """The choice as a command makes it, in child processes."""
+    return select(read(environ), isolated=True).selection
+
+
+def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(world):
+    """Its device is missing, so no program imports it; the user's next `import torch` fails with it."""
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    with pytest.warns(AcceleratorFallbackWarning) as caught:
-        assert accel_core.get_accelerator().name == "cpu"
-    assert f"\n  {SAID}. {HELPS}\n" in str(caught[0].message)
-    assert accel_core.selection().autoload == (f"{SAID}. {HELPS}",)
+    found = commanded()
+    assert found.chosen == "cpu"
+    assert found.autoload == (f"{SAID}. {HELPS}",)
     assert "torch_npu" not in sys.modules
-    generic = accel_core.selection().verdicts[1]
+    generic = found.verdicts[1]
     assert (generic.name, generic.status) == ("generic", Status.NO_DEVICE)
     assert "torch-npu: npu" in generic.reason
     assert "no package announces" not in generic.reason
 
 
+def test_a_program_does_not_try_it_and_its_warning_names_the_command(world):
+    announce(world, "npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
+    with pytest.warns(AcceleratorFallbackWarning, match="`accel why` says more"):
+        assert accel_core.get_accelerator().name == "cpu"
+    assert accel_core.selection().autoload == ()
+    assert "torch_npu" not in sys.modules
+
+
 def test_what_a_verdict_says_is_said_once(world):
     announce(world, "npu", BROKEN)
-    found = chosen()
-    assert (found.verdicts[0].reason, found.verdicts[0].hint) == (SAID, HELPS)
+    found = commanded()
+    broken = only_verdict(found, "torch-npu")
+    assert (broken.reason, broken.hint) == (SAID, HELPS)
     assert found.autoload == ()
+
+
+def only_verdict(selection, distribution):
+    """The verdict on what this distribution brings."""
+    (verdict,) = [v for v in selection.verdicts if v.provenance.distribution == distribution]
+    return verdict
 
 
 @pytest.mark.parametrize("how", ["off", "torch is here", "all is the chosen one's", "something is chosen"])
@@ -162,7 +182,7 @@ def test_a_package_that_was_built_for_another_torch_is_told_so(world):
         "another torch (yours is 2.99.0+simulated): ImportError: libnpu.so: undefined symbol: _ZN3c104getEv"
     )
     assert told() == [f"{said}. {HELPS}"]
-    assert chosen().verdicts[0].reason == said
+    assert only_verdict(chosen(), "torch-npu").reason == said
 
 
 def test_a_cause_that_a_verdict_tells_is_told_once(world):
@@ -172,7 +192,7 @@ def test_a_cause_that_a_verdict_tells_is_told_once(world):
     """
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=hook("accel_probe", "backend, others", BROKEN))
-    [said] = chosen().autoload
+    [said] = commanded().autoload
     assert said == (
         "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload), for the same "
         f"reason as npu. {HELPS}"
@@ -182,19 +202,12 @@ def test_a_cause_that_a_verdict_tells_is_told_once(world):
 # --- ACCEL_STRICT --------------------------------------------------------------------------------------
 
 
-def test_strict_counts_a_broken_package_whose_device_is_missing(world):
-    """As it counts a package that does not fit torch, of which it need not import anything."""
+def test_strict_imports_no_package_whose_device_is_missing(world):
+    """Whether it works is asked by commands, in child processes."""
     world.module("torch_npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    assert chosen().chosen == "cpu"
-    refused = str(error(ACCEL_STRICT="1"))
-    assert "nothing on the bus; besides, torch_npu failed: OSError: libhccl.so" in refused
-
-
-def test_strict_counts_a_package_that_breaks_torch(world):
-    announce(world, "npu", BROKEN)
-    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    assert SAID in str(error(ACCEL_STRICT="1"))
+    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    assert "torch_npu" not in sys.modules
 
 
 def test_why_says_besides(world):
@@ -228,39 +241,61 @@ def rivals(world):
     return world
 
 
+HELD = "torch's one PrivateUse1 slot is held by aurora in this process"
+
+
 @pytest.mark.parametrize("asked", ["", "aurora,borealis"])
-def test_one_without_a_device_leaves_the_slot_to_the_next(rivals, asked):
-    """It is tried in a child process, so that what the commands say is what a program gets."""
+def test_what_was_imported_without_a_device_keeps_the_slot_and_the_next_says_so(rivals, asked):
+    """What the commands say is what a program gets, which imports one after the other."""
     environ = {"DS_ACCELERATOR": asked}
-    told = select(read(environ), isolated=True).selection
-    found = chosen(**environ)
-    assert found.chosen == told.chosen == "borealis"
-    assert statuses(found) == statuses(told)
+    for found in (select(read(environ), isolated=True).selection, chosen(**environ)):
+        assert found.chosen == (None if asked else "cpu")
+        borealis = next(v for v in found.verdicts if v.name == "borealis")
+        assert (borealis.status, borealis.reason) == (Status.BROKEN, HELD)
+        assert borealis.hint.startswith("set DS_ACCELERATOR=borealis before Python starts")
+
+
+def test_what_frees_the_slot_works(rivals):
+    assert chosen(DS_ACCELERATOR="borealis").chosen == "borealis"
     assert sys.modules["torch"]._C.private_use1 == "borealis"
 
 
-def test_one_that_breaks_half_way_leaves_the_slot_to_the_next(rivals):
+def test_one_whose_hardware_is_not_seen_leaves_the_slot_to_the_next(rivals):
+    aurora = Hardware("Aurora NPU", nodes=("/dev/no-such-aurora[0-9]*",), pci_ids=("fade",))
+    rivals.backend(
+        "aurora",
+        600,
+        vendor_import="torch_aurora",
+        in_torch=InTorch(private_use1=True),
+        hardware=aurora,
+    )
+    assert chosen(ACCEL_BLOCK="aurora").chosen == "borealis"
+    assert "torch_aurora" not in sys.modules
+
+
+def test_one_that_breaks_half_way_is_named_and_keeps_the_slot(rivals):
     rivals.module("torch_aurora", f"{takes_slot('aurora')}\nraise ImportError('libaurora.so')\n")
     found = chosen()
-    assert found.chosen == "borealis"
+    assert found.chosen == "cpu"
     assert "torch_aurora failed: ImportError: libaurora.so" in found.verdicts[0].reason
+    assert found.verdicts[1].reason == HELD
 
 
-def test_without_a_rival_no_process_is_started(rivals, monkeypatch):
+@pytest.mark.filterwarnings("ignore::accel_core.AcceleratorFallbackWarning")
+def test_a_program_starts_no_process_for_the_slot(rivals, monkeypatch):
     monkeypatch.setattr(child, "run", lambda *_: pytest.fail("a process was started"))
-    (rivals.site / "torch_borealis.py").unlink()
     assert chosen().chosen == "cpu"
 
 
 def test_a_slot_that_is_taken_says_what_frees_it(rivals):
     """Who took it was chosen, or imported by the program: then another process is what helps."""
-    assert accel_core.get_accelerator().name == "borealis"
+    assert accel_core.accelerator("borealis").name == "borealis"
     with pytest.raises(accel_core.BackendUnavailableError) as refused:
         accel_core.accelerator("aurora")
     assert str(refused.value) == (
         "aurora (accel-aurora 1.0) is not usable: torch's one PrivateUse1 slot is held by borealis in this "
         "process. Next step: set DS_ACCELERATOR=aurora before Python starts, and import nothing of "
-        "borealis's. Usable here: borealis, cpu."
+        "borealis's. `accel list` shows the usable backends."
     )
 
 
@@ -274,4 +309,4 @@ def test_a_slot_that_torchs_autoload_has_taken_says_how_to_keep_it_free(rivals):
         "Next step: set DS_ACCELERATOR=aurora and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts: "
         "`import torch` loads torch-borealis." in str(error(DS_ACCELERATOR="aurora"))
     )
-    assert chosen().chosen == "borealis"
+    assert chosen(ACCEL_BLOCK="aurora").chosen == "borealis"

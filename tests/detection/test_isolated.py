@@ -8,7 +8,7 @@ from accel_tests.asking import chosen, counting, judge, look, names, statuses, v
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, InTorch, discover
+from accel_core import Granted, discover
 from accel_core._support import child
 from accel_core.detection import Candidate, Status, Unloaded, isolated
 from accel_core.detection.probe import Prober
@@ -39,9 +39,7 @@ def imported(world):
 @posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
     rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
-    torch_world.backend(
-        "npu", 700, vendor_import=("a_b", "json"), in_torch=InTorch(in_child="import"), **rich
-    )
+    torch_world.backend("npu", 700, vendor_import=("a_b", "json"), **rich)
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
     torch_world.plugin("bad", declaring("name='Not A Name', priority=1, device_type='x'"))
     torch_world.plugin("broken", "raise OSError('inner') from ValueError('libfoo.so')")
@@ -301,8 +299,8 @@ def test_who_takes_the_process_down_is_named_with_the_step(torch_world, how):
     source, extra, accelerator, ending, step = ENDS[how]
     torch_world.module("torch_dying", DIE)
     fields = {"accelerator": accelerator} if accelerator else {}
-    vendor(torch_world, source, extra=extra, in_torch=InTorch(in_child="import"), **fields)
-    found = judge()
+    vendor(torch_world, source, extra=extra, **fields)
+    found = judge(settings=ISOLATED)
     assert found.status is Status.CRASHED
     assert found.reason == f"the process that probed it {ending}"
     assert found.hint == f"{step}, or set ACCEL_BLOCK=npu"
@@ -312,9 +310,9 @@ def test_who_takes_the_process_down_is_named_with_the_step(torch_world, how):
 @posix
 def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     """USERS 27."""
-    vendor(torch_world, "import time; time.sleep(60)", in_torch=InTorch(in_child="import"))
+    vendor(torch_world, "import time; time.sleep(60)")
     start = time.monotonic()
-    found = judge(settings=Settings(probe_timeout=2))
+    found = judge(settings=Settings(isolated=True, probe_timeout=2))
     assert time.monotonic() - start < 6
     assert found.status is Status.TIMED_OUT
     assert found.reason == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
@@ -334,10 +332,10 @@ def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_wor
 
 @posix
 def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
-    counting(torch_world, "return 0", in_torch=InTorch(in_child="import"))
-    assert judge().status is Status.NO_DEVICE
+    counting(torch_world, "return 0")
+    assert judge(settings=ISOLATED).status is Status.NO_DEVICE
     assert "torch" not in sys.modules
-    assert judge(pinned=True).usable
+    assert judge(settings=ISOLATED, pinned=True).usable
     assert "torch" in sys.modules
 
 

@@ -121,13 +121,10 @@ ABSENT_HARDWARE = {
     "no node and no PCI function end the search": (
         FAILS, GONE._replace(pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
     ),
-    # A driver may name its nodes otherwise; a container may show others: a child is asked first.
+    # A driver may name its nodes otherwise; a container may show others: the vendor counts.
     "only a node could tell, and none is counted": ("return 0", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
     "only a node could tell, and some are": ("return 3", GONE, False, Status.USABLE, "", 3),
     "a vendor that raises where no node is": (FAILS, GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
-    "a vendor that dies where no node is": (
-        "import os; os._exit(7)", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0
-    ),
     "none is counted": ("return 0", Hardware(), False, Status.NO_DEVICE, COUNTS_NONE, 0),
     # USERS 31: a login node, or an image build.
     "pinned": ("return 0", Hardware(), True, Status.USABLE, f"pinned, though {COUNTS_NONE}", 0),
@@ -146,7 +143,8 @@ def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
     found = judge(pinned=pinned)
     assert [found.status, found.reason, found.devices] == verdict
     assert "torch_npu" not in sys.modules
-    assert pinned or ("npu_device" in sys.modules) is (found.usable or hardware == Hardware())
+    if source.startswith("return") and not pinned:  # no PCI id says that it is not here: the vendor counts
+        assert ("npu_device" in sys.modules) is (not hardware.pci_ids)
 
 
 # ---------------------------------------------------------------------------- faults, claims, no torch
@@ -414,16 +412,6 @@ STARTS = """
             raise RuntimeError("cannot re-initialise the runtime in a forked subprocess")
         os.environ["RUNTIME"] = str(os.getpid())
         return 3"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_a_device_whose_count_starts_its_runtime_is_counted_in_a_child(torch_world, monkeypatch):
-    monkeypatch.delenv("RUNTIME", raising=False)
-    counting(torch_world, STARTS, in_torch=InTorch(in_child="count"))
-    found = judge()
-    assert (found.status, found.devices) == (Status.USABLE, 3)
-    assert "torch" in sys.modules, "the accelerator was built here"
-    assert "RUNTIME" not in os.environ
 
 
 def test_without_the_declaration_it_is_counted_here(torch_world, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
 from accel_core._support import child
-from accel_core.backend import GRAMMARS, IN_CHILD, RECORDS, TORCH_BUILDS, Provenance
+from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Verdict, probe
 from accel_core.detection.discovery import declarations
 from accel_core.errors import InvalidBackendError, clean, hint_for, printable
@@ -102,7 +102,6 @@ VALID = {
         impersonates=st.sampled_from(["", "cuda"]),
         wrapped_by=some(WORD),
         taken_over_by=some(WORD),
-        in_child=st.sampled_from(["", *IN_CHILD]),
     ),
     "environment": record(
         "environment",

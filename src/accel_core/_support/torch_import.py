@@ -46,17 +46,26 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         imported_by_us = True
+    _with_named(torch)
     for entry_point in entry_points(TORCH_GROUP):  # ours was left out with the others
         if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
             entry_point.load()()
-    return _with_named(torch)
+    return torch
 
 
 def _with_named(torch: ModuleType) -> ModuleType:
-    """torch, once the packages that `ACCEL_IMPORT` names are imported."""
+    """torch, once the packages that `ACCEL_IMPORT` names are imported.
+
+    The function of `package:function`, which torch's autoload would call, is called with the first import.
+    """
     for name in filter(None, map(str.strip, os.environ.get(IMPORTED, "").split(","))):
+        module, _, function = name.partition(":")
+        if module in sys.modules:
+            continue
         try:
-            importlib.import_module(name)
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
         except errors.CAUGHT as error:
             errors.raise_if_users(error)
             told, step = cause_and_step(error)
@@ -206,3 +215,9 @@ def origin(function: object) -> str:
 
 #: What torch calls the slot that nobody has named.
 FREE_SLOT = "privateuseone"
+
+
+def private_use1_name() -> str:
+    """Return the device type that has torch's one PrivateUse1 slot in this process, or `FREE_SLOT`."""
+    internals = getattr(sys.modules.get("torch"), "_C", None)
+    return FREE_SLOT if internals is None else str(internals._get_privateuse1_backend_name())

@@ -137,7 +137,10 @@ class Base:
         # A device cannot travel between processes: the name finds the other process's own accelerator.
         if not self._is_declared:
             return type(self), ()
-        return (type(self), (self.backend,)) if self._by_name is None else (self._by_name, (self.name,))
+        if self._by_name is None:
+            return type(self), (self.backend,)
+        distribution = self.backend.distribution
+        return self._by_name, (f"{self.name}@{distribution}" if distribution else self.name,)
 
     def __copy__(self) -> Any:
         return self

@@ -1,6 +1,7 @@
 """`accel why`: the choice in words, or one backend in detail."""
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import click
@@ -8,7 +9,9 @@ import click
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, backend_name, probe_timeout, read_settings, status_of
 from accel_core.detection import Candidate, How, Selection, Status, Verdict, messages
-from accel_core.detection.select import Survey, select, survey
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.probe import Prober
+from accel_core.detection.select import Survey, loader, select, survey
 from accel_core.errors import BackendNotFoundError, clean
 from accel_core.settings import Pin, Settings
 
@@ -117,8 +120,9 @@ def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page
     surveyed = survey(settings)
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
-        usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
-        raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin, lambda: usable))
+        meant = _of_type(pin, surveyed, settings)
+    if not meant:
+        raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin))
     standings = [_standing(v, surveyed, settings) for v in meant]
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     backends = [{**page.described(verdict), **standing} for verdict, standing in standings]
@@ -132,11 +136,18 @@ def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page
     return {"name": str(pin), "backends": backends, "autoload": list(autoload)}, parts, status
 
 
+def _of_type(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
+    """The verdicts on what brings torch's device type `pin.name`, which no plugin declares."""
+    load = loader(settings, isolated=True)
+    judge = Prober(settings, isolated=True, autoload=False)
+    return [judge.probe(c, surveyed.candidates) for c in find_candidates(pin, settings, load)]
+
+
 def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
     """The verdict, and its place among all as JSON can hold it: its rank, and what the choice makes of it."""
     choice = surveyed.choice
     assert choice is not None
-    above = surveyed.verdicts[: surveyed.verdicts.index(verdict)]
+    above = list(takewhile(lambda v: not v.is_about(verdict), surveyed.verdicts))
     # A pin needs no device: what was pinned has the verdict that it has as a pin.
     pinned = choice.selection.verdicts if settings.pins else ()
     verdict = next((v for v in pinned if v.is_about(verdict)), verdict)

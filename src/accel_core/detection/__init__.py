@@ -15,7 +15,7 @@ torch nor a vendor's package.
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
@@ -23,6 +23,9 @@ from accel_core.errors import AccelError, clause, clean, printable, root_cause, 
 from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
 from accel_core.machine.vendors import sourced
+
+if TYPE_CHECKING:
+    from accel_core.accelerators import Accelerator
 
 
 class Status(str, enum.Enum):
@@ -67,6 +70,10 @@ class Outcome(NamedTuple):
     where: str = ""
     #: Whether it ended the child that asked it, and would end a program, which asks it in its own process.
     fatal: bool = False
+    #: What the probe built in this process.
+    accelerator: "Accelerator | None" = None
+    #: The device type that has torch's PrivateUse1 slot after the probe, if that was in a child process.
+    slot: str = ""
 
     @property
     def is_absence(self) -> bool:
@@ -105,11 +112,10 @@ class _Known:
 class Candidate(_Known):
     """A backend that can be probed: `backend` has its provenance, which loads the plugin of hooks."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, builtin: bool = False) -> None:
         assert backend.provenance is not None
         super().__init__(backend.name, backend.provenance)
-        self.backend, self.priority = backend, backend.priority
-        self.builtin = not (self.provenance.entry_point or self.provenance.value)
+        self.backend, self.priority, self.builtin = backend, backend.priority, builtin
 
 
 class Unloaded(_Known):
@@ -137,7 +143,7 @@ class Found(Ranked):
         return _html_table(("backend", "priority", "from"), *rows)
 
 
-_NOT_IN_JSON = ("provenance", "error", "broken", "absent", "fatal")
+_NOT_IN_JSON = ("provenance", "error", "broken", "absent", "fatal", "accelerator", "slot")
 
 
 class Verdict(NamedTuple):
@@ -175,6 +181,10 @@ class Verdict(NamedTuple):
     where: str = ""
     #: Whether it ends a program that asks it in its own process, as `ACCEL_PROBE=isolated` has nobody do.
     fatal: bool = False
+    #: The accelerator that the probe built in this process, which is the one that a program gets.
+    accelerator: "Accelerator | None" = None
+    #: The device type that has torch's PrivateUse1 slot after the probe, if that was in a child process.
+    slot: str = ""
 
     @classmethod
     def of(cls, judged: Judged, outcome: Outcome, seen: Evidence | None = None, ms: float = 0.0) -> "Verdict":
@@ -199,6 +209,8 @@ class Verdict(NamedTuple):
             or not (backend is None or platform_matches(backend.hardware.platforms)),
             where=clean(told.where),
             fatal=outcome.fatal,
+            accelerator=outcome.accelerator,
+            slot=outcome.slot,
         )
 
     def besides(self, broken: "Verdict") -> "Verdict":
@@ -351,6 +363,8 @@ class Choice(NamedTuple):
     candidate: Candidate | None
     considered: Ranked
     error: AccelError | None = None
+    #: Built by the probe of the chosen backend; `None` where that was in a child process.
+    accelerator: "Accelerator | None" = None
 
 
 def _html_table(*rows: Iterable[object]) -> str:

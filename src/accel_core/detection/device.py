@@ -11,6 +11,8 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from accel_core import errors
@@ -32,6 +34,8 @@ class Group(NamedTuple):
     candidates: tuple[Candidate | Unloaded, ...]
     #: Whether this process may import plugins for no more than a hint: a child may.
     importing: bool = False
+    #: The accelerators that this process has, by their declaration: each is built once.
+    built: Mapping[Backend, Accelerator] = MappingProxyType({})
 
     def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
         """The other backends.
@@ -54,24 +58,26 @@ class Group(NamedTuple):
 # --- The accelerator -----------------------------------------------------------------------------------
 
 
-def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
+def create(candidate: Candidate, group: Group) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
     Each step is announced first, so that the step that fails, hangs or crashes is known. Errors of the plugin
     and the vendor's package pass through. Raises `BackendUnavailableError` if torch is missing or its
     PrivateUse1 slot is taken, `DeclinedError` if another package has taken over the device's torch namespace,
     and `InvalidAcceleratorError` if the plugin builds something else. Output of the vendor's package goes to
-    stderr.
+    stderr. What this process has built before is returned as it is.
     """
+    if candidate.backend in group.built:
+        return group.built[candidate.backend]
     # Here, for whoever lists or explains creates nothing, and the interface is many modules.
     from accel_core.accelerators import Accelerator, adapted
 
-    backend, source = candidate.backend, candidate.provenance
+    backend, source, others = candidate.backend, candidate.provenance, group.beside(candidate)
     with quiet():
         announce("importing torch")
         torch = torch_import.import_torch()
         if backend.in_torch.private_use1:
-            _require_private_use1(backend, others)
+            discovery.require_free_slot(backend, others)
         with torch_import.autoload_restored():
             name = next(iter(installed_imports(backend)), backend.vendor_imports[0])
             announce(f"importing {name} ({source})")
@@ -82,7 +88,9 @@ def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
             raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
         built: object = None
         if candidate.builtin:
-            discovery.require_unclaimed(backend, others)
+            backend = discovery.resolve_builtin(backend, others)
+            if backend in group.built:  # it was pinned by another name
+                return group.built[backend]
         else:
             announce(f"accel_create() of {source}")
             built = discovery.ask(source, "accel_create", backend=backend, others=others)
@@ -125,30 +133,14 @@ def impersonated(backend: Backend, by: str) -> Outcome:
     return Outcome(Status.STANDS_ASIDE, reason, f"choose that vendor's own backend, or do not load {by}")
 
 
-def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
-    """A process has one PrivateUse1 slot, and it can be named once only."""
-    holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
-    if holder in (torch_import.FREE_SLOT, backend.device_type):
-        return
-    tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
-    loaded = [e.distribution for e in discovery.announced() if not tops or e.module.partition(".")[0] in tops]
-    before = f"before Python starts, and import nothing of {holder}'s"
-    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us:
-        off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
-        before = f"{off}: `import torch` loads {' and '.join(loaded)}"
-    reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
-    raise errors.BackendUnavailableError(reason, hint=f"set DS_ACCELERATOR={backend.name} {before}")
-
-
 # --- The device ----------------------------------------------------------------------------------------
 
 
-def ask_device(candidate: Candidate, group: Group, *, pinned: bool, counted: Outcome | None) -> Outcome:
+def ask_device(candidate: Candidate, group: Group, *, pinned: bool) -> Outcome:
     """Ask the plugin, then build the accelerator and count its devices, all in this process.
 
     If the plugin says "usable", its devices are not counted; but if its accelerator cannot be built, the next
-    backend gets its turn. `counted` is the result of a child process that has counted them, if counting here
-    would start the device's runtime.
+    backend gets its turn. What was built is in the outcome, unless its device is missing.
     """
     answer = plugin_answer(candidate, group)
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
@@ -157,22 +149,24 @@ def ask_device(candidate: Candidate, group: Group, *, pinned: bool, counted: Out
         announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
-            accelerator = create(candidate, others := group.beside(candidate))
-            if known := answer or counted:
+            accelerator = create(candidate, group)
+            if answer:
                 kept.stays = True
-                return known
+                return answer._replace(accelerator=accelerator)
             announce(f"device_count() of {candidate.provenance}")
             with quiet():
                 count: object = accelerator.device_count()
-            kept.stays = bool(count)
+            kept.stays = bool(count) or pinned  # a pin may be honoured without a device
     except errors.CAUGHT as error:
         return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
         return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, _COUNT)
     if candidate.builtin:
-        return discovery.counted_builtin(count, accelerator.device_type, others)
-    return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
+        outcome = discovery.counted_builtin(count, accelerator.backend)
+    else:
+        outcome = Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
+    return outcome._replace(accelerator=accelerator)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:

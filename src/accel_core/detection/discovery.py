@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 from accel_core import __version__, errors
 from accel_core._support import packages, torch_import
-from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
+from accel_core.backend import (
+    ENTRY_POINT_GROUP,
+    PROJECT,
+    Backend,
+    Provenance,
+    is_device_type,
+    is_unknown_field,
+)
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
@@ -54,12 +61,15 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise. `gcu`, where torch loads `torch_gcu` and no plugin declares it, is
-    `generic`.
+    unless the pin says otherwise. A device that no plugin declares is `generic`: its pin is torch's name of
+    the device (`gcu`), or `generic@` and the distribution of the package that brings it.
     """
     every = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
-        return rank([*builtin_candidates(), *_loaded(every, settings, load)])
+        declared = _loaded(every, settings, load)
+        return rank([*builtin_candidates(), *generic_candidates(_backends(declared)), *declared])
+    if pin.name == GENERIC.name and (own := _generic_of_pin(pin, every, settings, load)):
+        return own
     if own := tuple(c for c in builtin_candidates() if pin.matches(c.name, c.distribution)):
         return own
     named = [e for e in every if pin.matches(e.name.lower(), e.distribution)]
@@ -68,9 +78,59 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
     for plugins in (named, [e for e in every if e not in named]):
         if candidates := [c for c in _loaded(plugins, settings, load) if pin.matches(c.name, c.distribution)]:
             return rank(candidates)
-    named = [e for e in announced() if e.module.partition(".")[0] == f"torch_{pin.name}"]
-    is_torchs = named and not pin.distribution and f"accel-{pin.name}" not in OURS
-    return tuple(c for c in builtin_candidates() if is_torchs and c.name == GENERIC.name)
+    return _generic_of_type(pin)
+
+
+def _generic_of_pin(pin: Pin, every: Sequence[Provenance], settings: Settings, load: Load) -> Ranked:
+    """What `generic` means, or `generic@DISTRIBUTION`: packages that bring a device which no plugin declares.
+
+    A distribution that is named is meant also where a plugin claims its package.
+    """
+    if pin.distribution:
+        return tuple(_generic(e) for e in announced() if pin.matches(GENERIC.name, e.distribution))
+    if not announced():
+        return ()
+    return generic_candidates(_backends(_loaded(every, settings, load)))
+
+
+def _generic_of_type(pin: Pin) -> Ranked:
+    """The built-in backend for torch's device type `pin.name`, which no plugin declares.
+
+    A package brings it that is called so, or torch has it already. First-party plugins' types are left to
+    them: they only have to be installed.
+    """
+    if f"accel-{pin.name}" in OURS or not is_device_type(pin.name):
+        return ()
+    named = [e for e in announced_as(pin.name) if pin.distribution in ("", _normalized(e))]
+    if named:
+        return tuple(_generic(e, pin.name) for e in named)
+    if pin.distribution or "torch" not in sys.modules:
+        return ()
+    device = _torchs_device()
+    if device is None or device.type != pin.name:
+        return ()
+    return (Candidate(GENERIC._replace(device_type=pin.name, provenance=OWN), builtin=True),)
+
+
+def announced_as(device_type: str) -> list[Provenance]:
+    """Return the packages that torch's autoload imports and that are called as this type of device.
+
+    By the entry point's name, as torch's documentation has it, or by the package's: `torch_foo`.
+    """
+    return [e for e in announced() if device_type in (e.name.lower(), _top(e).removeprefix("torch_"))]
+
+
+def _normalized(entry_point: Provenance) -> str:
+    return normalize_distribution(entry_point.distribution)
+
+
+def _top(entry_point: Provenance) -> str:
+    """The top-level package of the module that the entry point names."""
+    return entry_point.module.partition(".")[0]
+
+
+def _backends(candidates: Iterable[Judged]) -> tuple[Backend, ...]:
+    return tuple(c.backend for c in candidates if isinstance(c, Candidate))
 
 
 def _loaded(plugins: Sequence[Provenance], settings: Settings, load: Load) -> list[Judged]:
@@ -104,10 +164,23 @@ def declarers(name: str) -> set[str]:
     return {e.distribution for e in packages.entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
+#: The source of what accel_core brings itself.
+OWN = Provenance("accel-core", __version__)
+
+
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
-    ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(backend._declared_by(ours)) for backend in (CPU, GENERIC))
+    return tuple(Candidate(backend._declared_by(OWN), builtin=True) for backend in (CPU, GENERIC))
+
+
+def generic_candidates(others: tuple[Backend, ...]) -> tuple[Candidate, ...]:
+    """One `generic` for each package that announces a device to torch and that none of `others` declares."""
+    return tuple(_generic(package) for package in unclaimed(others))
+
+
+def _generic(package: Provenance, device_type: str = GENERIC.device_type) -> Candidate:
+    """`generic` for the device that `package` brings; its type is known where it was pinned by that."""
+    return Candidate(GENERIC._replace(device_type=device_type, provenance=package), builtin=True)
 
 
 def rank(candidates: Iterable[Judged]) -> Ranked:
@@ -147,7 +220,7 @@ def load_plugin(entry_point: Provenance) -> Ranked:
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
             declared = (b._declared_by(entry_point) for b in declarations(plugin))
-            return tuple(map(Candidate, {(b.name, b.priority): b for b in declared}.values()))
+            return tuple(Candidate(b) for b in {(b.name, b.priority): b for b in declared}.values())
     except errors.CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
 
@@ -289,7 +362,7 @@ def unclaimed(others: tuple[Backend, ...]) -> list[Provenance]:
 
 def _claimants(entry_point: Provenance, others: tuple[Backend, ...]) -> list[str]:
     """The backends through the package that the entry point names."""
-    top = entry_point.module.partition(".")[0]
+    top = _top(entry_point)
     return [b.name for b in others if top in [m.partition(".")[0] for m in b.vendor_imports]]
 
 
@@ -301,7 +374,7 @@ def impersonator(backend: Backend) -> str:
     its name only.
     """
     other = taken_over_by(backend)
-    if other or backend.vendor_imports != ("torch",):
+    if other or backend.vendor_imports != ("torch",) or backend.name == GENERIC.name:
         return other
     return torch_import.namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
 
@@ -323,7 +396,10 @@ def probe_builtin(backend: Backend, others: tuple[Backend, ...]) -> Outcome | No
     """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
     if backend.name == CPU.name:
         return Outcome(Status.USABLE)  # wherever torch is installed, and that was checked before
-    if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
+    if package := _package_of(backend):
+        claimants = _claimants(package, others)
+        return Outcome(Status.STANDS_ASIDE, f"{claimants[0]} declares it") if claimants else None
+    if os.environ.get(torch_import.IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
         return Outcome(Status.NO_DEVICE, _NONE) if _torchs_device() is None else None
@@ -334,39 +410,62 @@ def probe_builtin(backend: Backend, others: tuple[Backend, ...]) -> Outcome | No
         return None
     if there:
         return Outcome(Status.STANDS_ASIDE, f"an installed plugin claims {', '.join(there)}")
-    claims = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
-    why = f", and a plugin claims what announces one to torch ({claims})" if claims else _UNANNOUNCED
-    return Outcome(Status.NO_DEVICE, f"{build or 'torch'} has no accelerator{why}")
+    announcing = [(e.distribution, _claimants(e, others)) for e in announced()]
+    claims = ", ".join(f"{name}: {claimants[0]}" for name, claimants in announcing if claimants)
+    why = f", and a plugin claims what announces one to torch ({claims})" if claims else ""
+    return Outcome(Status.NO_DEVICE, f"{build or 'torch'} has no accelerator{why or _unannounced(others)}")
 
 
-def require_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> None:
-    """Load what nobody claims and ask torch what it has; nothing for the CPU. Raises `DeclinedError`."""
+def _unannounced(others: tuple[Backend, ...]) -> str:
+    return "" if unclaimed(others) else _UNANNOUNCED
+
+
+def _package_of(backend: Backend) -> Provenance | None:
+    """The package that brings the device of a `generic`; `None` where torch alone knows it."""
+    source = backend.provenance
+    return source if source is not None and source.value else None
+
+
+def resolve_builtin(backend: Backend, others: tuple[Backend, ...]) -> Backend:
+    """Return the declaration with torch's type of the device, whose package is loaded for it.
+
+    The CPU's is what it was. Raises `DeclinedError` if there is no such device or another backend declares
+    it, and `BackendUnavailableError` if the package fails or brings another device than was pinned.
+    """
     if backend.name == CPU.name:
-        return
-    if _torchs_device() is None:
-        _load_unclaimed(others)
-    if (device := _torchs_device()) is None:
-        raise errors.DeclinedError(_NONE)
-    if owner := next((other for other in others if other.device_type == device.type), None):
+        return backend
+    package = _package_of(backend)
+    if package is not None and _top(package) not in sys.modules:
+        require_free_slot(backend, others)
+        _load(package)
+    device = _torchs_device()
+    if device is None:
+        raise errors.DeclinedError(f"{package} registers no device with torch" if package else _NONE)
+    owner = next((other for other in others if other.device_type == device.type), None)
+    if owner is not None:
         reason = f"torch's accelerator is {device.type}, which {owner.name} claims"
         raise errors.DeclinedError(reason, stands_aside=True)
+    if backend.device_type not in (torch_import.FREE_SLOT, device.type):
+        who = f"{package} registers" if package else "torch has"
+        hint = f"set DS_ACCELERATOR={GENERIC.name}@{package.distribution}" if package else ""
+        raise errors.BackendUnavailableError(
+            f"{who} the device type {device.type!r}, not {backend.device_type!r}", hint=hint
+        )
+    bringing = [e for e in unclaimed(others) if _top(e) in sys.modules]
+    is_theirs = device.type == torch_import.private_use1_name() and bringing
+    if package is None and is_theirs and backend.device_type == torch_import.FREE_SLOT:
+        raise errors.DeclinedError(f"{bringing[0]} brings {device.type}", stands_aside=True)
+    return backend._replace(device_type=device.type)
 
 
-def counted_builtin(count: int, device_type: str, others: tuple[Backend, ...]) -> Outcome:
+def counted_builtin(count: int, backend: Backend) -> Outcome:
     """The outcome of a device that no plugin claims, with the package that registers it with torch."""
-    who = " or ".join(map(str, unclaimed(others)))
-    said = f"{who or 'a package'} registers {device_type!r} with torch, and counts {count or 'no device'}"
-    hint = "run the vendor's own tool: it tells whether the driver sees the device"
-    return Outcome(Status.USABLE, said if who else "", devices=count) if count else no_device(said, hint)
-
-
-def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
-    """Whether building the accelerator runs code of packages that no plugin claims.
-
-    torch's autoload would run it wherever it is installed; here a child process tries it first.
-    """
-    is_asked = backend.name == GENERIC.name and bool(unclaimed(others))
-    return is_asked and ("torch" not in sys.modules or _torchs_device() is None)
+    package = _package_of(backend)
+    counted = f"registers {backend.device_type!r} with torch, and counts {count or 'no device'}"
+    if not count:
+        hint = "run the vendor's own tool: it tells whether the driver sees the device"
+        return no_device(f"{package or 'a package'} {counted}", hint)
+    return Outcome(Status.USABLE, f"{package} {counted}" if package else "", devices=count)
 
 
 def _torchs_device() -> Any:
@@ -376,25 +475,50 @@ def _torchs_device() -> Any:
     return torchs_device(torch_import.import_torch())
 
 
-def _load_unclaimed(others: tuple[Backend, ...]) -> None:
-    """Run torch's autoload for unclaimed packages, one at a time.
+def _load(package: Provenance) -> None:
+    """Load one package as torch's autoload does.
 
-    torch itself would fail at the first broken one; the last failure is raised when none worked. It names
-    the distribution, which breaks every `import torch` of this environment.
+    Raises `BackendUnavailableError` with the distribution, which breaks every `import torch` of this
+    environment.
     """
-    failure: errors.BackendUnavailableError | None = None
-    for package in unclaimed(others):
-        announce(f"importing {package.value} ({package})")
-        try:
-            package.load()()
-            return
-        except errors.CAUGHT as error:  # one vendor's failure leaves the next one its turn
-            errors.raise_if_users(error)
-            spoiler = _failing(package, error)
-            failure = errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
-            failure.__cause__ = error
-    if failure is not None:
-        raise failure
+    announce(f"importing {package.value} ({package})")
+    try:
+        package.load()()
+    except errors.CAUGHT as error:
+        errors.raise_if_users(error)
+        spoiler = _failing(package, error)
+        raise errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint) from error
+
+
+def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """Raise `BackendUnavailableError` if another device has torch's one PrivateUse1 slot in this process.
+
+    It can be named once only.
+    """
+    holder = torch_import.private_use1_name()
+    if holder not in (torch_import.FREE_SLOT, backend.device_type):
+        raise slot_is_held(backend, others, holder)
+
+
+def needs_slot(backend: Backend) -> bool:
+    """Whether the device may be torch's renamed PrivateUse1, of which a process has one."""
+    return backend.in_torch.private_use1 or (backend.name == GENERIC.name and bool(_package_of(backend)))
+
+
+def slot_is_held(
+    backend: Backend, others: tuple[Backend, ...], holder: str
+) -> errors.BackendUnavailableError:
+    """Return the error of a device that comes too late for torch's one PrivateUse1 slot."""
+    tops = {name.partition(".")[0] for b in others if b.device_type == holder for name in b.vendor_imports}
+    loaded = [e.distribution for e in announced() if not tops or _top(e) in tops]
+    before = f"before Python starts, and import nothing of {holder}'s"
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us:
+        off = f"and {torch_import.AUTOLOAD}=0 before Python starts"
+        before = f"{off}: `import torch` loads {' and '.join(loaded)}"
+    package = _package_of(backend) if backend.name == GENERIC.name else None
+    pin = f"{GENERIC.name}@{package.distribution}" if package else backend.name
+    reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
+    return errors.BackendUnavailableError(reason, hint=f"set DS_ACCELERATOR={pin} {before}")
 
 
 # --- What torch's autoload spoils ----------------------------------------------------------------------
@@ -451,7 +575,9 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     """
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
-    foreign = [package for package in packages if package.module.partition(".")[0] not in own]
+    if chosen and (package := _package_of(chosen)):
+        own.append(_top(package))
+    foreign = [package for package in packages if _top(package) not in own]
     if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us):
         return ()
     # What has failed here may have switched it off since, as torch_npu does.
@@ -507,7 +633,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:
             continue
-        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
+        if needs_slot(chosen) and slot not in (before, chosen.device_type):
             wrong[index] = _taking(package, f"takes torch's one PrivateUse1 slot, which {chosen.name} needs")
         elif other := impersonator(chosen):
             wrong[index] = _taking(package, f"puts {other} in the place of torch.{chosen.device_type}")

@@ -4,11 +4,12 @@ A plugin or a vendor's package can end the process, crash or hang while it is im
 its end, whatever it is, is an outcome. What goes in and comes back is JSON.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accel_core import machine
-from accel_core._support import LOGGER
+from accel_core._support import LOGGER, torch_import
 from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
@@ -99,7 +100,9 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
     assert isinstance(candidate, Candidate)
     with announcing_to(stage), choosing():
         group = Group((candidate, *others), importing=True)
-        return _encode_outcome(ask_device(candidate, group, pinned=job["pinned"], counted=None))
+        outcome = ask_device(candidate, group, pinned=job["pinned"])
+        slot = torch_import.private_use1_name() if "torch" in sys.modules else ""
+        return _encode_outcome(outcome._replace(slot=slot))
 
 
 def _run(function: Callable[..., object], job: dict[str, object], timeout: float, candidate: Judged) -> Any:
@@ -130,18 +133,18 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
 def _encode(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
     if isinstance(candidate, Candidate):
-        return candidate.backend._asdict()
+        return {"backend": candidate.backend._asdict(), "builtin": candidate.builtin}
     return {**vars(candidate), "outcome": _encode_outcome(candidate.outcome)}
 
 
 def _decode(given: Mapping[str, Any]) -> Judged:
     if "outcome" not in given:
-        return Candidate(decode_backend(given))
+        return Candidate(decode_backend(given["backend"]), builtin=given["builtin"])
     return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))
 
 
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:
-    return {**outcome.told._asdict(), "status": outcome.status.value, "error": None}
+    return {**outcome.told._asdict(), "status": outcome.status.value, "error": None, "accelerator": None}
 
 
 def _decode_outcome(given: Mapping[str, Any]) -> Outcome:

@@ -4,7 +4,7 @@ As people read them first: no patterns of device nodes, no PCI ids, nothing twic
 verdicts themselves: `accel why NAME` and `accel list --all` show it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from accel_core.backend import Provenance
 from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
@@ -163,18 +163,29 @@ def unknown(pin: Pin) -> Unloaded:
 _OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
-def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
-    """The message for a pin that names nothing that is installed; `usable` gives names that work here."""
+def other_pins(asked: str, cpu: bool) -> str:
+    """What to pin instead: the CPU, if that is usable.
+
+    Which accelerators are usable is not tried for a message. A command or a call that names its own backend
+    heeds no variable.
+    """
+    if cpu and asked.startswith("DS_ACCELERATOR="):
+        return "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
+    return "`accel list` shows the usable backends."
+
+
+def not_found(asked: str, pin: Pin, *, cpu: bool = True) -> str:
+    """The message for a pin that names nothing that is installed; `cpu`: whether that can be pinned."""
     names = installed_names()
     message = f"{asked}: {unknown(pin).outcome.reason}. Installed: {', '.join(names)}."
     if pin.name in names and not pin.distribution:
         return f"{asked}: the plugin of entry point {pin.name} declares another name: `accel list` shows it."
     if pin.name in ("gpu", "gpus"):
         gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.label.endswith("GPU")}
-        if ours := ", ".join(name for name in usable() if name in gpus):
-            return f"{message} For a GPU name one of {ours}."
-        instead = _instead(asked, usable())
-        return f"{message} No backend for a GPU is usable here: `accel why` says why. {instead}"
+        installed = ", ".join(name for name in names if name in gpus)
+        if installed:
+            return f"{message} For a GPU name one of {installed}: `accel list` shows which are usable."
+        return f"{message} No backend for a GPU is installed. {other_pins(asked, cpu)}"
     if pin.distribution:
         if owners := sorted(declarers(pin.name)):
             return f"{message} {pin.name} is declared by {', '.join(owners)}."
@@ -202,9 +213,9 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Judged]) -> str:
     )
 
 
-def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
-    """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
-    instead = _instead(settings.asked, others)
+def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool) -> str:
+    """The message for pins of which none is usable: reasons, next step, and what to pin instead."""
+    instead = other_pins(settings.asked, cpu)
     every = [g[0]._replace(reason=_joined(v.reason for v in g)) for g in _declarations(verdicts)]
     if len(every) == 1:
         v = every[0]
@@ -212,15 +223,6 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
         refusal = f"{v.name} ({v.provenance}) {what}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(every)}\n{instead}"
-
-
-def _instead(asked: str, others: Sequence[str]) -> str:
-    """The other usable backends: a command or a call that names its own heeds no variable."""
-    if others and not asked.startswith("DS_ACCELERATOR="):
-        return f"Usable here: {', '.join(others)}."
-    if len(others) == 1:
-        return f"Or set DS_ACCELERATOR={others[0]}."
-    return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
 
 
 def not_known(unsure: Sequence[Verdict]) -> str:
@@ -235,9 +237,15 @@ def not_known(unsure: Sequence[Verdict]) -> str:
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a choice by priority in which not even the CPU is usable."""
-    lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
-    why = "torch is not installed: accel setup" if lacking else "The settings rule out what is usable"
-    return f"{vendors.sourced(why)}.\n{_lines(verdicts)}"
+    cpu = next((v for v in verdicts if v.name == "cpu"), None)
+    if cpu is not None and cpu.status is Status.NOT_INSTALLED:
+        why = vendors.sourced("torch is not installed: accel setup.")
+    elif cpu is not None and cpu.status.is_failure:
+        why = " ".join(filter(None, [f"{cpu.reason}.", _next(cpu.hint)]))
+        verdicts = [v for v in verdicts if not v.builtin]  # whose reason is torch's too
+    else:
+        why = "The settings rule out what is usable."
+    return f"{why}\n{_lines(verdicts)}".rstrip()
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

@@ -6,18 +6,22 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import machine
 from accel_core._support import LOGGER
 from accel_core._support.packages import requirement, version
-from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
+from accel_core._support.torch_import import BUILDS, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown, tolerating
 from accel_core.machine import devices
 from accel_core.settings import Settings
+
+if TYPE_CHECKING:
+    from accel_core.accelerators import Accelerator
 
 
 class Case(NamedTuple):
@@ -52,13 +56,22 @@ class Prober:
     """The judge that probes candidates; with `isolated`, only in child processes, without importing torch
     here.
 
-    If it is isolated or strict, it also looks for broken packages of backends without a device.
+    If it is isolated, it also looks for broken packages of backends without a device. `built`: the
+    accelerators that this process has, which are not built again.
     """
 
-    def __init__(self, settings: Settings, *, isolated: bool = False, autoload: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        isolated: bool = False,
+        autoload: bool = True,
+        built: Mapping[Backend, "Accelerator"] = MappingProxyType({}),
+    ) -> None:
         self._settings = settings
         self.isolated = isolated
         self._autoload = autoload
+        self._built = built
         #: What was probed, by the backend and the question: nothing is probed twice.
         self._known: dict[tuple[object, ...], Verdict] = {}
 
@@ -79,14 +92,16 @@ class Prober:
         case = _case(candidate, self._settings, pinned)
         outcome, doubt = examine(case)
         if outcome is None:
-            outcome = self._ask(case, device.Group(among), doubt, isolated=isolated)
+            outcome = self._ask(case, device.Group(among, built=self._built), isolated=isolated)
             if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
                 outcome = doubt  # the vendor counts none either, or fails as one does without its device
         if pinned and outcome.is_absence:
             why = doubt or outcome  # what was seen without the vendor says more than its count
-            outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
+            outcome = outcome._replace(
+                status=Status.USABLE, reason=f"pinned, though {why.reason}", hint=why.hint
+            )
         found = Verdict.of(candidate, outcome, case.evidence, (time.perf_counter() - start) * 1e3)
-        if (self.isolated or self._settings.strict) and not pinned and can_be_broken(candidate, outcome):
+        if self.isolated and not pinned and can_be_broken(candidate, outcome):
             # A child tries it as if it were pinned. That no answer comes in time is no news of the package.
             beyond = self.probe(candidate, among, pinned=True, isolated=True)
             if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT:
@@ -100,47 +115,30 @@ class Prober:
         case = _case(candidate, self._settings)
         return Verdict.of(candidate, examine(case)[0] or otherwise, case.evidence)
 
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[discovery.Spoiler, ...]:
-        """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
-        if not self._autoload or not (self.isolated or fallback):
+    def autoload(self, chosen: Candidate | None) -> tuple[discovery.Spoiler, ...]:
+        """Return what torch's autoload spoils; this takes seconds and a process, so only commands ask."""
+        if not (self._autoload and self.isolated):
             return ()
         return discovery.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
-    def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
-        """Ask the plugin and its device, in the way that the case needs."""
-        candidate, counted = case.candidate, None
+    def _ask(self, case: Case, group: device.Group, *, isolated: bool) -> Outcome:
+        """Ask the plugin and its device: in a child process, in this one, or in both, one after the other."""
+        candidate = case.candidate
         assert isinstance(candidate, Candidate)
-        # What is built in answers without importing anything, and needs no child for that.
-        if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
-            return answer
-        apart = self._child_first(case, group.beside(candidate), doubt)
-        if isolated or apart:
-            from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
+        if isolated or self._settings.isolated:
+            # What is built in answers without importing anything, and needs no child for that.
+            outcome = device.plugin_answer(candidate, group) if candidate.builtin else None
+            if outcome is None:
+                outcome = self._ask_child(candidate, group, pinned=case.pinned)
+            is_missing = case.pinned and outcome.status is Status.NO_DEVICE
+            if isolated or not (outcome.status is Status.USABLE or is_missing):
+                return outcome
+        return device.ask_device(candidate, group, pinned=case.pinned)
 
-            outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
-            lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
-            if isolated or not lives:
-                return outcome._replace(fatal=outcome.fatal and not apart)
-            counted = outcome if case.backend.in_torch.in_child == "count" else None
-        return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
+    def _ask_child(self, candidate: Candidate, group: device.Group, *, pinned: bool) -> Outcome:
+        from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
-    def _child_first(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> bool:
-        """Whether a child is asked before this process: by demand, without a device, or to spare it."""
-        in_child = self._settings.isolated or case.backend.in_torch.in_child
-        doubtful = not case.pinned and (doubt or self._takes_the_slot(case.backend, others))
-        return bool(in_child or doubtful or discovery.loads_unclaimed(case.backend, others))
-
-    def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
-        """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
-
-        A package that then counts no device, or fails, would leave this process to nobody.
-        """
-        torch = sys.modules.get("torch")
-        is_free = torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT
-        if not backend.in_torch.private_use1 or not is_free:
-            return False
-        rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
-        return bool(rivals or len(self._settings.pins) > 1 or discovery.unclaimed((*others, backend)))
+        return probe_isolated(candidate, group, self._settings.probe_timeout, pinned=pinned)
 
 
 def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:

@@ -9,15 +9,32 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core import errors, machine
 from accel_core._support import LOGGER
-from accel_core.detection import Candidate, Choice, Found, How, Outcome, Ranked, Selection, Status, Verdict
-from accel_core.detection.discovery import Load, find_candidates, load_plugin
+from accel_core.backend import Backend
+from accel_core._support.torch_import import FREE_SLOT
+from accel_core.detection import (
+    Candidate,
+    Choice,
+    Found,
+    How,
+    Judged,
+    Outcome,
+    Ranked,
+    Selection,
+    Status,
+    Verdict,
+)
+from accel_core.detection.discovery import Load, find_candidates, load_plugin, needs_slot, slot_is_held
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
+
+if TYPE_CHECKING:
+    from accel_core.accelerators import Accelerator
 
 #: The candidates that a pin means; `None` for all of them.
 Find = Callable[[Pin | None], Ranked]
@@ -45,16 +62,22 @@ def loader(settings: Settings, *, isolated: bool = False) -> Load:
 
 
 def select(
-    settings: Settings, *, isolated: bool = False, find: Find | None = None, judge: Prober | None = None
+    settings: Settings,
+    *,
+    isolated: bool = False,
+    find: Find | None = None,
+    judge: Prober | None = None,
+    built: Mapping[Backend, "Accelerator"] = MappingProxyType({}),
 ) -> Choice:
     """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
 
     Without `find` and `judge` it looks for itself; `isolated`: plugins and vendors in child processes only.
+    Else the accelerator of the chosen backend is in the result: one of `built`, or built now.
     """
     start = time.perf_counter()
     if find is None:
         find = functools.partial(find_candidates, settings=settings, load=loader(settings, isolated=isolated))
-    judge = judge or Prober(settings, isolated=isolated)
+    judge = judge or Prober(settings, isolated=isolated, built=built)
     choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
     among = choice.selection.verdicts
     unsure = [v for v in among if v.status is Status.TIMED_OUT or (v.fatal and not settings.isolated)]
@@ -84,6 +107,7 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     clashes = _conflicts(candidates, settings)
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
+    accelerator: Accelerator | None = None
     for candidate in candidates:
         if candidate in clashes:
             verdicts.append(Verdict.of(candidate, clashes[candidate]))
@@ -91,11 +115,13 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
             below = Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}")
             verdicts.append(judge.inspect(candidate, below))
         else:
-            verdicts.append(judge.probe(candidate, candidates))
-            chosen = candidate if verdicts[-1].usable and isinstance(candidate, Candidate) else None
+            verdict = judge.probe(candidate, candidates)
+            verdicts.append(_after(verdicts, verdict, candidate, candidates))
+            if verdicts[-1].usable and isinstance(candidate, Candidate):
+                chosen, accelerator = candidate, verdicts[-1].accelerator
     fallback = chosen is not None and chosen.builtin and chosen.name == "cpu"
     missing = missing_plugins(c.name for c in candidates) if fallback else ()
-    spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
+    spoiled = _spoiled(judge, chosen, verdicts)
     more = (*missing, *spoiled)
     error: errors.AccelError | None = None
     mending = more or any(v.needs_mending for v in verdicts)
@@ -106,14 +132,33 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
         chosen, error = None, errors.BackendUnavailableError(why)
     how = How.FALLBACK if fallback else How.RANKED
     record = Selection(None, how, tuple(verdicts), missing_plugins=missing, autoload=spoiled)
-    return Choice(record, chosen, candidates, error)
+    return Choice(record, chosen, candidates, error, accelerator)
 
 
-def _spoiled(
-    judge: Prober, chosen: Candidate | None, verdicts: Sequence[Verdict], *, fallback: bool = False
-) -> tuple[str, ...]:
+def _after(
+    earlier: Sequence[Verdict], verdict: Verdict, candidate: Judged, among: Sequence[Judged]
+) -> Verdict:
+    """The verdict in a program, which probes one backend after the other in one process.
+
+    A command probes each in a process of its own. The packages that a program has imported keep torch's
+    PrivateUse1 slot, though their device cannot be used.
+    """
+    if not verdict.slot or not isinstance(candidate, Candidate) or not needs_slot(candidate.backend):
+        return verdict
+    backend = candidate.backend
+    free = ("", FREE_SLOT, backend.device_type)
+    holder = next((v.slot for v in earlier if v.slot not in free), None)
+    if holder is None:
+        return verdict
+    others = tuple(c.backend for c in among if isinstance(c, Candidate) and c is not candidate)
+    error = slot_is_held(backend, others, holder)
+    outcome = Outcome(Status.BROKEN, str(error), error.hint, error=error)
+    return Verdict.of(candidate, outcome)._replace(evidence=verdict.evidence, ms=verdict.ms)
+
+
+def _spoiled(judge: Prober, chosen: Candidate | None, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """Return what torch's autoload spoils, without what a verdict says."""
-    spoilers = judge.autoload(chosen, fallback=fallback)
+    spoilers = judge.autoload(chosen)
     return tuple(s.beside(verdicts) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
 
 
@@ -125,6 +170,7 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     considered: Ranked = ()
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
+    accelerator: Accelerator | None = None
     error: errors.AccelError | None = None
     for pin in settings.pins:
         meant = _unblocked(find(pin), settings, find)
@@ -136,23 +182,25 @@ def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
             unknown = messages.unknown(pin)
             verdicts.append(Verdict.of(unknown, unknown.outcome))
             if single:
-                others = functools.cache(lambda: _instead(settings, find, judge))
-                error = errors.BackendNotFoundError(messages.not_found(settings.asked, pin, others))
+                message = messages.not_found(settings.asked, pin, cpu=_cpu_is_usable(find, judge))
+                error = errors.BackendNotFoundError(message)
         for candidate in meant:
             considered += (candidate,)
-            verdicts.append(judge.probe(candidate, meant, pinned=single))
+            verdict = judge.probe(candidate, meant, pinned=single)
+            verdicts.append(_after(verdicts, verdict, candidate, considered))
             if verdicts[-1].usable and isinstance(candidate, Candidate):
-                chosen = candidate
+                chosen, accelerator = candidate, verdicts[-1].accelerator
                 break
         if chosen is not None:
             break
     if chosen is None and error is None:
-        message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
+        message = messages.pin_not_honoured(settings, verdicts, cpu=_cpu_is_usable(find, judge))
         error = errors.BackendUnavailableError(message)
         error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
     spoiled = _spoiled(judge, chosen, verdicts) if chosen else ()
     how = How.PINNED if single else How.PREFERRED
-    return Choice(Selection(None, how, tuple(verdicts), autoload=spoiled), chosen, considered, error)
+    record = Selection(None, how, tuple(verdicts), autoload=spoiled)
+    return Choice(record, chosen, considered, error, accelerator)
 
 
 def _unblocked(meant: Ranked, settings: Settings, find: Find) -> Ranked:
@@ -163,18 +211,10 @@ def _unblocked(meant: Ranked, settings: Settings, find: Find) -> Ranked:
     return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution))) if len(kept) == 1 else kept
 
 
-def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
-    """Other names to pin: of what nothing rules out those that work when a child process tries them."""
-    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
-    candidates = find(None)
-    clashes = _conflicts(candidates, settings)
-    names: list[str] = []
-    for candidate in (c for c in candidates if c.name not in asked_for and c not in clashes):
-        verdict = judge.inspect(candidate, Outcome(Status.NOT_PROBED))
-        may_work = verdict.status is Status.NOT_PROBED and candidate.name not in names
-        if may_work and (candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable):
-            names.append(candidate.name)
-    return sorted(names, key=lambda name: (name == "cpu", name))
+def _cpu_is_usable(find: Find, judge: Prober) -> bool:
+    """Whether the CPU can be pinned instead of what cannot be used."""
+    cpus = find(Pin("cpu"))
+    return any(judge.inspect(c, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED for c in cpus)
 
 
 def _conflicts(candidates: Ranked, settings: Settings) -> Mapping[object, Outcome]:

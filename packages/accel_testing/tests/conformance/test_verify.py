@@ -12,10 +12,9 @@ import pytest
 from accel_tests.cards import on_record
 from accel_tests.children import clean_environment, run_python
 from accel_tests.layouts import GROUP, dist_info
-from accel_tests.plugins import arguments, declaring
+from accel_tests.plugins import arguments, declaring, hook
 
 from accel_core import Accelerator, SettingError
-from accel_core.backend import InTorch
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.expected import read
 from accel_testing.conformance.forks import patient
@@ -85,8 +84,8 @@ def install(tmp_path):
     """`install(name, **fields)`: a folder with that backend, whose class may be one of `DEVICES`."""
     pytest.importorskip("torch")
 
-    def made(name, **fields):
-        source = declaring(arguments(name, **{"device_type": "cpu", **fields}))
+    def made(name, *, extra="", **fields):
+        source = declaring(arguments(name, **{"device_type": "cpu", **fields})) + extra
         modules = {
             f"accel_{name}": source,
             "wild_devices": DEVICES,
@@ -168,15 +167,23 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
 
 
-@pytest.mark.parametrize("declared", [False, True])
-def test_what_the_declaration_cures_names_its_field(install, *, declared):
-    field = {"in_torch": InTorch(in_child="count")} if declared else {}
-    folder = install("sim", accelerator="wild_devices:Starting", **field)
-    names = ("traces.making_starts_no_device", "traces.making_keeps_the_environment")
-    for outcome, why in told(folder, *names, backend="sim", status=not declared).values():
-        assert outcome == ("passed" if declared else "failed"), why
-        cure = "; if device_count() starts the device, declare InTorch(in_child='count')"
-        assert declared or why.endswith(cure), why
+STARTING = ("traces.making_starts_no_device", "traces.making_keeps_the_environment")
+
+
+def test_a_count_that_starts_the_device_fails_with_what_helps(install):
+    folder = install("sim", accelerator="wild_devices:Starting")
+    for outcome, message in told(folder, *STARTING, backend="sim").values():
+        assert outcome == "failed"
+        assert message.endswith(
+            "; if device_count() starts the device, count without the runtime in accel_probe"
+        )
+
+
+def test_a_count_in_accel_probe_starts_no_device(install):
+    counts = hook("accel_probe", "backend, others", "return ProbeResult(True, devices=1)")
+    folder = install("sim", accelerator="wild_devices:Starting", extra=counts)
+    outcomes = told(folder, *STARTING, backend="sim", status=0)
+    assert [outcome for outcome, _ in outcomes.values()] == ["passed", "passed"]
 
 
 @pytest.mark.parametrize(

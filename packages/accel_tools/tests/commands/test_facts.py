@@ -15,7 +15,7 @@ GIVEN = {
     "hardware": Hardware(pci_ids=("10de/03",)),
     "granted": Granted(kubernetes="card.com/gpu"),
     "hints": (("lib(card)\\.so", "install \"the\" driver é"),),
-    "in_torch": InTorch(in_child="count"),
+    "in_torch": InTorch(private_use1=True),
 }  # fmt: skip
 
 

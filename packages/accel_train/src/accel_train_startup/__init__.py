@@ -1,5 +1,8 @@
 """Code that runs at every `import torch`, as an entry point of torch's group `torch.backends`.
 
+It imports the packages that `ACCEL_IMPORT` names: in a rank of `accel run` that is the chosen vendor's, so that
+torch has the device in an unchanged program, and in what that starts.
+
 An activation (`accel_train.deepspeed.activate()`) must also hold in child processes: spawned workers and
 launched ranks are new interpreters, which inherit only environment variables. This module applies the
 activation there. It does nothing unless the variable is set, and it never raises: if an entry point of this
@@ -13,20 +16,35 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import sys
 import threading
 import time
 import warnings
 
-__all__ = ["AT_EXIT", "AT_START", "AUTO", "GROUP", "NONE", "VARIABLE", "autoload", "names", "with_auto"]
+__all__ = [
+    "AT_EXIT",
+    "AT_START",
+    "AUTO",
+    "GROUP",
+    "IMPORTED",
+    "NONE",
+    "VARIABLE",
+    "autoload",
+    "names",
+    "with_auto",
+]
 
 #: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
 #: Set by `activate()` for child processes: frameworks to hand ours to, by comma.
 VARIABLE = "ACCEL_INTEGRATIONS"
-#: Its word for "each framework below, when it is imported".
+#: Packages to import after torch, by comma; accel-core reads it too.
+IMPORTED = "ACCEL_IMPORT"
+_TORCHS_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+#: The word of `VARIABLE` for "each framework below, when it is imported".
 AUTO = "auto"
 #: Its word for a rank of `accel run --no-integrations`: nothing is prepared.
 NONE = "none"
@@ -61,10 +79,12 @@ def with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
 
 
 def autoload() -> None:
-    """Prepare the integrations that `ACCEL_INTEGRATIONS` names; errors become one warning.
+    """Import what `ACCEL_IMPORT` names, and prepare the integrations that `ACCEL_INTEGRATIONS` names.
 
-    Preparing imports neither the framework nor a vendor's package, and chooses no accelerator.
+    Errors become warnings. Preparing imports neither the framework nor a vendor's package, and chooses no
+    accelerator.
     """
+    _import_named(os.environ.get(IMPORTED, ""))
     is_first = _pid != os.getpid()
     if is_first:
         _at_exit_of(os.getpid())
@@ -80,6 +100,26 @@ def autoload() -> None:
         # One that is in sys.modules is importing torch just now.
         _apply([name for module, name in awaited.items() if module in sys.modules])
         sys.meta_path.insert(0, _Awaited(awaited))
+
+
+def _import_named(text: str) -> None:
+    """Import each package that the variable names; `package:function` is also called, as torch's autoload does.
+
+    A function is left to torch where its autoload is on, and what is imported is left alone.
+    """
+    problems = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        module, _, function = name.partition(":")
+        if module in sys.modules or (function and os.environ.get(_TORCHS_AUTOLOAD, "1") == "1"):
+            continue
+        try:
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
+        except _ERRORS as error:
+            problems.append(f"{name}: {_described(error)}")
+    if problems:
+        _warn(IMPORTED, problems)
 
 
 class _Awaited:
@@ -129,7 +169,7 @@ def _note_steps() -> None:
     It reads no clock: torch.compile of an optimizer's step could not trace that.
     """
     register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
-    if register is not None:  # else torch's autoload is off, and torch is not imported yet
+    if register is not None:
         register(_note_step)
 
 
@@ -160,15 +200,19 @@ def _apply(wanted: list[str]) -> None:
     except _ERRORS as error:  # metadata of somebody's that cannot be read
         problems = [_described(error)]
     if problems:
-        variable = VARIABLE if os.environ.get(VARIABLE) else _PIN
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")  # where warnings are errors this must not become one
-            warnings.warn(
-                f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
-                f"Correct it, or unset {variable}.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        _warn(VARIABLE if os.environ.get(VARIABLE) else _PIN, problems)
+
+
+def _warn(variable: str, problems: list[str]) -> None:
+    """Warn that the value of a variable cannot be applied."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # where warnings are errors this must not become one
+        warnings.warn(
+            f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
+            f"Correct it, or unset {variable}.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _prepare(wanted: list[str]) -> list[str]:

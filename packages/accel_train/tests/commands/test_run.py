@@ -44,7 +44,10 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
     done = planned(OMP_NUM_THREADS="").succeeded()
     first, common, *ranks = done.stdout.splitlines()
     assert first == "mlu (accel-mlu 1.0) over cncl, 2 devices here, nodes 1:1"
-    assert common == "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl ACCEL_INTEGRATIONS=auto"
+    assert common == (
+        "all ranks: ACCEL_IMPORT=brings_cncl DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl "
+        "ACCEL_INTEGRATIONS=auto"
+    )
     assert [line.split(",")[0] for line in ranks] == ["local rank 0: mlu:0", "local rank 1: mlu:1"]
     assert all("cores " in line and "OMP_NUM_THREADS=" in line for line in ranks)
     assert "VISIBLE_DEVICES" not in done.stdout

@@ -49,6 +49,7 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
         name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
         names=["mlu:0", "mlu:1"], pci=[None, None],
         alone=[{"CN_VISIBLE_DEVICES": "0"}, {"CN_VISIBLE_DEVICES": "1"}], not_alone="", warning="",
+        kept={"ACCEL_IMPORT": "json"},  # its vendor import
     )  # fmt: skip
     assert os.environ["DS_ACCELERATOR"] == "mlu"
 

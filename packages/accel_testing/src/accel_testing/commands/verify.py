@@ -186,10 +186,7 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
         if found:
             return found[0]
         if str(name) != simulated.device()[0]:
-            usable = select(settings, isolated=True).selection.chosen
-            raise BackendNotFoundError(
-                messages.not_found(f"accel verify {name}", name, lambda: [usable or "cpu"])
-            )
+            raise BackendNotFoundError(messages.not_found(f"accel verify {name}", name))
         pin = Pin(
             "generic", ""
         )  # no plugin declares the simulated device, and DS_ACCELERATOR may name another

@@ -75,7 +75,7 @@ def command(
         found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
         if name is not None and not found:
             asked = f"accel facts {name}"
-            raise BackendNotFoundError(messages.not_found(asked, name, installed_names))
+            raise BackendNotFoundError(messages.not_found(asked, name))
         unread = [each for each in found if isinstance(each, Unloaded)]
         output.write_json(
             {

@@ -96,7 +96,7 @@ def _named(name: Pin, settings: Settings) -> Asked:
             return _asked(each.backend, each.backend.device_type)
     unread = [f"{each.provenance}: {each.outcome.reason}" for each in found if isinstance(each, Unloaded)]
     if not unread:
-        raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name, installed_names))
+        raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name))
     raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
 
 

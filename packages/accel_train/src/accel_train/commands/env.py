@@ -73,7 +73,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         variables, backend = _variables(name, settings, environ)
         if spoiled := spoilers(backend, settings.probe_timeout):
             click.echo(environment.why_kept(spoiled), err=True)
-            variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
+        variables = dict(sorted({**variables, **environment.for_ranks(backend, spoiled, environ)}.items()))
         variables = formats.written(form, variables)
         LOGGER.debug("%s", environment.difference(variables, environ, backend))
         if form == "json":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from accel_core.errors import IntegrationError
 from accel_core.toolkit import read_settings, spoilers
 from accel_train.deepspeed import _children, activate
-from accel_train.launch.environment import kept_from_others, why_kept
+from accel_train.launch.environment import for_ranks, why_kept
 
 __all__ = ["launch"]
 
@@ -22,9 +22,10 @@ def launch(arguments: Sequence[str]) -> None:
     if reason := _children.obstacle():
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
-    if spoiled := spoilers(accelerator.backend, read_settings().probe_timeout):
+    spoiled = spoilers(accelerator.backend, read_settings().probe_timeout)
+    if spoiled:
         sys.stderr.write(f"{why_kept(spoiled)}\n\n")
-        os.environ.update(kept_from_others())
+    os.environ.update(for_ranks(accelerator.backend, spoiled))
     # The launcher's parser takes its name from here, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher.runner import main

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import accel_train_startup as startup
 from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_core.toolkit import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
+from accel_core.toolkit import (
+    AUTOLOAD,
+    DS_ACCELERATOR,
+    EXPECTED_PREFIX,
+    discovery,
+    installed_imports,
+    is_variable_prefix,
+    missing_defaults,
+)
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -24,6 +32,7 @@ __all__ = [
     "as_shell",
     "difference",
     "exported_by",
+    "for_ranks",
     "for_shell",
     "forwarded",
     "kept_from_others",
@@ -96,6 +105,35 @@ def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]
     return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
 
 
+def for_ranks(
+    backend: Backend, spoilers: Sequence[Spoiler], environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the variables with which `import torch` brings the chosen device in every rank.
+
+    `ACCEL_IMPORT` names the vendor's package: torch loads only packages that announce themselves, and none
+    at all where another vendor's would break it, which `spoilers` names.
+    """
+    env = os.environ if environ is None else environ
+    variables = kept_from_others(env) if spoilers else {}
+    package = _package_to_import(backend, autoload=not spoilers)
+    if package:
+        before = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
+        names = dict.fromkeys(name for name in (*before, package) if name)
+        variables[startup.IMPORTED] = ",".join(names)
+    return variables
+
+
+def _package_to_import(backend: Backend, *, autoload: bool) -> str:
+    """What `ACCEL_IMPORT` must name for the backend's device; empty if `import torch` brings it by itself."""
+    installed = installed_imports(backend)
+    vendor = installed[0] if installed else backend.vendor_imports[0]
+    if vendor != "torch":
+        return vendor
+    if backend.name == discovery.GENERIC.name and backend.provenance is not None and not autoload:
+        return backend.provenance.value  # the entry point that torch would load
+    return ""
+
+
 def difference(variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend) -> str:
     """Return a sentence on what `variables` leave out of the vendor's and ours, and what they set."""
     visibility = backend.visibility
@@ -118,9 +156,11 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
     """
     from accel_core import discover
 
-    distributions = {c.distribution for c in discover() if c.name == accelerator.name}
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
+    distributions = {c.distribution for c in discover() if c.name == accelerator.name}
+    if accelerator.name == discovery.GENERIC.name and distribution != discovery.OWN.distribution:
+        distributions.discard(discovery.OWN.distribution)  # `generic` alone means a package first
     return f"{accelerator.name}@{distribution}" if len(distributions) > 1 else accelerator.name
 
 

@@ -18,7 +18,7 @@ from accel_core import Backend
 from accel_core.errors import AccelError, LaunchError, clean, tolerating
 from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, placement, spoilers, visible_devices
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
-from accel_train.launch.environment import kept_from_others, why_kept
+from accel_train.launch.environment import for_ranks, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
 
 __all__ = ["ask_machine", "check_script", "launch"]
@@ -70,7 +70,8 @@ def ask_machine(
     died = "".join(f"{sentence}.\n" for sentence in asked.crashed)
     machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
     spoiled = spoilers(asked.backend, settings.probe_timeout)
-    return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
+    kept = for_ranks(asked.backend, spoiled)
+    return machine._replace(kept=kept, why_kept=why_kept(spoiled) if spoiled else "")
 
 
 def _as_typed(message: str, backend: str | None) -> str:

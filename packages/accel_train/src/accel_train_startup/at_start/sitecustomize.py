@@ -1,8 +1,8 @@
 """Startup code on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
 
-The entry point that activates integrations in a child process is one of those packages, so torch skips it
-with the others. Therefore Python imports this module at startup. It makes torch's first import call that
-entry point, and runs the `sitecustomize` that it shadows.
+The entry point that imports the chosen vendor's package, and activates integrations, is one of those packages, so
+torch skips it with the others. Therefore Python imports this module at startup. It calls that entry point
+when torch has been imported, as torch's autoload would, and runs the `sitecustomize` that it shadows.
 """
 
 from __future__ import annotations
@@ -10,21 +10,37 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - before every program: as little as can be
 
 
-class _BeforeTorch:
-    """A finder that finds nothing; it sees that torch is about to be imported."""
+class _AfterTorch:
+    """A finder that has torch's loader call the entry point at the end of the import."""
 
     @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
-        if name == "torch" and _BeforeTorch in sys.meta_path:
-            sys.meta_path.remove(_BeforeTorch)
-            import accel_train_startup as startup
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        if name != "torch" or _AfterTorch not in sys.meta_path:
+            return None
+        sys.meta_path.remove(_AfterTorch)
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.loader is not None:
+            _call_at_the_end(spec.loader)
+        return spec
 
-            startup.autoload()
+
+def _call_at_the_end(loader: Any) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        import accel_train_startup as startup
+
+        startup.autoload()
+
+    loader.exec_module = exec_module
 
 
 def _run_the_next() -> None:
@@ -38,5 +54,5 @@ def _run_the_next() -> None:
 
 
 if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":  # else torch calls it itself
-    sys.meta_path.insert(0, _BeforeTorch)
+    sys.meta_path.insert(0, _AfterTorch)
 _run_the_next()

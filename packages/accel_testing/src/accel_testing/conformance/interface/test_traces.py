@@ -91,10 +91,10 @@ class TestTraces(Subject):
 
 
 def _cure(traces: dict[str, Any]) -> str:
-    """The declaration's field that helps where making the accelerator has started the device."""
-    if not traces["counted_here"] or traces["forked"] == _FORKED:
+    """The hook that helps where making the accelerator has started the device."""
+    if traces["forked"] == _FORKED:
         return ""
-    return "; if device_count() starts the device, declare InTorch(in_child='count')"
+    return "; if device_count() starts the device, count without the runtime in accel_probe"
 
 
 def count(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
@@ -142,7 +142,6 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         "settings": others,
         "forked": forked,
         "initialized": initialized,
-        "counted_here": made.backend.in_torch.in_child != "count",
     }
 
 
