@@ -160,7 +160,7 @@ def test_torch_missing_is_told_by_name(world):
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
     assert (judged.status, judged.reason) == (Status.NOT_INSTALLED, "torch is not installed")
-    assert judged.hint == vendors.sourced("accel setup cpu")
+    assert judged.hint == vendors.command_with_its_package("accel setup cpu")
 
 
 def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):

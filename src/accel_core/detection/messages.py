@@ -187,7 +187,7 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
 def _install(pin: Pin) -> str:
     distribution = vendors.FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
-        return vendors.sourced(f"pip install {distribution}")
+        return vendors.install_command(distribution)
     if pin.name in _OTHER_KINDS:
         return f"install a plugin for {pin.name}, or write one: accel new --help"
     return "correct the name"
@@ -236,8 +236,10 @@ def not_known(unsure: Sequence[Verdict]) -> str:
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a choice by priority in which not even the CPU is usable."""
     lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
-    why = "torch is not installed: accel setup" if lacking else "The settings rule out what is usable"
-    return f"{vendors.sourced(why)}.\n{_lines(verdicts)}"
+    why = "The settings rule out what is usable"
+    if lacking:
+        why = f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
+    return f"{why}.\n{_lines(verdicts)}"
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
