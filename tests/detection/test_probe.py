@@ -117,7 +117,7 @@ COUNTS_NONE = "the vendor's runtime counts no device"
 FAILS = "raise ImportError('libhccl.so')"
 #: What the vendor's package does, or its count; the hardware, whether it is pinned; status, reason, devices.
 ABSENT_HARDWARE = {
-    # USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland.
+    # Without the hardware nobody needs to know first that the installed package is broken.
     "no node and no PCI function end the search": (
         FAILS, GONE._replace(pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
     ),
@@ -129,7 +129,7 @@ ABSENT_HARDWARE = {
         "import os; os._exit(7)", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0
     ),
     "none is counted": ("return 0", Hardware(), False, Status.NO_DEVICE, COUNTS_NONE, 0),
-    # USERS 31: a login node, or an image build.
+    # A login node, or an image build.
     "pinned": ("return 0", Hardware(), True, Status.USABLE, f"pinned, though {COUNTS_NONE}", 0),
     "a pin does not look for hardware": ("return 2", GONE, True, Status.USABLE, "", 2),
     "a pin still needs a vendor that works": (
@@ -311,7 +311,7 @@ SAID = {
     # Else a command would call usable what `get_accelerator()` then fails to build.
     "no device, pinned, cannot be built": (NONE, "json:missing", True, Status.BROKEN, MISSING, None),
     "usable, and never counted": ("ProbeResult(True, devices=8)", COUNTED, False, Status.USABLE, "", 8),
-    # USERS 17: it must not take the whole choice down.
+    # It must not make the whole choice fail.
     "usable, cannot be built": ("ProbeResult(True)", "json:missing", False, Status.BROKEN, MISSING, None),
 }  # fmt: skip
 

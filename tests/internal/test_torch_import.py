@@ -186,7 +186,7 @@ def real(world):
 
 
 def test_a_broken_vendor_kills_import_torch_and_not_us(real):
-    """USERS 1, 2, 5: one broken wheel, and `import torch` alone fails."""
+    """torch imports every registered package: with one broken wheel a plain `import torch` fails."""
     # A program that goes on after that can have nothing of torch any more, and learns whose fault it was.
     alone = real.child(
         "import json\n"
