@@ -8,9 +8,12 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
+import click
 import jinja2
+from click.testing import CliRunner
 
 from accel_core import Backend, __version__
+from accel_core.cli import accel
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.groups import LEVELS
 
@@ -121,6 +124,50 @@ def fill_in(_app: object, _name: str, source: list[str]) -> None:
         source[0] = environment.from_string(source[0]).render()
 
 
+# ---------------------------------------------------------------------------- the page of commands
+
+
+def add_every_command(_app: object) -> None:
+    """Import every command: sphinx-click documents only those that `accel.commands` contains."""
+    with click.Context(accel, info_name="accel") as context:
+        for name in accel.list_commands(context):
+            command = accel.get_command(context, name)
+            assert command is not None
+            accel.add_command(command, name)
+
+
+def show_examples(_app: object, _context: click.Context, lines: list[str]) -> None:
+    """Show the lines that a help text keeps apart as code: a line block would lose their columns."""
+    shown = []
+    is_example = False
+    for line in lines:
+        if line.startswith("| "):
+            if not is_example:
+                shown += [".. code-block:: text", ""]
+            is_example = True
+            shown.append(f"    {line.removeprefix('| ')}")
+        else:
+            is_example = False
+            shown.append(line)
+    lines[:] = shown
+
+
+def leave_out_arguments(_app: object, _context: click.Context, lines: list[str]) -> None:
+    """Leave out the list of arguments, which says no more than the usage above it."""
+    lines.clear()
+
+
+def show_options_of_run(_app: object, context: click.Context, lines: list[str]) -> None:
+    """Show the help of `accel run`, whose options a parser of its own reads."""
+    if context.command_path == "accel run":
+        result = CliRunner(env={"COLUMNS": "90"}).invoke(accel, ["run", "--help"], catch_exceptions=False)
+        lines += [".. code-block:: text", "", *(f"    {line}" for line in result.output.splitlines()), ""]
+
+
 def setup(app: Any) -> None:
     """Fill in the pages as Sphinx reads them."""
     app.connect("source-read", fill_in)
+    app.connect("builder-inited", add_every_command)
+    app.connect("sphinx-click-process-description", show_examples)
+    app.connect("sphinx-click-process-arguments", leave_out_arguments)
+    app.connect("sphinx-click-process-options", show_options_of_run)

@@ -23,7 +23,7 @@ def test_the_least_declaration_has_defaults_for_the_rest():
 
 
 def test_everything_but_the_required_fields_has_a_default():
-    """USERS 35: a field that is added must not break a plugin that was written before."""
+    """A field that is added must not break a plugin that was written before."""
     required = [name for name in Backend._fields if name not in Backend._field_defaults]
     assert required == ["name", "priority", "device_type"]
 

@@ -36,7 +36,7 @@ def bare(code):
 
 
 def test_importing_the_root_imports_nothing_else():
-    """USERS 23, 28."""
+    """An import that starts a driver breaks later forks, and takes seconds."""
     assert bare("import accel_core; print(*(set(sys.modules) - before))") <= {"accel_core", "__future__"}
 
 
@@ -67,7 +67,7 @@ def test_importing_the_root_imports_nothing_else():
     ],
 )
 def test_what_each_step_does_not_import(world, statement, absent):
-    """USERS 4, 29."""
+    """A command that needs no torch must not wait for it, nor fail with a broken vendor package."""
     world.backend("npu")
     told = "print(json.dumps(sorted(after - before)))"
     code = (
@@ -90,7 +90,7 @@ def test_no_plugin_loads_what_only_its_hooks_need():
 
 
 def test_importing_writes_no_variable_and_starts_nothing(world):
-    """USERS 26."""
+    """A program sets a vendor's variables after its imports."""
     code = (
         "import os, sys, json, threading\n"
         "environ, threads = dict(os.environ), threading.active_count()\n"
@@ -102,7 +102,7 @@ def test_importing_writes_no_variable_and_starts_nothing(world):
 
 @pytest.mark.parametrize("first", ["accel_core", "torch"])
 def test_either_import_order_works(torch_world, first):
-    """USERS 4: `import triton` before torch."""
+    """Some programs import torch first, by another package such as triton."""
     second = "torch" if first == "accel_core" else "accel_core"
     code = f"import {first}\nimport {second}\nimport json, accel_core\n"
     code += "print(json.dumps(accel_core.get_accelerator().name))"

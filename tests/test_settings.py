@@ -8,7 +8,7 @@ from accel_core.errors import AccelError, SettingError
 from accel_core.settings import Pin, Settings, Variable, flag, parse_pin, read, whole_number
 
 FLAG, COUNT = Variable("FLAG", flag, False), Variable("LOCAL_SIZE", whole_number, 0)
-#: USERS 33: what is read in all its forms: name, case, padding, emptiness. Values by their texts.
+#: Every form in which a setting may be written: case, padding, emptiness. Values by their texts.
 READ = [
     *(
         (settings.DS_ACCELERATOR, text, tuple(map(parse_pin, pins)))
@@ -31,7 +31,7 @@ READ = [
     *((settings.ACCEL_PROBE_TIMEOUT, text, number)
       for text, number in (("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 60.0))),
     (settings.ACCEL_IMPORT, " torch_acme, a.b ,", ("torch_acme", "a.b")),
-    # USERS 34: what a launcher sets is text, what callers get is an int.
+    # A launcher sets text, callers get an int.
     *((COUNT, *row) for row in (("0", 0), ("3", 3), (" 12 ", 12), ("", 0))),
 ]  # fmt: skip
 

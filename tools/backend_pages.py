@@ -186,14 +186,7 @@ def install(family: list[Shipped]) -> str:
         return text + "\nNothing more: accel-core brings it. It needs torch.\n"
     if first.vendor:
         text += f'    pip install "{folder}[vendor]"    # with {", ".join(first.vendor)}\n'
-    hints = [
-        (
-            vendors.sourced(s.backend.install_hint, lambda name: vendors.FOLDERS.get(name, name)),
-            path_to(s.backend),
-        )
-        for s in family
-        if s.backend.install_hint
-    ]
+    hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
     several = len({hint for hint, _ in hints}) > 1
     told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in hints))
     return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"

@@ -53,7 +53,7 @@ def test_a_choice_that_fails_is_made_again(mlu, monkeypatch):
 
 
 def test_an_accelerator_by_name_is_one_object_and_no_choice(mlu):
-    """USERS 42: one is current, the others can be had by name."""
+    """A program may use two accelerators: one is current, the others can be had by name."""
     cpu = accel_core.accelerator("cpu")
     assert cpu is accel_core.accelerator(" CPU ") is accel_core.accelerator("cpu@accel-core")
     assert accel_core.get_accelerator().name == "mlu"

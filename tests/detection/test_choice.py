@@ -24,7 +24,7 @@ from accel_core.settings import read
 
 
 def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(several):
-    """USERS 9: installed is not available; npu without a device does not end the search."""
+    """Installed is not available: npu, which has no device, does not end the search."""
     several.module("sdaa_vendor", "")
     several.backend("sdaa", 200, vendor_import="sdaa_vendor")
     found = chosen()
@@ -47,7 +47,7 @@ def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(severa
 
 
 def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside(torch_world):
-    """USERS 11, 12."""
+    """supa replaces torch.cuda, so cuda looks usable without an NVIDIA GPU."""
     aside = "return ProbeResult(False, 'supa has it', stands_aside=True)"
     torch_world.backend("cuda", 900, extra=hook("accel_probe", "backend, others", aside))
     torch_world.backend("supa", 100, in_torch=InTorch(impersonates="cuda"))
@@ -159,7 +159,7 @@ def test_a_word_about_one_of_them_settles_it(rivals, policy):
 
 
 def test_the_record_is_kept_printable_and_json(several, monkeypatch):
-    """USERS 18, 20: who chose what, when, in which environment."""
+    """A run that went to the CPU can be explained later: what was chosen, when, in which environment."""
     monkeypatch.setenv("ACCEL_BLOCK", "sdaa")
     accel_core.get_accelerator()
     record = accel_core.selection()
@@ -198,7 +198,7 @@ def test_the_record_says_how(several, pin, how):
 
 
 def test_the_fall_back_warns_once_with_every_reason(torch_world):
-    """USERS 17, 19, 21: once a process, at the caller's line, saying why."""
+    """The CPU is never used silently: one warning a process, at the caller's line, with the reasons."""
     torch_world.backend("npu", extra=NO_DEVICE)
     torch_world.backend("mlu", vendor_import="torch_mlu", install_hint="pip install torch-mlu")
     torch_world.plugin("bad", "raise ImportError('libbad.so')")
@@ -250,7 +250,7 @@ def test_a_pinned_cpu_and_what_the_user_blocked_are_no_news(torch_world, monkeyp
 
 
 def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
-    """USERS 19: CUDA_VISIBLE_DEVICES='' in every Ray actor."""
+    """Ray sets CUDA_VISIBLE_DEVICES='' in actors without a GPU: the warning says what hides the devices."""
     counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
     monkeypatch.setenv("NPU_VISIBLE", "")
     (caught,) = warned()
@@ -259,7 +259,7 @@ def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
 
 
 def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
-    """USERS 17: no silent CPU because an unclaimed vendor package is broken."""
+    """The CPU is never used silently because an unclaimed vendor package is broken."""
     torch_world.module("torch_foo", "raise ImportError('libfoo.so')")
     torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
     with pytest.warns(AcceleratorFallbackWarning, match=r"generic .* broken: .*ImportError: libfoo\.so"):

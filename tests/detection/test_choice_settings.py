@@ -23,12 +23,12 @@ def pin(text, **more):
 
 #: Settings, for npu without a device, mlu and sdaa: what is chosen and how; all statuses, where they count.
 CHOSEN = [
-    *(  # USERS 33
+    *(  # every form of a name
         (pin(text), "mlu", How.PINNED, {"mlu": "usable"})
         for text in ("mlu", " mlu ", "MLU", "mlu,", "Mlu@Accel_MLU", "mlu@accel-mlu")
     ),
     *((pin(text), "mlu", How.RANKED, None) for text in ("", "  ", ",")),
-    # USERS 33: DS_ACCELERATOR=cuda recursed for ever. USERS 31: npu has no device here.
+    # A pin ends the search, whatever the name; npu is pinned without a device, as an image build does.
     *((pin(name), name, How.PINNED, None) for name in ("npu", "sdaa", "cpu")),
     # One that is unknown, or has no device, is passed over here, and the record says so.
     (
@@ -100,7 +100,7 @@ REFUSED = {
         [FAR, BAD, GONE], pin("xpu"), UNAVAILABLE,
         f"xpu (accel-xpu 1.0) is not usable: ipex is not installed. Next step: {IPEX}. {INSTEAD}",
     ),
-    # USERS 2, 3, 7.
+    # The error contains the root cause and the next step, not only that loading failed.
     "a broken vendor": (
         [backend("xpu", source="raise ImportError('libze.so')", extra=SETVARS)], pin("xpu"), UNAVAILABLE,
         [
@@ -126,7 +126,7 @@ REFUSED = {
         (), pin("mlu", ACCEL_BLOCK="mlu"), UNAVAILABLE,
         ["mlu (accel-mlu 1.0) is not usable: ACCEL_BLOCK names it. Next step: take mlu out of ACCEL_BLOCK."],
     ),
-    # USERS 18: the reasons were under DEBUG only.
+    # The error contains the reason for each backend: nobody has to turn on debug logs.
     "not even the CPU": (
         (), {"ACCEL_ALLOW": "npu"}, UNAVAILABLE,
         [
@@ -220,7 +220,7 @@ def card(torch_world, monkeypatch):
 
 
 def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
-    """USERS 17, 20."""
+    """A job for a GPU must not run on the CPU because a plugin fails to load."""
     torch_world.plugin("npu", "raise ImportError('libfoo')")
     found = error(ACCEL_STRICT="1")
     assert str(found).startswith("ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:")

@@ -77,7 +77,7 @@ def imported(*modules):
 
 
 def test_a_pin_imports_the_one_plugin_of_that_name(world):
-    """USERS 22, 28: a pin means that the others are not even imported."""
+    """On a CPU node another vendor's plugin prints driver errors, or takes minutes: it is not imported."""
     world.backend("npu")
     world.backend("mlu")
     assert names(look(parse_pin("npu"))) == ["npu"]
@@ -158,7 +158,7 @@ def orders(candidates):
 
 
 def test_priority_then_name_then_distribution():
-    """USERS 16: equal priorities must not change from run to run."""
+    """Equal priorities must not change from run to run."""
     same = [candidate("same", distribution=d) for d in ("b", "a")]
     assert orders([candidate("zeta", 300), candidate("beta"), candidate("alpha"), *same]) == {
         ("zeta", "alpha", "beta", "same@a", "same@b")
@@ -166,7 +166,7 @@ def test_priority_then_name_then_distribution():
 
 
 def test_the_builtin_cpu_is_below_every_plugin_of_its_priority():
-    """USERS 13, 14: the CPU is the floor, never a rival."""
+    """The CPU, which is always usable, is the fallback and never makes a conflict."""
     cpu = discovery.builtin_candidates()[0]
     assert cpu.name == "cpu"
     assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {("aaa", "zzz", "cpu")}
@@ -179,7 +179,7 @@ def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
 
 #: Each name with its priority and what it impersonates, in the order of their rank.
 RANKED = {
-    # USERS 11, 12: what it impersonates looks usable when it is not.
+    # What it impersonates looks usable when it is not.
     "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
     "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
     "before every backend of that device type": [("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800)],
@@ -203,7 +203,7 @@ def test_circles_and_selves_end_in_a_total_order(circle):
 @pytest.mark.parametrize("seed", ["0", "1", "42"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
-    """USERS 16."""
+    """Else a machine would choose another backend from run to run."""
     some = [
         ("npu", {}),
         ("mlu", {}),
@@ -258,7 +258,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_neighbour_whose_metadata_is_broken_hides_nobody(only, tmp_path, caplog, damage):
-    """USERS 8."""
+    """One broken distribution must not disable all the others."""
     root = site(tmp_path)
     for name in ("aaa", "zzz"):
         layouts.dist_info(root, name, "1.0", {"console_scripts": {"x": "y"}})

@@ -66,7 +66,7 @@ def plant(world, place, source):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_raises_is_broken_with_its_cause_and_hides_nobody(torch_world, place, way):
-    """USERS 3, 5, 6, 7, 8."""
+    """A missing library, another version, an exit: whatever a vendor's package raises ends nobody else."""
     source, said = WAYS[way]
     begin, hint = PLACES[place]
     plant(torch_world, place, source)
@@ -138,7 +138,7 @@ ANSWERS = {
         "raise accel_core.DeclinedError('none', hint='buy one')": ("none", Status.NO_DEVICE, "buy one"),
         "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
     },
-    "device_count": {  # USERS 34: types are exact
+    "device_count": {  # types are exact: callers calculate with the count
         "return -1": f"device_count() gave -1 (int), {COUNT}",
         "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
@@ -233,7 +233,7 @@ def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
 
 
 def test_the_plugin_explains_its_vendors_errors(torch_world):
-    """USERS 7: "source set_env.sh"."""
+    """CANN's libraries are not found until set_env.sh is sourced, which only its plugin knows."""
     answer = "return f'source set_env.sh ({backend.name}, {type(error).__name__})'"
     vendor(
         torch_world, "raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", answer)

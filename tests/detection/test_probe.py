@@ -117,7 +117,7 @@ COUNTS_NONE = "the vendor's runtime counts no device"
 FAILS = "raise ImportError('libhccl.so')"
 #: What the vendor's package does, or its count; the hardware, whether it is pinned; status, reason, devices.
 ABSENT_HARDWARE = {
-    # USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland.
+    # Without the hardware nobody needs to know first that the installed package is broken.
     "no node and no PCI function end the search": (
         FAILS, GONE._replace(pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
     ),
@@ -126,7 +126,7 @@ ABSENT_HARDWARE = {
     "only a node could tell, and some are": ("return 3", GONE, False, Status.USABLE, "", 3),
     "a vendor that raises where no node is": (FAILS, GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
     "none is counted": ("return 0", Hardware(), False, Status.NO_DEVICE, COUNTS_NONE, 0),
-    # USERS 31: a login node, or an image build.
+    # A login node, or an image build.
     "pinned": ("return 0", Hardware(), True, Status.USABLE, f"pinned, though {COUNTS_NONE}", 0),
     "a pin does not look for hardware": ("return 2", GONE, True, Status.USABLE, "", 2),
     "a pin still needs a vendor that works": (
@@ -158,7 +158,7 @@ def test_torch_missing_is_told_by_name(world):
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
     assert (judged.status, judged.reason) == (Status.NOT_INSTALLED, "torch is not installed")
-    assert judged.hint == vendors.sourced("accel setup cpu")
+    assert judged.hint == vendors.command_with_its_package("accel setup cpu")
 
 
 def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
@@ -309,7 +309,7 @@ SAID = {
     # Else a command would call usable what `get_accelerator()` then fails to build.
     "no device, pinned, cannot be built": (NONE, "json:missing", True, Status.BROKEN, MISSING, None),
     "usable, and never counted": ("ProbeResult(True, devices=8)", COUNTED, False, Status.USABLE, "", 8),
-    # USERS 17: it must not take the whole choice down.
+    # It must not make the whole choice fail.
     "usable, cannot be built": ("ProbeResult(True)", "json:missing", False, Status.BROKEN, MISSING, None),
 }  # fmt: skip
 

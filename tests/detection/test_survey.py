@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and ses
 
 
 def test_it_judges_everybody_and_imports_nothing_here(several):
-    """USERS 29."""
+    """Listing works without torch, whose import takes half a minute on some file systems."""
     several.plugin("bad", "raise ImportError")
     several.backend("xpu", distribution="accel-xpu")
     several.backend("xpu", distribution="better-xpu")
@@ -42,7 +42,7 @@ def test_it_judges_everybody_and_imports_nothing_here(several):
 
 
 def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(torch_world):
-    """USERS 7: absent hardware is the verdict, and the broken package is no secret."""
+    """Missing hardware is the verdict; the broken package is mentioned."""
     torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
     explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
     torch_world.backend(
@@ -88,7 +88,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
 
 
 def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
-    """USERS 27; as many at once as there are cores."""
+    """Drivers that hang must not add up; as many are probed at once as there are cores."""
     monkeypatch.setattr(select.machine, "usable_cores", lambda: 3)
     torch_world.module("hanging", "import time; time.sleep(60)")
     for name in ("aa", "bb", "cc"):

@@ -143,7 +143,7 @@ time.sleep(60)"""
 
 
 def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path):
-    """USERS 27: a driver that hangs, or that not even Ctrl-C ends."""
+    """Not even Ctrl-C ends some drivers' calls."""
     note, start = tmp_path / "pids", time.monotonic()
     report = job(HELPER + DEAF, timeout=2.0, note=str(note))
     assert time.monotonic() - start < 6

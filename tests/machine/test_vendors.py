@@ -10,7 +10,13 @@ import pytest
 from accel_core import Backend
 from accel_core._support import packages
 from accel_core.machine import devices, vendors
-from accel_core.machine.vendors import FIRST_PARTY, VENDORS, known_hardware, sourced
+from accel_core.machine.vendors import (
+    FIRST_PARTY,
+    VENDORS,
+    command_with_its_package,
+    install_command,
+    known_hardware,
+)
 
 # ---------------------------------------------------------------------------- vendors
 # Hardware that is known without its plugin, on trees built on disk, and against what plugins declare.
@@ -158,8 +164,8 @@ class TestDeclarations:
         assert not {*vendor.nodes, *vendor.pci} & {fact for row in others for fact in (*row.nodes, *row.pci)}
 
 
-# ---------------------------------------------------------------------------- sourced
-# Where our distributions come from: what `pip install` is told to take them from.
+# ---------------------------------------------------------------------------- commands that install
+# Where our distributions come from: what `pip install` is given.
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,30 +178,21 @@ def origin(monkeypatch):
     def given(record):
         text = json.dumps(record) if record else ""
         monkeypatch.setattr(packages, "read", lambda *_: text)
-        vendors._place.cache_clear()
+        vendors._origin.cache_clear()
 
     yield given
-    vendors._place.cache_clear()
-
-
-NPU = "pip install 'accel-npu[vendor]', and install CANN"
+    vendors._origin.cache_clear()
 
 
 @pytest.mark.parametrize("editable", [True, False])
 def test_a_checkout_gives_its_folders(origin, editable):
     origin({"url": ROOT.as_uri(), "dir_info": {"editable": True} if editable else {}})
-    assert sourced("pip install accel-npu") == f"pip install {ROOT}/plugins/accel_npu"
-    assert sourced(NPU) == f"pip install '{ROOT}/plugins/accel_npu[vendor]', and install CANN"
-    assert sourced("pip install accel-train.") == f"pip install {ROOT}/packages/accel_train."
-    both = f"pip install --upgrade {ROOT}/packages/accel_tools {ROOT}"
-    assert sourced("pip install --upgrade 'accel-tools==0.1.0' accel-core") == both
-    for other in (
-        "pip install accel-acme",
-        "pip uninstall accel-npu",
-        "accel-train brings it",
-        "pip install torch",
-    ):
-        assert sourced(other) == other
+    npu = f"{ROOT}/plugins/accel_npu"
+    assert install_command("accel-npu") == f"pip install {npu}"
+    assert install_command("accel-npu", extra="vendor") == f"pip install '{npu}[vendor]'"
+    upgrade = install_command("accel-tools", "accel-core", version="0.1.0", option="--upgrade")
+    assert upgrade == f"pip install --upgrade {ROOT}/packages/accel_tools {ROOT}"
+    assert install_command("accel-acme", "torch") == "pip install accel-acme torch"
 
 
 def test_every_distribution_of_ours_is_where_the_table_says():
@@ -207,7 +204,7 @@ def test_a_repository_gives_its_commit(origin):
     vcs = {"vcs": "git", "commit_id": "c0ffee"}
     origin({"url": "https://example.org/accel.git", "vcs_info": vcs})
     at = "git+https://example.org/accel.git@c0ffee#subdirectory=plugins/accel_npu"
-    assert sourced(NPU) == f"pip install 'accel-npu[vendor] @ {at}', and install CANN"
+    assert install_command("accel-npu", extra="vendor") == f"pip install 'accel-npu[vendor] @ {at}'"
 
 
 @pytest.mark.parametrize(
@@ -221,4 +218,17 @@ def test_a_repository_gives_its_commit(origin):
 )
 def test_a_registry_and_what_is_gone_give_the_name(origin, record):
     origin(record)
-    assert sourced("pip install accel-npu") == "pip install accel-npu"
+    assert install_command("accel-npu") == "pip install accel-npu"
+    pinned = install_command("accel-testing", extra="new", version="0.1.0")
+    assert pinned == "pip install 'accel-testing[new]==0.1.0'"
+
+
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_accel_setup_comes_behind_the_installation_of_its_package(origin, monkeypatch, has_tools):
+    origin(None)
+    monkeypatch.setattr(vendors, "_has_tools", lambda: has_tools)
+    before = "" if has_tools else "pip install accel-tools && "
+    assert command_with_its_package("accel setup") == f"{before}accel setup"
+    assert command_with_its_package("accel setup npu") == f"{before}accel setup npu"
+    for other in ("pip install torch-npu", "", "torch_mlu does not fit this torch: accel setup mlu"):
+        assert command_with_its_package(other) == other

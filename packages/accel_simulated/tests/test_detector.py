@@ -515,7 +515,7 @@ def test_the_command_without_the_package(monkeypatch):
         packages, "entry_points", lambda group: everything(group) if "commands" in group else ()
     )
     done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
-    step = vendors.sourced("pip install accel-simulated")
+    step = vendors.install_command("accel-simulated")
     assert (done.exit_code, done.stderr) == (1, f"Error: accel simulate needs accel-simulated: {step}\n")
 
 

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping, Sequence
 
 from accel_core.accelerators.devices import Devices
 from accel_core.errors import UnsupportedError
-from accel_core.machine.vendors import sourced
+from accel_core.machine.vendors import install_command
 from accel_core.settings import entry_points
 
 #: The process group for a device that has none.
@@ -35,7 +35,7 @@ class Communication(Devices):
             if not brought:
                 raise UnsupportedError(
                     f"{self.name} has no communication backend of its own. accel-train brings one that goes "
-                    f"through host memory: {sourced('pip install accel-train')}"
+                    f"through host memory: {install_command('accel-train')}"
                 )
             brought[0].load()(self)
         return name

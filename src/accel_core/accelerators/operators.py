@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators.devices import Base
 from accel_core.errors import UnsupportedError, raise_if_users
-from accel_core.machine.vendors import sourced
+from accel_core.machine.vendors import install_command
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import OpBuilderLike
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from accel_core.ops import Operator, OpProvider
 
 
-#: The next step where nobody has an operator: with those that serve every device, and without them.
+#: The next step where nobody has an operator, although accel-train's are installed.
 _LISTS = "`accel ops` lists what there is."
-_BRINGS = "accel-train brings operators for every device: pip install accel-train."
 
 
 class NotImplementedBuilder:
@@ -107,7 +106,11 @@ class Operators(Base):
         operator = operators.get(class_name)
         if operator is None:
             notes = "".join(f"{provider.advice}. " for provider in providers if provider.advice)
-            step = _LISTS if any(provider.last for provider in providers) else sourced(_BRINGS)
+            if any(provider.last for provider in providers):
+                step = _LISTS
+            else:
+                install = install_command("accel-train")
+                step = f"accel-train brings operators for every device: {install}."
             missing = f"{self.name}: no installed distribution provides {class_name}; {notes}{step}"
             return _not_implemented(class_name, missing)
         used = operator.used

@@ -28,7 +28,7 @@ from accel_core.cli.output import OneOf
 from accel_core.detection import Verdict
 from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
-from accel_core.machine.vendors import sourced
+from accel_core.machine.vendors import install_command
 from accel_core.settings import VARIABLES, entry_points
 
 T = TypeVar("T")
@@ -134,10 +134,12 @@ class _Group(click.Group):
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
             return own
         if cmd_name not in known:
-            told = f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}"
-            if of := BESIDE.get(cmd_name):
-                told = sourced(f"accel {cmd_name} comes with {of}, which is not installed: pip install {of}")
-            raise click.UsageError(told, ctx)
+            if cmd_name in BESIDE:
+                distribution = BESIDE[cmd_name]
+                install = install_command(distribution)
+                message = f"accel {cmd_name} comes with {distribution}, which is not installed: {install}"
+                raise click.UsageError(message, ctx)
+            raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
 
         found: click.Command
         found = _used(known[cmd_name], lambda of: import_module(f"{of.__name__}.{cmd_name}").command)
@@ -148,8 +150,8 @@ class _Group(click.Group):
         known = announced()
         with formatter.section("Commands"):
             formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
-        lacking = groupby((name for name in BESIDE if name not in known), BESIDE.get)
-        if missing := [(sourced(f"pip install {of}"), ", ".join(names)) for of, names in lacking]:
+        lacking = groupby((name for name in BESIDE if name not in known), BESIDE.__getitem__)
+        if missing := [(install_command(of), ", ".join(names)) for of, names in lacking]:
             with formatter.section("Commands of distributions that are not installed"):
                 formatter.write_dl(missing)
 

@@ -22,7 +22,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
 from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
-from accel_core.machine.vendors import sourced
+from accel_core.machine.vendors import command_with_its_package
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
@@ -197,7 +197,7 @@ class Verdict(NamedTuple):
             **known,
             status=outcome.status,
             reason=clause(clean(outcome.reason)),
-            hint=clause(sourced(clean(outcome.hint))),
+            hint=clause(command_with_its_package(clean(outcome.hint))),
             cause=clean(told.cause),
             devices=outcome.devices,
             evidence=clean(str(seen or "")),

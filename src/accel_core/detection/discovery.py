@@ -27,6 +27,7 @@ from accel_core.backend import (
 )
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
 from accel_core.detection.guard import announce, quiet, restoring
+from accel_core.machine.vendors import install_command
 from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
@@ -290,7 +291,7 @@ def failure(entry_point: Provenance, error: BaseException) -> Outcome:
     if isinstance(error, errors.InvalidBackendError):
         hint = hint or f"report this to the maintainers of {name}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
-    hint = hint or f"pip install --force-reinstall {name}, or pip uninstall it"
+    hint = hint or f"{install_command(name, option='--force-reinstall')}, or pip uninstall it"
     reason = f"the plugin failed to load: {errors.root_cause(error)} ({at})"
     return unfit(name, error, at) or Outcome(Status.BROKEN, reason, hint, error=error)
 
@@ -305,12 +306,13 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
     attribute = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
     if module == "accel_core" or attribute or is_unknown_field(first):
         reason = f"it needs another accel-core than {__version__}: {errors.root_cause(error)} ({at})"
-        return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
+        hint = install_command("accel-core", option="--upgrade")
+        return Outcome(Status.INCOMPATIBLE, reason, hint, error=error)
     from pluggy import PluginValidationError
 
     if not isinstance(error, PluginValidationError):
         return None
-    hint = f"pip install --upgrade {distribution} accel-core"
+    hint = install_command(distribution, "accel-core", option="--upgrade")
     return Outcome(Status.INVALID, f"a hook does not fit: {errors.root_cause(error)}", hint, error=error)
 
 

@@ -198,7 +198,7 @@ def not_found(asked: str, pin: Pin, *, cpu: bool = True) -> str:
 def _install(pin: Pin) -> str:
     distribution = vendors.FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
-        return vendors.sourced(f"pip install {distribution}")
+        return vendors.install_command(distribution)
     if pin.name in _OTHER_KINDS:
         return f"install a plugin for {pin.name}, or write one: accel new --help"
     return "correct the name"
@@ -239,7 +239,7 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a choice by priority in which not even the CPU is usable."""
     cpu = next((v for v in verdicts if v.name == "cpu"), None)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
-        why = vendors.sourced("torch is not installed: accel setup.")
+        why = f"torch is not installed: {vendors.command_with_its_package('accel setup')}."
     elif cpu is not None and cpu.status.is_failure:
         why = " ".join(filter(None, [f"{cpu.reason}.", _next(cpu.hint)]))
         verdicts = [v for v in verdicts if not v.builtin]  # whose reason is torch's too

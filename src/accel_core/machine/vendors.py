@@ -6,9 +6,8 @@ declarations and lists the differences that are meant.
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core import machine
 from accel_core._support import packages
@@ -38,6 +37,10 @@ class Vendor(NamedTuple):
     def distribution(self) -> str:
         """Our distribution that brings the backend: `"accel-cuda"`."""
         return f"accel-{self.backend}"
+
+    def plugin_missing(self) -> str:
+        """The clause that reports this hardware where its plugin is not installed."""
+        return f"{self.label} is present ({self.evidence}) and its plugin is not installed"
 
 
 def _is_integrated_intel(device: PciDevice) -> bool:
@@ -113,52 +116,70 @@ FOLDERS: Mapping[str, str] = {
     **{f"accel-{name}": f"packages/accel_{name}" for name in ("train", "tools", "testing", "simulated")},
     **{name: f"plugins/{name.replace('-', '_')}" for name in FIRST_PARTY.values()},
 }
-#: One of them, or a plugin's of somebody else, as pip is given it.
-_NAMED = r"'?(accel-[\w-]+)((?:\[[\w,]+\])?)(?:==[\w.]+)?'?"
 
 
-def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
-    """Return `text` with the source of accel's distributions in its `pip install` commands.
+# --- Commands that install ------------------------------------------------------------------------------
 
-    The source is the one from which this accel-core was installed: a checkout or a repository; a registry or
-    a folder of wheels needs only the name. `place` overrides it. If accel-tools is missing, its installation
-    is put before the first `accel setup`.
+
+def install_command(*distributions: str, extra: str = "", version: str = "", option: str = "") -> str:
+    """Return the `pip install` command for these distributions; see `pip_argument`."""
+    import shlex  # here, as most processes give no advice
+
+    options = [option] if option else []
+    arguments = [pip_argument(name, extra, version) for name in distributions]
+    return shlex.join(["pip", "install", *options, *arguments])
+
+
+def command_with_its_package(command: str) -> str:
+    """Return a command that can be run as it is: before `accel setup`, accel-tools is installed if missing.
+
+    Any other command, and a plugin's hint that is a sentence, is returned unchanged.
     """
-
-    def placed(found: re.Match[str]) -> str:
-        import shlex  # here, as most processes give no advice
-
-        where = (place or _place)(found[1])
-        path, at, url = where.partition(" @ ")
-        return found[0] if where == found[1] else shlex.quote(f"{path}{found[2]}{at}{url}")
-
-    if "accel setup" in text and not _has_tools():
-        text = text.replace("accel setup", "pip install accel-tools && accel setup", 1)
-    if "pip install " not in text or "accel-" not in text:
-        return text
-    commands = rf"(?<=pip install )(?:-\S+ )*{_NAMED}(?: {_NAMED})*"
-    return re.sub(commands, lambda command: re.sub(_NAMED, placed, command[0]), text)
+    if command.startswith("accel setup") and not _has_tools():
+        return f"{install_command('accel-tools')} && {command}"
+    return command
 
 
-_has_tools = functools.cache(lambda: packages.is_installed("accel_tools"))
+def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
+    """Return the argument of `pip install` for a distribution.
 
-
-@functools.cache
-def _place(name: str) -> str:
-    """Argument of pip for a distribution of ours, from PEP 610's record of the installed core."""
+    Ours come from where this accel-core was installed from: a checkout or a repository; from a registry or a
+    folder of wheels by their name, and only there by their version.
+    """
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    origin = json.loads(packages.read("accel-core", "direct_url.json") or "{}")
-    url, folder = origin.get("url", ""), FOLDERS.get(name)
+    extras = f"[{extra}]" if extra else ""
+    by_name = f"{distribution}{extras}=={version}" if version else f"{distribution}{extras}"
+    folder = FOLDERS.get(distribution)
     if folder is None:
-        return name
-    if vcs := origin.get("vcs_info"):
+        return by_name
+    origin = _origin()
+    url = origin.get("url", "")
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
         below = f"#subdirectory={folder}" if folder else ""
-        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{below}"
-    path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
-    here = "dir_info" in origin and machine.path_exists(f"{path}/{folder}/pyproject.toml")
-    return f"{path}/{folder}".rstrip("/") if here else name
+        return f"{distribution}{extras} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{below}"
+    if "dir_info" in origin and url.startswith("file:"):
+        place = f"{url2pathname(urlsplit(url).path)}/{folder}".rstrip("/")
+        if machine.path_exists(f"{place}/pyproject.toml"):
+            return f"{place}{extras}"
+    return by_name
+
+
+@functools.cache
+def _has_tools() -> bool:
+    return packages.is_installed("accel_tools")
+
+
+@functools.cache
+def _origin() -> Mapping[str, Any]:
+    """PEP 610's record of where the installed core came from; empty if it came from a registry."""
+    record: dict[str, Any] = json.loads(packages.read("accel-core", "direct_url.json") or "{}")
+    return record
+
+
+# --- Hardware that is here ------------------------------------------------------------------------------
 
 
 def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
@@ -180,15 +201,19 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Hardware on this machine that no backend among `names` is for, each with the command to run.
+    """Return a line for each hardware that is `without_plugin`, with the command that installs the plugin."""
+    return tuple(f"{v.plugin_missing()}: {install_command(v.distribution)}" for v in without_plugin(names))
+
+
+def without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
+    """Return the hardware on this machine that no backend among `names` is for.
 
     None for hardware whose plugin the policy (`ACCEL_ALLOW`, `ACCEL_BLOCK`) would not let be chosen.
     """
     policy = read()
     covered = {name.partition(".")[0] for name in names}
     return tuple(
-        f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
-        + sourced(f"pip install {known.distribution}")
+        known
         for known in known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
         if known.backend not in covered and not known.integrated

@@ -53,6 +53,18 @@ def of_source(file, source, left_out=_names_of_threads):
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             yield Text(file, node.lineno, node.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("install_command"):
+            yield Text(file, node.lineno, _install_command(node))
+
+
+def _install_command(call):
+    """The command that a call of `accel_core.machine.vendors.install_command` returns."""
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    names = [argument.value if isinstance(argument, ast.Constant) else HOLE for argument in call.args]
+    if "option" in keywords:
+        names.insert(0, keywords["option"].value)
+    extra = f"[{keywords['extra'].value}]" if "extra" in keywords else ""
+    return f"pip install {' '.join(names)}{extra}"
 
 
 def of_document(file, source):

@@ -76,7 +76,7 @@ def test_folders_that_cannot_be_written():
 
 def test_copier_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "copier", None)
-    step = vendors.sourced("pip install 'accel-testing[new]'")
+    step = vendors.install_command("accel-testing", extra="new")
     assert refused("zing") == (1, f"accel new needs copier, which is not installed: {step}\n")
 
 

@@ -130,7 +130,7 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     known = vendors.Vendor("Ascend NPU", "npu", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     finding = said(CPU_BUILD)["machine.no-plugin"]
-    step = vendors.sourced("pip install accel-npu")
+    step = vendors.install_command("accel-npu")
     assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
     assert finding.what == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
     entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}

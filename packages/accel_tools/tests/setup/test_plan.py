@@ -230,23 +230,24 @@ IN_A_CHECKOUT = {
 }
 
 
-def placed(text):
-    """As `vendors.sourced` writes it for a core that was installed from the checkout."""
-    return vendors.sourced(text, lambda name: f"{CHECKOUT}/{vendors.FOLDERS[name]}".rstrip("/"))
+def placed(package):
+    """As `vendors.pip_argument` gives it for a core that was installed from the checkout."""
+    return f"{CHECKOUT}/{vendors.FOLDERS[package]}".rstrip("/")
 
 
 @pytest.mark.parametrize("form", IN_A_CHECKOUT)
 def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
-    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, sourced=placed))
+    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=placed))
     made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-core", "accel-cuda"))
     assert IN_A_CHECKOUT[form] in formats.command(made, form)
 
 
 def test_an_image_from_a_repository_has_git(monkeypatch):
-    def at_repository(text):
-        return vendors.sourced(text, lambda name: f"{name} @ {REPOSITORY}")
+    def at_repository(package):
+        return f"{package} @ {REPOSITORY}"
 
-    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, sourced=at_repository))
+    namespace = SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=at_repository)
+    monkeypatch.setattr(formats, "vendors", namespace)
     made = plan.Plan(Hardware(), "CPU", "cpu", "3.12", "torch", "cpu", ("accel-core",))
     lines = formats.command(made, "dockerfile").splitlines()
     assert lines[0] == "FROM python:3.12"

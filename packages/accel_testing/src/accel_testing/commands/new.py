@@ -106,11 +106,8 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
         output = Path(f"accel-{name.replace('_', '-')}")
     _require_room(output)
     if find_spec("copier") is None:
-        raise click.ClickException(
-            vendors.sourced(
-                "accel new needs copier, which is not installed: pip install 'accel-testing[new]'"
-            )
-        )
+        install = vendors.install_command("accel-testing", extra="new")
+        raise click.ClickException(f"accel new needs copier, which is not installed: {install}")
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
@@ -132,9 +129,8 @@ def _require_free(name: str, private_use1: object) -> None:
     """Raise `click.UsageError` for a name that somebody has; `private_use1`: `None` where it is not said."""
     taken = ""
     if name in vendors.FIRST_PARTY and name not in installed_names():
-        taken = vendors.sourced(
-            f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
-        )
+        plugin = vendors.FIRST_PARTY[name]
+        taken = f"{plugin} brings this backend: {vendors.install_command(plugin)}"
     elif name in _OURS:
         taken = f"accel_{name} is a package of this project"
     elif name in installed_names():
@@ -186,7 +182,7 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
     major, minor = (int(part) for part in __version__.split(".")[:2])
     data = {
         **answers,
-        "install": vendors.sourced("pip install accel-core accel-testing"),
+        "install": vendors.install_command("accel-core", "accel-testing"),
         "name": name,
         "class": "".join(map(str.capitalize, name.split("_"))),
         "core": f">={major}.{minor},<{major + 1}",

@@ -95,7 +95,7 @@ def _provider() -> Any:
     found = simulator()
     if found is None:
         raise IntegrationMissingError(
-            vendors.sourced("accel simulate needs accel-simulated: pip install accel-simulated")
+            f"accel simulate needs accel-simulated: {vendors.install_command('accel-simulated')}"
         )
     return found.load()
 

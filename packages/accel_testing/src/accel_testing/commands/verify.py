@@ -173,9 +173,8 @@ def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
 
 def _require_pytest() -> None:
     if find_spec("pytest") is None:
-        raise IntegrationMissingError(
-            vendors.sourced("accel verify needs pytest, which is not installed: pip install accel-testing")
-        )
+        install = vendors.install_command("accel-testing")
+        raise IntegrationMissingError(f"accel verify needs pytest, which is not installed: {install}")
 
 
 def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
@@ -266,10 +265,8 @@ def _next(card: Card) -> list[page.Part]:
 def _simulated(name: str) -> str:
     found = simulated.simulator()
     if found is None:
-        return (
-            vendors.sourced("Without the device: pip install accel-simulated")
-            + "; accel simulate --list names what it simulates."
-        )
+        install = vendors.install_command("accel-simulated")
+        return f"Without the device: {install}; accel simulate --list names what it simulates."
     provider = found.load()
     if name not in provider.devices() and name not in provider.declared():
         return f"Without the device: `accel simulate --list` has no {name}, run this where it is."

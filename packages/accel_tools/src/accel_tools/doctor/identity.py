@@ -89,7 +89,7 @@ class Identity(NamedTuple):
     folders: tuple[tuple[str, str], ...]
     #: Other texts, each with what stands for it: `("alice", "<user>")`.
     names: tuple[tuple[str, str], ...]
-    #: Top-level names of what is installed, which a relative path may begin with.
+    #: Top-level names of what is installed: a relative path, or a word with dots, may begin with one.
     packages: frozenset[str]
 
     @classmethod
@@ -141,9 +141,11 @@ def _installed() -> Iterator[str]:
 
 
 def _packages() -> Iterator[str]:
-    """List the names that a relative path may begin with: installed packages, and plugins."""
+    """List the names that stay: of installed packages, of plugins and of their backends."""
     yield from OURS
-    yield from (entry.module.partition(".")[0] for entry in packages.entry_points(ENTRY_POINT_GROUP))
+    for entry in packages.entry_points(ENTRY_POINT_GROUP):
+        yield entry.module.partition(".")[0]
+        yield entry.name.partition(".")[0]
     for folder in set(_installed()):
         if folder.endswith(("site-packages", "dist-packages")):
             with contextlib.suppress(OSError):

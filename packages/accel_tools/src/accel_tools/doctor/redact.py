@@ -1,8 +1,8 @@
 """Remove from a report what names people, machines and folders, so that it can be shown to strangers.
 
 It removes what is known of this machine (`identity`), in every form in which a message may quote it. It also
-removes anything that looks like a path, an address, a serial number or a secret, known or not. In doubt, it
-removes.
+removes anything that looks like a path, an address, a host, a serial number or a secret, known or not, and
+the names of modules that are not installed. In doubt, it removes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import html
 import ipaddress
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -38,8 +39,8 @@ _SYSTEM = re.compile(
 )
 #: Above folders that every machine has, and above Python's own on many.
 _ABOVE = ("/usr/local",)
-#: Files whose names tell of libraries and code, not of work.
-_CODE = re.compile(r"[\w.+-]+\.(?:so[\d.]*|py[cdi]?|dll|dylib|pth|cpp|cc|cu|h|hpp|whl|asd)")
+#: Files whose names stay, wherever they lie: a report is often about a library that is missing.
+_SHARED_LIBRARY = re.compile(r"[\w.+-]+\.(?:so(?:\.[\d.]+)?|dll|dylib)")
 
 _WORD = r"[^\s'\"<>|`]"
 #: A space that may be one in a folder's name.
@@ -77,6 +78,36 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)(?<![0-9a-f.])[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}(?![0-9a-f.])"), "<mac>"),
     (re.compile(r"(?i)(?<![0-9a-z])(?:0x)?(?=[a-f]*\d)[0-9a-f]{24,}(?![0-9a-z])"), "<id>"),
 )
+#: Numbers of four parts that are versions: NVIDIA's libraries have them, `cuDNN 9.10.2.21`.
+_FOUR_PARTS = r"\d{1,3}(?:\.\d{1,3}){3}"
+_LIBRARY = (
+    r"nvidia-[\w-]+|cuda|cudnn|cublas|cufft|curand|cusolver|cusparse|cusparselt|nccl|tensorrt|rocm|miopen|rccl"
+    r"|cann|hccl|oneapi|oneccl|mkl|torch"
+)
+_VERSION = re.compile(
+    rf"(?i)(?<![\w.-])(?:(?:{_LIBRARY}|version|release|(?:built|compiled|linked) (?:with|against|for)) |v)"
+    rf"{_FOUR_PARTS}(?!\d|[.:/]\d)"
+)
+#: What comes behind a word for a machine, if it is no word of everyday English.
+_HOST = re.compile(
+    r"(?i)(\(host |\b(?:host|hostname|node|server|peer)(?:[=:] ?| ))(['\"\[]?)"
+    r"(?!<)([\w-]+(?:\.[\w-]+)*)"
+)
+_NUMBERED_HOST = re.compile(r"(?i)(?<![\w.-])(?:[a-z][\w-]*-)?(?:node|host|nid|dgx|worker)-?\d+(?![\w.-]*\w)")
+_MODULE = re.compile(r"(?i)\b((?:(?:module|package)(?: named)?|from|import) ['\"`])([\w.]+)(?=['\"`])")
+#: Words with dots inside: modules, hosts, files, versions.
+_DOTTED = re.compile(r"(?<![\w.\ue000-\uf8ff-])[A-Za-z_][\w-]*(?:\.[\w-]+)+")
+#: Modules that may be named although they are not installed: Python's, ours, torch's, and vendors'.
+_PUBLIC_MODULES = re.compile(
+    r"(?:accel|torch|triton|deepspeed|nvidia|habana_frameworks|intel_extension|oneccl|libtpu|jax|bitsandbytes)\w*"
+    r"|Backend|acl|tbe|te|hccl|numpy|setuptools|pip|lightning|accelerate|transformers|ray"
+)
+#: Topics of the doctor, with which the codes of its findings begin: `machine.no-plugin`.
+_TOPICS = (
+    "candidates", "machine", "visible-devices", "at-import", "patched", "privateuse1", "others", "checks",
+)  # fmt: skip
+#: Files that next steps name.
+_SCRIPTS = ("set_env.sh", "setvars.sh")
 _IPV4 = re.compile(r"(?<![\d.])(?<!so\.)(?<![=~<>]=)\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)")
 _IPV6 = re.compile(r"(?i)(?<![\w:])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
 #: Names of facts whose values name one machine.
@@ -126,6 +157,8 @@ class Redactor:
                 return "set"
             if _TELLING.search(name):
                 return "<private>"
+            if re.fullmatch(_LIBRARY, name, re.IGNORECASE) and re.fullmatch(_FOUR_PARTS, value):
+                return value
         return self.of(value)
 
     def _is_variable(self, name: str) -> bool:
@@ -153,13 +186,46 @@ class Redactor:
         text = _RELATIVE.sub(lambda found: settle(self._relative(found[0])), text)
         for pattern, mark in _PATTERNS:
             text = pattern.sub(mark, text)
+        text = _VERSION.sub(lambda found: settle(found[0]), text)
         text = _IPV4.sub(lambda found: _internet(found[0]), text)
         text = _IPV6.sub(lambda found: _internet(found[0]), text)
+        text = _HOST.sub(self._host, text)
+        text = _MODULE.sub(lambda found: f"{found[1]}{self._module(found[2])}", text)
+        text = _DOTTED.sub(lambda found: self._dotted(found[0]), text)
+        text = _NUMBERED_HOST.sub("<host>", text)
         while any(_KEPT <= ord(c) < _KEPT + len(settled) for c in text):
             text = _PRIVATE.sub(lambda c: settled[ord(c[0]) - _KEPT] if ord(c[0]) >= _KEPT else c[0], text)
         for mark, sign in _MARKS.items():
             text = text.replace(sign, mark)
         return text
+
+    def _host(self, found: re.Match[str]) -> str:
+        """A host behind a word such as "node"; English words and numbers follow that too: "host memory"."""
+        before, quote_mark, name = found.groups()
+        if name.isdecimal():
+            return found[0]
+        is_marked = before.startswith("(") or before.endswith(("=", ":")) or quote_mark in ("'", '"')
+        is_english = name.isalpha() and not is_marked
+        return found[0] if is_english else f"{before}{quote_mark}<host>"
+
+    def _module(self, name: str) -> str:
+        return name if self._is_public_module(name) else "<module>"
+
+    def _is_public_module(self, name: str) -> bool:
+        top = name.partition(".")[0]
+        if top in self._identity.packages or top in sys.stdlib_module_names:
+            return True
+        return _PUBLIC_MODULES.fullmatch(top) is not None
+
+    def _dotted(self, name: str) -> str:
+        """A word with dots: kept if it names something public, or a version, as `rocm6.4.1` does."""
+        _, *others = name.split(".")
+        is_version = all(part[:1].isdigit() for part in others)
+        if is_version or is_public(name.lower()) or self._is_public_module(name):
+            return name
+        if name in _SCRIPTS or name.partition(".")[0] in _TOPICS or _SHARED_LIBRARY.fullmatch(name):
+            return name
+        return "<name>"
 
     def _known_mark(self, known: str, settle: Callable[[str], str]) -> str:
         """A folder's mark, from which a path goes on; any other is settled."""
@@ -186,7 +252,7 @@ class Redactor:
         return _POSIX.sub(settled, text)
 
     def _path(self, path: str) -> str:
-        """Return what may be shown of a path: all in an environment or the system, else the file's name."""
+        """Return what may be shown of a path: all in an environment or the system, else a library's name."""
         end = path.rstrip(".,:;)]}!?")
         tail = path[len(end) :]
         first, *others = _split(end)
@@ -208,15 +274,17 @@ class Redactor:
         elif not parts:
             return path  # a slash by itself
         last = parts[-1]
-        return f"{mark}/{last}" if _CODE.fullmatch(last) else mark if mark == PATH else f"{mark}/…"
+        if _SHARED_LIBRARY.fullmatch(last):
+            return f"{mark}/{last}"
+        return mark if mark == PATH else f"{mark}/…"
 
     def _relative(self, path: str) -> str:
         """A path that does not begin at a root: of a package, or of somebody's work; or only words."""
         parts = re.split(r"[\\/]+", path)
         is_file = "." in parts[-1][1:] or path.startswith(".") or _PRIVATE.search(path)
         if parts[0] in self._identity.packages or not is_file:
-            return path
-        return f"{PATH}/{parts[-1]}" if _CODE.fullmatch(parts[-1]) else PATH
+            return _IPV4.sub(lambda found: _internet(found[0]), path)  # of a network: 10.0.0.0/8
+        return f"{PATH}/{parts[-1]}" if _SHARED_LIBRARY.fullmatch(parts[-1]) else PATH
 
 
 def _forms(text: str) -> Iterator[str]:

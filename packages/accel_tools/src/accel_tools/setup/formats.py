@@ -16,6 +16,8 @@ __all__ = ["FORMATS", "HERE", "command"]
 HERE = ("pip", "uv")
 #: Where the image's build has the checkout.
 _MOUNTED = "/accel"
+#: An image keeps what pip would cache.
+_NO_CACHE = "--no-cache-dir"
 
 
 def command(plan: Plan, form: str) -> str:
@@ -23,16 +25,9 @@ def command(plan: Plan, form: str) -> str:
     return FORMATS[form](plan) if plan.torch else ""
 
 
-def _place(package: str) -> str:
-    """The requirement as pip takes it: ours by the folder or the address that accel-core came from."""
-    return (
-        shlex.split(vendors.sourced(f"pip install {package}"))[2] if package in vendors.FOLDERS else package
-    )
-
-
 def _reference(package: str) -> str:
-    """The same as a file of requirements names it, PEP 508."""
-    place = _place(package)
+    """The requirement as a file of requirements names it, PEP 508."""
+    place = vendors.pip_argument(package)
     return f"{package} @ {Path(place).as_uri()}" if Path(place).is_absolute() else place
 
 
@@ -40,38 +35,49 @@ def _quoted(*words: str) -> str:
     return shlex.join(words)
 
 
-def _pip(plan: Plan) -> str:
+def _arguments(plan: Plan) -> list[str]:
+    """The packages as pip takes them: ours by the folder or the address that accel-core came from."""
+    return [vendors.pip_argument(package) for package in plan.packages]
+
+
+def _pip_commands(plan: Plan, *options: str) -> list[str]:
     """Two commands where torch comes from an index of its own: that has no other packages."""
-    packages = [_place(package) for package in plan.packages]
+    packages = _arguments(plan)
+    install = ("pip", "install", *options)
     if not plan.torch_backend:
-        return _quoted("pip", "install", plan.torch, *packages)
-    first = _quoted("pip", "install", plan.torch, "--index-url", builds.index_of(plan.torch_backend))
-    return f"{first} && {_quoted('pip', 'install', *packages)}" if packages else first
+        return [_quoted(*install, plan.torch, *packages)]
+    commands = [_quoted(*install, plan.torch, "--index-url", builds.index_of(plan.torch_backend))]
+    if packages:
+        commands.append(_quoted(*install, *packages))
+    return commands
+
+
+def _pip(plan: Plan) -> str:
+    return " && ".join(_pip_commands(plan))
 
 
 def _uv(plan: Plan) -> str:
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    return _quoted("uv", "pip", "install", plan.torch, *map(_place, plan.packages), *backend)
+    return _quoted("uv", "pip", "install", plan.torch, *_arguments(plan), *backend)
 
 
 def _conda(plan: Plan) -> str:
     """An environment of conda's with pip's packages: PyTorch publishes none for conda since 2.6."""
-    inner = _pip(plan).split(" && ")
     return " && ".join(
         [
             f"conda create --yes --name torch python={plan.python} pip",
-            *(f"conda run --name torch {line}" for line in inner),
+            *(f"conda run --name torch {line}" for line in _pip_commands(plan)),
         ]
     )
 
 
 def _dockerfile(plan: Plan) -> str:
     """An image; a checkout of ours is mounted while it is built, as no registry has it."""
-    checkout = _place("accel-core")
+    checkout = vendors.pip_argument("accel-core")
     ours = [package for package in plan.packages if package in vendors.FOLDERS]
     is_mounted = bool(ours) and Path(checkout).is_absolute()
     theirs = tuple(package for package in plan.packages if not is_mounted or package not in ours)
-    lines = _pip(plan._replace(packages=theirs)).split(" && ")
+    lines = _pip_commands(plan._replace(packages=theirs), _NO_CACHE)
     slim = "" if "git+" in checkout else "-slim"  # which has no git
     text = [f"# The image needs {plan.needs}"] if plan.needs else []
     text += [f"FROM python:{plan.python}{slim}", *(f"RUN {line}" for line in lines)]
@@ -79,9 +85,9 @@ def _dockerfile(plan: Plan) -> str:
         folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in ours]
         text += [
             f"# docker build --build-context accel={shlex.quote(checkout)} .",
-            f"RUN --mount=from=accel,target={_MOUNTED},rw {_quoted('pip', 'install', *folders)}",
+            f"RUN --mount=from=accel,target={_MOUNTED},rw {_quoted('pip', 'install', _NO_CACHE, *folders)}",
         ]
-    return "\n".join(text).replace("pip install", "pip install --no-cache-dir")
+    return "\n".join(text)
 
 
 def _pyproject(plan: Plan) -> str:
@@ -106,7 +112,7 @@ def _requirements(plan: Plan) -> str:
     """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
     if not plan.torch_backend:
         return "\n".join([plan.torch, *map(_reference, plan.packages)])
-    packages = [_place(package) for package in plan.packages]
+    packages = _arguments(plan)
     then = [f"# then: {_quoted('pip', 'install', *packages)}"] if packages else []
     return "\n".join([f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then])
 

@@ -129,7 +129,7 @@ def _way(door: Door) -> tuple[str, str]:
     """How the adapter is reached; or why it is not, for the distribution that is installed."""
     ours = f"{_OURS} {packages.version(_OURS) or ''}".strip()
     module = door.adapter.partition(":")[0]
-    step = vendors.sourced(f"pip install --upgrade {_OURS}")
+    step = vendors.install_command(_OURS, option="--upgrade")
     if not door.group:
         if find_spec(module) is None:  # of ours: nothing of a framework is imported
             return "", f"{ours} has no {module}: {step}"

@@ -68,7 +68,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         announced = entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
-                "accel run --doctor needs accel-tools: " + vendors.sourced("pip install accel-tools")
+                f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
             )
         before = announced[0].value
     try:

@@ -141,7 +141,7 @@ def _say(text: str) -> NoReturn:
 def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
     """Our options first; behind them those of torchrun's that are used most, or all."""
     if not unseen and torch_build() is None:
-        unseen = vendors.sourced("torch is not installed: accel setup")
+        unseen = f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
     ours = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

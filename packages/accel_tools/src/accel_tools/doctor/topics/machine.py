@@ -68,7 +68,7 @@ def _releases() -> Iterator[Finding]:
             what = (
                 f"{name} {version} is installed beside accel-core {__version__}; they are released together"
             )
-            step = vendors.sourced(f"pip install --upgrade '{name}=={__version__}'")
+            step = vendors.install_command(name, version=__version__, option="--upgrade")
             yield Finding(Level.WARNING, "machine.other-release", what, step)
 
 
@@ -226,10 +226,9 @@ def _runs(name: str, major: int, minor: int) -> bool:
 
 def _plugins() -> Iterator[Finding]:
     """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
-    for missing in vendors.missing_plugins(installed_names()):
-        what, _, command = missing.partition(": pip install ")
-        about = next(v.backend for v in vendors.VENDORS if what.startswith(v.label))
-        yield Finding(Level.WARNING, "machine.no-plugin", what, f"pip install {command}", about)
+    for vendor in vendors.without_plugin(installed_names()):
+        step = vendors.install_command(vendor.distribution)
+        yield Finding(Level.WARNING, "machine.no-plugin", vendor.plugin_missing(), step, vendor.backend)
 
 
 def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> Iterator[Finding]:
