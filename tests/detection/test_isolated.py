@@ -309,8 +309,8 @@ def test_who_takes_the_process_down_is_named_with_the_step(torch_world, how):
 
 @posix
 def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
-    vendor(torch_world, "import time; time.sleep(60)")
     """A driver may hang in its first call until the job's time is over."""
+    vendor(torch_world, "import time; time.sleep(60)")
     start = time.monotonic()
     found = judge(settings=Settings(isolated=True, probe_timeout=2))
     assert time.monotonic() - start < 6
