@@ -398,7 +398,6 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/public_names.py", "--check")
     session.run("python", "tools/metadata.py", "--check")
     session.run("python", "tools/plain_english.py")
-    session.run("python", "tools/size.py")
 
 
 @nox.session
