@@ -136,10 +136,15 @@ def test_an_unknown_name_is_an_attribute_error():
         from accel_core import missing  # noqa: F401
 
 
-def test_completion_offers_the_public_names_and_nothing_else():
+@pytest.mark.parametrize("name", ["accel_core", "accel_core.toolkit"])
+def test_dir_gives_the_public_names_and_nothing_else(name):
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
+
+
+def test_completion_offers_no_submodule():
     importlib.import_module("accel_core.detection")  # a submodule that was imported is an attribute
     assert "detection" in vars(accel_core)
-    assert dir(accel_core) == sorted(accel_core.__all__)
     completer = rlcompleter.Completer({"accel_core": accel_core})
     assert completer.attr_matches("accel_core.det") == []
 

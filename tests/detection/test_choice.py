@@ -345,17 +345,41 @@ def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
     assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
 
 
-#: RANK and LOCAL_RANK, and how often it is said: of an absent device, and of a broken one beside it.
-@pytest.mark.parametrize("row", ["0 0 1 1", "1 1 0 0", "8 0 0 1", "3  0 0", "  1 1", "odd 0 0 1"])
-def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(torch_world, monkeypatch, row):
-    rank, local, *said = row.split(" ")
-    absent, broken = map(int, said)
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("LOCAL_RANK", local)
+#: Who speaks of an absent device: rank 0 alone, as all hosts lack it. Of a broken one: a rank on each host.
+RANKS = {
+    "rank 0": {"rank": "0", "local_rank": "0", "warns_of_absent": True, "warns_of_broken": True},
+    "another rank on its host": {
+        "rank": "1", "local_rank": "1", "warns_of_absent": False, "warns_of_broken": False,
+    },
+    "first rank on another host": {
+        "rank": "8", "local_rank": "0", "warns_of_absent": False, "warns_of_broken": True,
+    },
+    "rank without a local rank": {
+        "rank": "3", "local_rank": "", "warns_of_absent": False, "warns_of_broken": False,
+    },
+    "no job": {"rank": "", "local_rank": "", "warns_of_absent": True, "warns_of_broken": True},
+    "rank that is not a number": {
+        "rank": "odd", "local_rank": "0", "warns_of_absent": False, "warns_of_broken": True,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(params=RANKS.values(), ids=RANKS.keys())
+def job_rank(request, monkeypatch):
+    monkeypatch.setenv("RANK", request.param["rank"])
+    monkeypatch.setenv("LOCAL_RANK", request.param["local_rank"])
+    return request.param
+
+
+def test_of_an_absent_device_one_rank_of_the_job_warns(torch_world, job_rank):
     cards(torch_world, "acme")
-    assert len(warned()) == absent
+    assert len(warned()) == (1 if job_rank["warns_of_absent"] else 0)
+
+
+def test_of_a_broken_device_one_rank_on_each_host_warns(torch_world, job_rank):
+    cards(torch_world, "acme")
     cards(torch_world, "zebra", nodes=HERE)
-    assert len(warned()) == broken
+    assert len(warned()) == (1 if job_rank["warns_of_broken"] else 0)
 
 
 def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
