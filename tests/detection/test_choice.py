@@ -223,6 +223,17 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
 
 
+def test_many_missing_vendor_packages_share_one_line_of_the_warning(torch_world):
+    for name in ("mlu", "sdaa", "supa"):
+        torch_world.backend(name, vendor_import=f"torch_{name}")
+    torch_world.plugin("bad", "raise ImportError('libbad.so')")
+    (caught,) = warned()
+    text = str(caught.message)
+    assert "  vendor's package not installed: mlu, sdaa, supa\n" in text
+    assert "bad (accel-bad 1.0): broken" in text
+    assert text.count("\n") == 3
+
+
 def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
     torch_world.backend("npu", extra=NO_DEVICE)
     for call in (accel_core.get_accelerator, accel_core.selection):
@@ -241,11 +252,17 @@ def test_nothing_installed_and_nothing_there_is_no_news(torch_world):
     assert accel_core.selection().how is How.FALLBACK
 
 
-@pytest.mark.parametrize(("name", "value"), [("DS_ACCELERATOR", "cpu"), ("ACCEL_BLOCK", "npu")])
-def test_a_pinned_cpu_and_what_the_user_blocked_are_no_news(torch_world, monkeypatch, name, value):
+def test_a_pinned_cpu_is_no_reason_to_warn(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
-    monkeypatch.setenv(name, value)
-    assert not warned()
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert warned() == []
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_a_backend_that_the_user_blocked_is_no_reason_to_warn(torch_world, monkeypatch):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    monkeypatch.setenv("ACCEL_BLOCK", "npu")
+    assert warned() == []
     assert accel_core.get_accelerator().name == "cpu"
 
 

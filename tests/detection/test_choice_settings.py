@@ -318,4 +318,6 @@ def test_a_choice_in_children_only_imports_nothing_here(several):
 def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_world):
     declares = "Backend(name='other', priority=1, device_type='cpu')"
     torch_world.plugin("bad", f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}")
-    assert "the plugin of entry point bad declares another name" in str(error(DS_ACCELERATOR="bad"))
+    assert str(error(DS_ACCELERATOR="bad")) == (
+        "DS_ACCELERATOR='bad': the plugin of entry point bad declares another name: `accel list` shows it."
+    )
