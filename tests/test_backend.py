@@ -4,7 +4,6 @@ import copy
 import pickle
 
 import pytest
-from accel_tests.tools import words
 
 from accel_core import backend as backend_module
 from accel_core.backend import Backend, Environment, Granted, Hardware, InTorch, Provenance, Visibility
@@ -50,7 +49,23 @@ def test_good_names(name):
 
 
 @pytest.mark.parametrize(
-    "name", [*words("NPU 1npu .npu npu. n..u npu,cuda npu@x nPu np\u00fc n-u"), "", " npu", "n pu"]
+    "name",
+    [
+        "",
+        "NPU",
+        " npu",
+        "npu ",
+        "n pu",
+        "1npu",
+        ".npu",
+        "npu.",
+        "n..u",
+        "npu,cuda",
+        "npu@x",
+        "nPu",
+        "np\u00fc",
+        "n-u",
+    ],
 )
 def test_a_name_that_could_not_be_pinned_is_refused(name):
     with pytest.raises(InvalidBackendError, match=r"name .* is malformed"):
