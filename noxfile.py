@@ -188,7 +188,7 @@ def test(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def quick(session: nox.Session) -> None:
-    """Lint, types, and the tests that your diff against main touches: a minute at most, once installed.
+    """Lint, types, and the tests that your diff against main touches: about a minute, once installed.
 
     While you work; `./dev test` before you hand in.
     """
