@@ -126,6 +126,17 @@ def test_a_malformed_field_is_named_with_its_value(field, value, said):
     assert isinstance(caught.value, AccelError)
 
 
+@pytest.mark.parametrize("value", ["", "PT_HPU", "=1", "1A=2", "A B=1"])
+def test_a_variable_that_is_not_an_assignment_is_refused(value):
+    with pytest.raises(InvalidBackendError, match=r"environment.set .* is malformed"):
+        declare(environment=Environment(set=(value,)))
+
+
+@pytest.mark.parametrize("value", ["PT_HPU_LAZY_ACC_PAR_MODE=0", "A=", "A=b=c d"])
+def test_a_variable_may_have_any_value(value):
+    assert declare(environment=Environment(set=(value,))).environment.set == (value,)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -40,6 +40,16 @@ def test_the_first_call_chooses_and_every_other_gives_the_same_object(mlu):
     assert (record.chosen, record.pid) == ("mlu", os.getpid())
 
 
+def test_the_record_can_be_asked_for_first(mlu):
+    assert accel_core.selection().chosen == "mlu"
+    assert accel_core.get_accelerator().name == "mlu"
+
+
+def test_an_accelerator_that_was_made_for_a_name_is_the_one_that_is_chosen(mlu):
+    made = accel_core.accelerator("mlu@accel-mlu")
+    assert accel_core.get_accelerator() is made
+
+
 def test_a_choice_that_fails_is_made_again(mlu, monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "tpu")
     for _ in range(2):

@@ -17,7 +17,7 @@ from accel_core.backend import Hardware, InTorch, Visibility
 from accel_core.detection import How, Status
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
-from accel_core.machine import devices
+from accel_core.machine import devices, vendors
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- ranked
@@ -33,6 +33,19 @@ def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(severa
     assert statuses(found) == {"npu": "no_device", "mlu": "usable", **below}
     assert found.verdicts[2].reason == "it ranks below mlu"
     assert "sdaa_vendor" not in sys.modules
+
+
+def test_a_backend_that_ranks_lower_and_is_not_installed_is_in_the_record(several):
+    several.backend("broken", 100, vendor_import="absent_vendor")
+    assert statuses(chosen())["broken"] == "not_installed"
+
+
+def test_a_broken_vendor_leaves_the_next_one_its_turn(several):
+    several.module("torch_npu", "import sys; sys.exit(1)")
+    several.backend("npu", 700, vendor_import="torch_npu")
+    found = chosen()
+    assert found.chosen == "mlu"
+    assert statuses(found)["npu"] == "broken"
 
 
 def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(several):
@@ -122,6 +135,19 @@ def test_ranked_choice_skips_both_of_two_rivals(rivals):
     assert conflicts[0].hint == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
 
 
+def test_rivals_that_rank_below_the_chosen_one_are_conflicts_in_the_record(rivals):
+    rivals.backend("top", 999)
+    assert [v.status for v in chosen().verdicts if v.name == "npu"] == [Status.CONFLICT] * 2
+
+
+def test_with_both_rivals_blocked_both_are_blocked(rivals):
+    assert [v.status for v in chosen(ACCEL_BLOCK="npu").verdicts if v.name == "npu"] == [Status.BLOCKED] * 2
+
+
+def test_a_pin_to_rivals_that_are_both_blocked_is_a_conflict(rivals):
+    assert isinstance(error(ACCEL_BLOCK="npu", DS_ACCELERATOR="npu"), BackendConflictError)
+
+
 def test_a_pin_to_rivals_asks_which_is_meant(rivals):
     found = error(DS_ACCELERATOR="npu")
     assert isinstance(found, BackendConflictError)
@@ -191,6 +217,18 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
 )
 def test_the_record_says_how(several, pin, how):
     assert how in str(chosen(DS_ACCELERATOR=pin))
+
+
+def test_a_failed_choice_has_a_record_too(several):
+    found = chosen(DS_ACCELERATOR="tpu")
+    assert str(found).startswith("No backend could be chosen. DS_ACCELERATOR='tpu': no installed")
+    assert json.loads(json.dumps(found.to_dict()))["chosen"] is None
+
+
+def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
+    assert "NVIDIA GPU is present" in str(chosen())
 
 
 # ---------------------------------------------------------------------------- choice fallback

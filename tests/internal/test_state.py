@@ -159,6 +159,32 @@ def test_what_callers_expect_passes(error):
 # What plugins print goes to stderr; what anybody else prints stays where it belongs.
 
 
+def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
+    before = sys.stdout
+    with quiet():
+        print("inside")
+        sys.stdout.write("written\n")
+        sys.stdout.flush()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
+
+
+def test_other_threads_keep_stdout(capsys):
+    with quiet(), processes.beside(lambda: print("from another thread")):
+        pass
+    assert capsys.readouterr() == ("from another thread\n", "")
+
+
+def test_capturing_amid_quiet_ends_in_quiet(capsys):
+    with quiet():
+        with quiet(printed := io.StringIO()):
+            print("captured")
+        print("quiet")
+    assert printed.getvalue() == "captured\n"
+    assert capsys.readouterr() == ("", "quiet\n")
+
+
 def test_it_nests_and_ends_with_an_exception(capsys):
     before = sys.stdout
 

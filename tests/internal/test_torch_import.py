@@ -175,6 +175,15 @@ def test_the_build_is_read_from_whatever_that_file_contains(world, source, build
     assert str(build) == text
 
 
+def test_a_finder_that_fails_is_no_build(world, monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError("a finder that fails")
+
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert torch_build() is None
+
+
 def test_an_imported_torch_is_asked_itself(torch_world, simulated_torch):
     simulated_torch.version.cuda = "12.8"
     assert torch_build() == TorchBuild("2.99.0+simulated", cuda="12.8")

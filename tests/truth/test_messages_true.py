@@ -39,7 +39,7 @@ DOCUMENTS = {
     "an option in a sentence": ("Give `--no-bnid` then.", "Give `--no-bind` then.", "--no-bnid"),
     "torchrun's": (
         "```sh\naccel run --nproc-per-nod 2 t.py\n```",
-        "```sh\naccel run --nproc-per-node 2 t.py\n```",
+        "```sh\naccel run --nproc-per-node 2 t.py --lr 1\n```",
         "--nproc-per-nod",
     ),
     "in the middle of a shell's line": (
@@ -53,8 +53,8 @@ DOCUMENTS = {
         "--rdvz-id",
     ),
     "what a console shows": (
-        "```console\n$ accel list --jsno\naccel lists none\n```",
-        "```console\n$ accel list --json\naccel\n```",
+        "```console\n$ accel list --jsno\nusable: accel lists none\n```",
+        "```console\n$ accel list --json\nusable\n```",
         "--jsno",
     ),
     "DeepSpeed's": ("`accel deepspeed --num_gpu 2 t.py`", "`accel deepspeed --num_gpus 2 t.py`", "--num_gpu"),
@@ -66,13 +66,13 @@ DOCUMENTS = {
     "a variable": ("Set `ACCEL_STRIKT`.", "Set `ACCEL_STRICT`.", "ACCEL_STRIKT"),
     "a variable that is expanded": ("`ls $ACCEL_CASHE`", "`ls $ACCEL_CACHE`", "ACCEL_CASHE"),
     "a variable's value": ("`ACCEL_PROBE=isolatd`", "`ACCEL_PROBE=isolated`", "expected inline or isolated"),
-    "a vendor's variable": ("`HABANA_VISIBLE_MODULE`", "`HABANA_VISIBLE_MODULES`", "HABANA_VISIBLE_MODULE"),
-    "a group": ("In group `accel.backend`.", "In group `accel.backends`.", "accel.backend"),
-    "another's group": ("In group `torch.backend`.", "In group `torch.backends`.", "torch.backend"),
+    "a vendor's variable": ("`HABANA_VISIBLE_MODULE`", "`HABANA_VISIBLE_MODULES`", "HABANA_VISIBLE_MODULE "),
+    "a group": ("In group `accel.backend`.", "In group `accel.backends`.", "accel.backend "),
+    "another's group": ("In group `torch.backend`.", "In group `torch.backends`.", "torch.backend "),
     "a group in TOML": (
         '```toml\n[project.entry-points."accel.op_builder"]\n```',
         '```toml\n[project.entry-points."accel.op_builders"]\n```',
-        "accel.op_builder",
+        "accel.op_builder ",
     ),
     "a distribution": ("    pip install acel-core", "    pip install accel-core", "acel-core"),
     "a plugin": ("`accel-nqu` brings it.", "`accel-npu` brings it.", "accel-nqu"),
