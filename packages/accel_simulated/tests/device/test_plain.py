@@ -107,7 +107,7 @@ print(json.dumps([[str(each.message) for each in caught], limits(acc)]))
 """
 
 
-def test_a_known_wrong_gradient_is_told_and_the_kit_expects_it(simulated):
+def test_a_known_wrong_gradient_is_expected_by_the_kit_and_told_by_the_frameworks(simulated):
     check = "compute.randomness.checkpointing_draws_the_same"
     card = run_card("mps", environment("mps"), only=(check,))
     assert card["outcomes"] == {check: "expected failure"}
@@ -115,6 +115,32 @@ def test_a_known_wrong_gradient_is_told_and_the_kit_expects_it(simulated):
     warned, limits = simulated("mps", WARNED).answer
     assert warned == [f"gradient_checkpointing=True on mps: {words}"]
     assert words in limits
+
+
+#: Whether the gradient with checkpointing is the one without, with dropout inside of what is checkpointed, or
+#: outside.
+CHECKPOINTED = """
+import json, torch
+from torch.utils.checkpoint import checkpoint
+
+drop = torch.nn.functional.dropout
+
+def gradient(inner, outer, run):
+    torch.manual_seed(1)
+    x = torch.ones(64, device="mps", requires_grad=True)
+    drop(run(lambda x: drop(x * x, inner).exp(), x), outer).sum().backward()
+    return x.grad
+
+def is_right(inner, outer):
+    checkpointed = gradient(inner, outer, lambda layer, x: checkpoint(layer, x, use_reentrant=False))
+    return torch.equal(checkpointed, gradient(inner, outer, lambda layer, x: layer(x)))
+
+print(json.dumps({"inside": is_right(0.5, 0.0), "outside": is_right(0.0, 0.5)}))
+"""
+
+
+def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_outside_as_advised(simulated):
+    assert simulated("mps", CHECKPOINTED).answer == {"inside": False, "outside": True}
 
 
 # ---------------------------------------------------------------------------- build
