@@ -188,7 +188,7 @@ def test(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def quick(session: nox.Session) -> None:
-    """Lint, types, and the tests that your diff against main touches: a minute at most, once installed.
+    """Lint, types, and the tests that your diff against main touches: about a minute, once installed.
 
     While you work; `./dev test` before you hand in.
     """
@@ -398,7 +398,6 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/public_names.py", "--check")
     session.run("python", "tools/metadata.py", "--check")
     session.run("python", "tools/plain_english.py")
-    session.run("python", "tools/size.py")
 
 
 @nox.session

@@ -49,31 +49,28 @@ for name in sys.argv[1:]:
     __import__(name)
 print(json.dumps([spent, time.perf_counter() - start]))
 """
-#: A framework, the modules whose import is its start, and the bound in milliseconds.
+#: A framework, and the modules whose import is its start.
 _FRAMEWORKS = (
-    ("torch", ("torch",), 2.0),
-    ("torch with its process groups", ("torch", "torch.distributed"), 2.0),
-    ("verl", ("verl",), 5.0),
-    ("LMCache", ("lmcache",), 5.0),
-    ("bitsandbytes", ("bitsandbytes",), 5.0),
+    ("torch", ("torch",)),
+    ("torch with its process groups", ("torch", "torch.distributed")),
+    ("verl", ("verl",)),
+    ("LMCache", ("lmcache",)),
+    ("bitsandbytes", ("bitsandbytes",)),
 )
 
 
-def main() -> int:
-    """Print a line for each framework that is here; 0 if every median is within its bound."""
-    missed = False
-    for name, modules, bound in _FRAMEWORKS:
+def main() -> None:
+    """Print a line for each framework that is installed. For information: nobody waits for milliseconds."""
+    for name, modules in _FRAMEWORKS:
         home = os.environ.get(f"ACCEL_DOOR_{modules[0].upper()}", "")
         if not home and find_spec(modules[0]) is None:
             continue
         found = [_seconds(modules, home) for _ in range(_ROUNDS + 1)][1:]  # the first writes byte code
         added, whole = zip(*found, strict=True)
         median = statistics.median(added) * 1e3
-        missed |= median > bound
         spread = f"{min(added) * 1e3:.2f} to {max(added) * 1e3:.2f}"
         of_all = f"its whole import {statistics.median(whole):.2f} s"
-        print(f"{name:30} {median:6.2f} ms ({spread}), bound {bound:g}; {of_all}", flush=True)
-    return int(missed)
+        print(f"{name:30} {median:6.2f} ms ({spread}); {of_all}", flush=True)
 
 
 def _seconds(modules: tuple[str, ...], home: str) -> tuple[float, float]:
@@ -86,4 +83,4 @@ def _seconds(modules: tuple[str, ...], home: str) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

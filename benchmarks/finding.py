@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import tempfile
@@ -108,8 +109,9 @@ def rows() -> list[Row]:
         import_row(),
         discovery_row(1000, 20, 0.5, warm=True),
         discovery_row(1000, 20, 0.45, warm=False),
-        discovery_row(20, 20, 1.0, warm=True),
-        discovery_row(20, 20, 1.0, warm=False),
-        discovery_row(20, 1, 1.0, warm=True),
-        discovery_row(20, 1, 1.0, warm=False),
+        # For information: with so few distributions both sides take milliseconds.
+        discovery_row(20, 20, math.inf, warm=True),
+        discovery_row(20, 20, math.inf, warm=False),
+        discovery_row(20, 1, math.inf, warm=True),
+        discovery_row(20, 1, math.inf, warm=False),
     ]

@@ -1,56 +1,49 @@
-"""What finding and choosing may consist of, counted; `tools/size.py` bounds the lines."""
+"""The first call of a process pays for nothing that it does not need: no torch, no vendor, no process."""
 
 import pytest
-from accel_tests.tools import TREE, load
 
-DOORS = TREE / "packages/accel_train/src/accel_train/doors"
-_SIZE = load("size")
+#: Which of these modules are imported is what the tests look at.
+IMPORTED = "import json, sys; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
 
-
-@pytest.mark.parametrize("file", sorted(DOORS.glob("[a-z]*.py")), ids=lambda file: file.stem)
-def test_an_adapter_stays_small(file):
-    assert file == DOORS / "catalogue.py" or _SIZE.code(file) <= 80  # that one is data
-
-
-#: Modules of ours after the first call, without a plugin and with one. Bounds 26 and 30: missed.
-LOADED = {False: 35, True: 38}
-#: What only plugins or other devices need: each is one or two hundredths of DeepSpeed's first call.
-NEEDLESS = {
-    *(f"accel_core.detection.{name}" for name in ("adapters", "isolated", "messages", "survey")),
-    "accel_core.machine.visible_devices", "accel_core.accelerators.records", "psutil",
-    "accel_core.accelerators.torch_device",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("plugin", [False, True], ids=["no plugin", "one plugin"])
-def test_the_first_call_loads_few_modules(torch_world, plugin):
-    if plugin:
-        torch_world.backend("acme", 900)
-    code = (
-        "import json, sys, torch, accel_core\naccel_core.get_accelerator()\nprint(json.dumps([*sys.modules]))"
-    )
-    loaded = torch_world.child(code, variables={"DS_ACCELERATOR": ""}, bare=False).answer
-    ours = [name for name in loaded if name.startswith("accel_") and "simulated" not in name]
-    assert len(ours) <= LOADED[plugin], sorted(ours)
-    assert plugin or not NEEDLESS & set(loaded)
-
-
-_FRAMES = """
+#: Prints the audit events by which Python starts a process or leaves for another program.
+STARTED = """
 import json, sys
-frame, ours = sys._getframe(), []
-while frame is not None:
-    if frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core":
-        ours.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
-    frame = frame.f_back
-import builtins
-builtins.seen = json.dumps(ours)
+started = []
+names = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "os.exec")
+sys.addaudithook(lambda name, arguments: name in names and started.append(name))
+{code}
+print(json.dumps(started))
 """
 
 
-def test_few_frames_of_ours_lie_between_the_call_and_a_vendors_import(torch_world):
-    torch_world.module("torch_acme", _FRAMES)
+def test_finding_the_backends_imports_neither_torch_nor_a_vendor(torch_world):
+    torch_world.module("torch_acme", "")
     torch_world.backend("acme", 900, vendor_import="torch_acme")
-    code = "import json, accel_core\naccel_core.get_accelerator()\nprint(seen)"
-    ours = torch_world.child(code, bare=False).answer
-    assert ours[-1] == "accel_core.current.get_accelerator"
-    assert len(ours) <= 8, ours
+    code = "import accel_core; assert 'acme' in [each.name for each in accel_core.discover()]\n"
+    imported = torch_world.child(code + IMPORTED.format(names=["torch", "torch_acme"]), bare=False).answer
+    assert imported == []
+
+
+def test_the_first_call_imports_the_chosen_vendor_and_none_that_ranks_lower(torch_world):
+    for name, priority in (("acme", 900), ("zebra", 300)):
+        torch_world.module(f"torch_{name}", "")
+        torch_world.backend(name, priority, vendor_import=f"torch_{name}")
+    code = "import accel_core; assert accel_core.get_accelerator().name == 'acme'\n"
+    code += IMPORTED.format(names=["torch_acme", "torch_zebra"])
+    assert torch_world.child(code, bare=False).answer == ["torch_acme"]
+
+
+def test_the_first_call_with_the_cpu_pinned_imports_no_vendor(torch_world):
+    torch_world.module("torch_acme", "")
+    torch_world.backend("acme", 900, vendor_import="torch_acme")
+    code = "import accel_core; assert accel_core.get_accelerator().name == 'cpu'\n"
+    code += IMPORTED.format(names=["torch_acme"])
+    assert torch_world.child(code, variables={"DS_ACCELERATOR": "cpu"}, bare=False).answer == []
+
+
+@pytest.mark.parametrize("plugin", [False, True], ids=["no plugin", "one plugin"])
+def test_the_first_call_starts_no_process(torch_world, plugin):
+    if plugin:
+        torch_world.backend("acme", 900)
+    code = STARTED.format(code="import accel_core; accel_core.get_accelerator()")
+    assert torch_world.child(code, bare=False).answer == []

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from accel_tests.tools import TREE, load
@@ -25,22 +26,55 @@ def test_help_of_a_session_runs_nothing(capsys, monkeypatch):
     assert "go to pytest: ./dev lint" not in told
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "src/accel_core/cli/commands/list.py cli/test_list.py test_budgets.py detection/test_probe.py",
-        "src/accel_core/_support/child.py internal/test_child.py detection/test_survey.py cli/test_list.py",
-        "tests/cli/test_why.py cli/test_why.py cli/test_why.py cli/test_list.py",
-        "tools/release.py test_release.py test_release.py test_ci.py",
-        "README.md truth/test_messages_true.py truth/test_outside.py cli/test_list.py",
-    ],
-)
-def test_the_nearest_tests_come_first(row):
-    changed, first, among, without = row.split()
-    found = _TOUCHED.near_tests(TREE, [changed], ["tests/fuzz"])
-    assert found[0] == f"tests/{first}"
-    assert f"tests/{among}" in found
-    assert f"tests/{without}" not in found
+class Change(NamedTuple):
+    """A changed file, and tests that are the nearest to it, among those that are near, and far."""
+
+    file: str
+    nearest: str
+    near: str
+    far: str
+
+
+CHANGES = [
+    Change(
+        "src/accel_core/cli/list.py",
+        nearest="tests/cli/test_list.py",
+        near="tests/test_budgets.py",
+        far="tests/detection/test_probe.py",
+    ),
+    Change(
+        "src/accel_core/_support/child.py",
+        nearest="tests/internal/test_child.py",
+        near="tests/detection/test_survey.py",
+        far="tests/cli/test_list.py",
+    ),
+    Change(
+        "tests/cli/test_why.py",
+        nearest="tests/cli/test_why.py",
+        near="tests/cli/test_why.py",
+        far="tests/cli/test_list.py",
+    ),
+    Change(
+        "tools/release.py",
+        nearest="tests/test_release.py",
+        near="tests/test_release.py",
+        far="tests/test_ci.py",
+    ),
+    Change(
+        "README.md",
+        nearest="tests/truth/test_messages_true.py",
+        near="tests/truth/test_outside.py",
+        far="tests/cli/test_list.py",
+    ),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.file)
+def test_the_nearest_tests_come_first(change):
+    found = _TOUCHED.near_tests(TREE, [change.file], ["tests/fuzz"])
+    assert found[0] == change.nearest
+    assert change.near in found
+    assert change.far not in found
 
 
 def test_a_plugin_gets_its_own_tests_but_not_those_of_another_session():

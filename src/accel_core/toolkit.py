@@ -43,3 +43,7 @@ _HOMES = {
 _HOME = _by_name(_HOMES)
 __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the names, not two
 __getattr__ = _resolving(__name__, _HOME)
+
+
+def __dir__() -> list[str]:
+    return __all__

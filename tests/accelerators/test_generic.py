@@ -17,25 +17,39 @@ from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.discovery import GENERIC
 
 
-def refused(call, *arguments):
-    """What the error says."""
-    with pytest.raises(UnsupportedError) as caught:
-        call(*arguments)
-    return str(caught.value)
+def on_novel(test):
+    """Run the test in a fork, in which it may name PrivateUse1, where torch has a backend of Python's."""
+    reason = "torch has no backend of Python's to try it on"
+    return pytest.mark.skipif(torch.__version__ < (2, 10), reason=reason)(forked("torch")(test))
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 10), reason="torch has no backend of Python's to try it on")
-@forked("torch")
-def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
+def novel():
+    """The accelerator of a device that torch calls `novel`; warnings are errors from here on."""
     warnings.simplefilter("error")
     backend_registration._setup_privateuseone_for_python_backend("novel")
-    acc = GenericAccelerator(GENERIC)
-    assert (acc.name, acc.device_name(), acc.device(0)) == ("generic", "novel", torch.device("novel:0"))
+    return GenericAccelerator(GENERIC)
+
+
+@on_novel
+def test_torch_names_the_device():
+    acc = novel()
+    assert acc.name == "generic"
+    assert acc.device_name() == "novel"
+    assert acc.device(0) == torch.device("novel:0")
+    assert acc.current_device_name() == "novel:0"
+
+
+@on_novel
+def test_the_current_device_is_torchs():
+    acc = novel()
     assert acc.is_available() is True
     assert acc.current_device() == 0
     assert acc.current_device == torch.novel.current_device
-    assert acc.current_device_name() == "novel:0"
-    # torch makes streams of it, and neither records nor waits: the stand-ins of one queue serve.
+
+
+@on_novel
+def test_streams_of_one_queue_serve_where_torchs_neither_record_nor_wait():
+    acc = novel()
     assert issubclass(acc.Stream, torch.Stream)
     assert issubclass(acc.Event, HostEvent)
     stream = acc.current_stream()
@@ -44,49 +58,107 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks():
     stream.wait_stream(acc.Stream())
     with acc.stream(stream), acc.stream(None):
         assert acc.current_stream() == stream
-    assert acc.communication_backend_name() == "staged"
-    assert torch.distributed.Backend.backend_capability["staged"] == ["novel", "cpu"]
-    assert acc.get_compile_backend() == "aot_eager"
 
-    # No allocator of torch's kind: defaults, not internal assertions.
+
+@on_novel
+def test_the_staged_group_communicates():
+    assert novel().communication_backend_name() == "staged"
+    assert torch.distributed.Backend.backend_capability["staged"] == ["novel", "cpu"]
+
+
+@on_novel
+def test_the_compiler_is_aot_eager():
+    assert novel().get_compile_backend() == "aot_eager"
+
+
+@on_novel
+@pytest.mark.parametrize(
+    "member",
+    ["memory_allocated", "max_memory_allocated", "total_memory", "mem_get_info", "reset_max_memory_cached"],
+)
+def test_without_an_allocator_of_torchs_kind_memory_is_unsupported(member):
+    """And not an internal assertion of torch's."""
+    acc = novel()
+    with pytest.raises(UnsupportedError, match=r"generic.*torch 2\."):
+        getattr(acc, member)()
+
+
+@on_novel
+def test_without_an_allocator_of_torchs_kind_there_is_nothing_to_empty_or_to_count():
+    acc = novel()
     acc.empty_cache()
-    for ask in (acc.memory_allocated, acc.total_memory, acc.mem_get_info, acc.reset_max_memory_cached):
-        said = refused(ask)
-        assert "generic" in said
-        assert "torch 2." in said
-    refused(acc.max_memory_allocated, 0)
-    assert acc.memory_stats() == acc.memory_stats(0) == {}
-    assert acc.supports_graphs() is acc.supports_graphs() is False
+    assert acc.memory_stats() == {}
+    assert acc.memory_stats(0) == {}
+
+
+@on_novel
+def test_without_graphs_none_is_created_with_a_warning():
+    acc = novel()
+    assert acc.supports_graphs() is False
+    assert acc.supports_graphs() is False, "the second call"
     with pytest.warns(UserWarning, match="graphs are not supported"):
         assert acc.create_graph() is None
 
-    # Where the device has graphs, torch's are used.
-    order = []
 
-    class Graph:  # in place of the one that torch refuses here
-        graph_pool, capture_error_mode = None, "default"
+class Graph:
+    """In place of the graph that torch refuses on this device."""
 
-        def __enter__(self):
-            order.append("begin")
+    graph_pool, capture_error_mode = None, "default"
 
-        def __exit__(self, *_):
-            order.append("end")
+    def __init__(self):
+        self.calls = []
 
-        def replay(self):
-            order.append("replay")
+    def __enter__(self):
+        self.calls.append("begin")
 
+    def __exit__(self, *_):
+        self.calls.append("end")
+
+    def replay(self):
+        self.calls.append("replay")
+
+
+def novel_with_graphs():
+    made = novel()
     torch.accelerator.Graph = Graph
-    acc = GenericAccelerator(GENERIC)
-    graph = acc.create_graph()
+    return type(made)(GENERIC)
+
+
+@on_novel
+def test_torchs_graphs_are_used_where_the_device_has_them():
+    acc = novel_with_graphs()
     assert acc.supports_graphs() is True
-    assert type(graph) is Graph
+    graph = acc.create_graph()
+    assert isinstance(graph, torch.accelerator.Graph)
+    with acc.capture_to_graph(graph):
+        graph.calls.append("work")
+    acc.replay_graph(graph)
+    assert graph.calls == ["begin", "work", "end", "replay"]
+
+
+@on_novel
+def test_the_options_of_a_capture_reach_torchs_graph():
+    acc = novel_with_graphs()
+    graph = acc.create_graph()
     with acc.capture_to_graph(graph, pool=(0, 1), capture_error_mode="relaxed"):
-        order.append("work")
+        pass
+    assert graph.graph_pool == (0, 1)
+    assert graph.capture_error_mode == "relaxed"
+
+
+@on_novel
+def test_a_graph_is_captured_on_a_stream_of_the_callers():
+    acc = novel_with_graphs()
+    graph = acc.create_graph()
     with acc.capture_to_graph(graph, stream=acc.Stream()):
         pass
-    acc.replay_graph(graph)
-    assert order == ["begin", "work", "end", "begin", "end", "replay"]
-    assert (graph.graph_pool, graph.capture_error_mode) == ((0, 1), "relaxed")
+    assert graph.calls == ["begin", "end"]
+
+
+@on_novel
+def test_an_option_that_torchs_graphs_lack_is_refused_by_name():
+    acc = novel_with_graphs()
+    graph = acc.create_graph()
     with pytest.raises(UnsupportedError, match=r"generic.* with warmup is not supported by torch .*'warmup'"):
         acc.capture_to_graph(graph, warmup=3)
 
@@ -106,16 +178,29 @@ def test_without_an_accelerator_there_is_nothing_to_serve():
         GenericAccelerator(GENERIC)
 
 
-def test_what_torch_was_built_for_is_no_device_before_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The torch that most people have is a CUDA build, and 2.6 raises where it has no accelerator."""
+@pytest.mark.parametrize(("count", "device"), [(0, None), (2, torch.device("cuda"))])
+def test_what_torch_was_built_for_is_a_device_once_one_is_counted(monkeypatch, count, device):
+    """The torch that most people have is a CUDA build."""
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
-    for count, found in ((0, None), (2, torch.device("cuda"))):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        assert torchs_device(torch) == found
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    assert torchs_device(torch) == device
+
+
+def test_what_torch_was_built_for_may_be_asked_without_a_count(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert torchs_device(torch, counted=False) == torch.device("cuda")
+
+
+def test_a_device_that_a_package_named_is_not_counted(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert torchs_device(torch) == torch.device("cuda")
+
+
+def test_a_torch_that_raises_where_it_has_no_accelerator_has_none(monkeypatch):
+    """As 2.6 does."""
     none = raising(RuntimeError("Cannot access accelerator device when none is available."))
     monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
     assert torchs_device(torch) is None

@@ -9,14 +9,23 @@ import types
 
 import pytest
 import torch
-from accel_tests.tools import raising, words
+from accel_tests.tools import raising
 
 from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
 from accel_core.accelerators.streams import HostEvent, HostStream
 
 #: Of these a refusal is told in our words: the vendor's function stands behind.
-QUESTIONS = words("is_current_stream_capturing is_initialized")
-SAME = [*QUESTIONS, *words("current_device empty_cache manual_seed manual_seed_all stream Stream Event")]
+QUESTIONS = ("is_current_stream_capturing", "is_initialized")
+SAME = (
+    *QUESTIONS,
+    "current_device",
+    "empty_cache",
+    "manual_seed",
+    "manual_seed_all",
+    "stream",
+    "Stream",
+    "Event",
+)
 
 
 def hit(*_, **__):
@@ -310,6 +319,43 @@ def test_availability_counts_devices_and_never_raises(vendor, without):
 
 
 # Random numbers
+
+
+def test_devices_are_selected(simulated, vendor):
+    simulated.set_device(1)
+    assert simulated.current_device() == 1
+    assert vendor.current == 1
+    assert simulated.current_device_name() == "maia:1"
+    assert simulated.device(1) == torch.device("maia:1")
+
+
+def test_a_guard_selects_a_device_for_its_block(simulated, vendor):
+    simulated.set_device(1)
+    with simulated.device_guard(0) as entered:
+        assert vendor.current == 0
+        assert entered is None
+    assert vendor.current == 1
+    with simulated.device_guard(None):
+        assert vendor.current == 1
+
+
+def test_random_states_go_round_by_device(simulated, vendor):
+    vendor.init()
+    simulated.manual_seed_all(3)
+    states = [simulated.get_rng_state(device_index=i) for i in range(2)]
+    first = torch.rand(4, generator=vendor.default_generators[1])
+    simulated.set_rng_state(states[1], device_index=1)
+    assert torch.equal(torch.rand(4, generator=vendor.default_generators[1]), first)
+    simulated.set_rng_state(states[0])
+    assert torch.equal(simulated.get_rng_state(), states[0])
+
+
+def test_streams_are_the_vendors(simulated, vendor):
+    stream = simulated.Stream()
+    with simulated.stream(stream):
+        assert simulated.current_stream(0) is stream
+        assert simulated.is_current_stream_capturing() is True
+    assert simulated.default_stream() is None
 
 
 def test_generators_are_there_before_the_device_has_started(simulated, vendor):

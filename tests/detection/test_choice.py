@@ -17,7 +17,7 @@ from accel_core.backend import Hardware, InTorch, Visibility
 from accel_core.detection import How, Status
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
-from accel_core.machine import devices
+from accel_core.machine import devices, vendors
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- ranked
@@ -33,6 +33,19 @@ def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(severa
     assert statuses(found) == {"npu": "no_device", "mlu": "usable", **below}
     assert found.verdicts[2].reason == "it ranks below mlu"
     assert "sdaa_vendor" not in sys.modules
+
+
+def test_a_backend_that_ranks_lower_and_is_not_installed_is_in_the_record(several):
+    several.backend("broken", 100, vendor_import="absent_vendor")
+    assert statuses(chosen())["broken"] == "not_installed"
+
+
+def test_a_broken_vendor_leaves_the_next_one_its_turn(several):
+    several.module("torch_npu", "import sys; sys.exit(1)")
+    several.backend("npu", 700, vendor_import="torch_npu")
+    found = chosen()
+    assert found.chosen == "mlu"
+    assert statuses(found)["npu"] == "broken"
 
 
 def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(several):
@@ -122,6 +135,19 @@ def test_ranked_choice_skips_both_of_two_rivals(rivals):
     assert conflicts[0].hint == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
 
 
+def test_rivals_that_rank_below_the_chosen_one_are_conflicts_in_the_record(rivals):
+    rivals.backend("top", 999)
+    assert [v.status for v in chosen().verdicts if v.name == "npu"] == [Status.CONFLICT] * 2
+
+
+def test_with_both_rivals_blocked_both_are_blocked(rivals):
+    assert [v.status for v in chosen(ACCEL_BLOCK="npu").verdicts if v.name == "npu"] == [Status.BLOCKED] * 2
+
+
+def test_a_pin_to_rivals_that_are_both_blocked_is_a_conflict(rivals):
+    assert isinstance(error(ACCEL_BLOCK="npu", DS_ACCELERATOR="npu"), BackendConflictError)
+
+
 def test_a_pin_to_rivals_asks_which_is_meant(rivals):
     found = error(DS_ACCELERATOR="npu")
     assert isinstance(found, BackendConflictError)
@@ -193,6 +219,18 @@ def test_the_record_says_how(several, pin, how):
     assert how in str(chosen(DS_ACCELERATOR=pin))
 
 
+def test_a_failed_choice_has_a_record_too(several):
+    found = chosen(DS_ACCELERATOR="tpu")
+    assert str(found).startswith("No backend could be chosen. DS_ACCELERATOR='tpu': no installed")
+    assert json.loads(json.dumps(found.to_dict()))["chosen"] is None
+
+
+def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
+    assert "NVIDIA GPU is present" in str(chosen())
+
+
 # ---------------------------------------------------------------------------- choice fallback
 # The fall-back to the CPU warns once, with every reason, and only where it is news.
 
@@ -223,6 +261,17 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
 
 
+def test_many_missing_vendor_packages_share_one_line_of_the_warning(torch_world):
+    for name in ("mlu", "sdaa", "supa"):
+        torch_world.backend(name, vendor_import=f"torch_{name}")
+    torch_world.plugin("bad", "raise ImportError('libbad.so')")
+    (caught,) = warned()
+    text = str(caught.message)
+    assert "  vendor's package not installed: mlu, sdaa, supa\n" in text
+    assert "bad (accel-bad 1.0): broken" in text
+    assert text.count("\n") == 3
+
+
 def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
     torch_world.backend("npu", extra=NO_DEVICE)
     for call in (accel_core.get_accelerator, accel_core.selection):
@@ -241,11 +290,17 @@ def test_nothing_installed_and_nothing_there_is_no_news(torch_world):
     assert accel_core.selection().how is How.FALLBACK
 
 
-@pytest.mark.parametrize(("name", "value"), [("DS_ACCELERATOR", "cpu"), ("ACCEL_BLOCK", "npu")])
-def test_a_pinned_cpu_and_what_the_user_blocked_are_no_news(torch_world, monkeypatch, name, value):
+def test_a_pinned_cpu_is_no_reason_to_warn(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
-    monkeypatch.setenv(name, value)
-    assert not warned()
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert warned() == []
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_a_backend_that_the_user_blocked_is_no_reason_to_warn(torch_world, monkeypatch):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    monkeypatch.setenv("ACCEL_BLOCK", "npu")
+    assert warned() == []
     assert accel_core.get_accelerator().name == "cpu"
 
 
@@ -345,17 +400,41 @@ def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
     assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
 
 
-#: RANK and LOCAL_RANK, and how often it is said: of an absent device, and of a broken one beside it.
-@pytest.mark.parametrize("row", ["0 0 1 1", "1 1 0 0", "8 0 0 1", "3  0 0", "  1 1", "odd 0 0 1"])
-def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(torch_world, monkeypatch, row):
-    rank, local, *said = row.split(" ")
-    absent, broken = map(int, said)
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("LOCAL_RANK", local)
+#: Who speaks of an absent device: rank 0 alone, as all hosts lack it. Of a broken one: a rank on each host.
+RANKS = {
+    "rank 0": {"rank": "0", "local_rank": "0", "warns_of_absent": True, "warns_of_broken": True},
+    "another rank on its host": {
+        "rank": "1", "local_rank": "1", "warns_of_absent": False, "warns_of_broken": False,
+    },
+    "first rank on another host": {
+        "rank": "8", "local_rank": "0", "warns_of_absent": False, "warns_of_broken": True,
+    },
+    "rank without a local rank": {
+        "rank": "3", "local_rank": "", "warns_of_absent": False, "warns_of_broken": False,
+    },
+    "no job": {"rank": "", "local_rank": "", "warns_of_absent": True, "warns_of_broken": True},
+    "rank that is not a number": {
+        "rank": "odd", "local_rank": "0", "warns_of_absent": False, "warns_of_broken": True,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(params=RANKS.values(), ids=RANKS.keys())
+def job_rank(request, monkeypatch):
+    monkeypatch.setenv("RANK", request.param["rank"])
+    monkeypatch.setenv("LOCAL_RANK", request.param["local_rank"])
+    return request.param
+
+
+def test_of_an_absent_device_one_rank_of_the_job_warns(torch_world, job_rank):
     cards(torch_world, "acme")
-    assert len(warned()) == absent
+    assert len(warned()) == (1 if job_rank["warns_of_absent"] else 0)
+
+
+def test_of_a_broken_device_one_rank_on_each_host_warns(torch_world, job_rank):
+    cards(torch_world, "acme")
     cards(torch_world, "zebra", nodes=HERE)
-    assert len(warned()) == broken
+    assert len(warned()) == (1 if job_rank["warns_of_broken"] else 0)
 
 
 def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):

@@ -37,6 +37,45 @@ def imported(world):
 
 
 @posix
+def test_an_isolated_probe_of_a_good_vendor_is_repeated_here(torch_world):
+    torch_world.backend("npu")
+    found = judge(settings=ISOLATED)
+    assert found.status is Status.USABLE
+    assert found.devices == 2
+    assert "torch" in sys.modules
+
+
+@posix
+def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
+    torch_world.backend("npu")
+    found = judge(isolated=True)
+    assert found.status is Status.USABLE
+    assert found.devices == 2
+    assert "torch" not in sys.modules
+
+
+#: What plugins do at their import that makes plugins fail that are imported later.
+SPOILING = {
+    "path": "import sys; sys.path[:] = ['/nowhere']",
+    "stdout": "import sys; sys.stdout = None",
+    "warnings": "import warnings; warnings.simplefilter('error')",
+}
+
+
+@posix
+@pytest.mark.filterwarnings("ignore:old")
+@pytest.mark.parametrize("settings", [Settings(), ISOLATED], ids=["here", "isolated"])
+@pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING)
+def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(torch_world, spoil, settings):
+    torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
+    for name in ("hpu", "mlu", "npu"):
+        warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
+        torch_world.backend(name, 500, extra=f"\n{warns}\n")
+    unloaded = [str(each) for each in look(None, settings) if isinstance(each, Unloaded)]
+    assert unloaded == []
+
+
+@posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
     rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
     torch_world.backend("npu", 700, vendor_import=("a_b", "json"), **rich)

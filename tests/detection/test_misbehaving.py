@@ -8,8 +8,9 @@ from accel_faults.catalogue import FAULTS, Kind
 from accel_tests.asking import counting, judge, only, vendor
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
-from accel_core import Status, __version__
+from accel_core import Candidate, Status, __version__
 from accel_core._support.torch_import import import_torch
+from accel_core.detection import Unloaded
 from accel_core.errors import root_cause
 
 # ---------------------------------------------------------------------------- misbehaving
@@ -127,6 +128,8 @@ ANSWERS = {
     "accel_probe": {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
+        "return 'yes'": "accel_probe() returned 'yes' (str)",
+        "return ProbeResult('yes')": "accel_probe() gave usable='yes' (str), expected bool",
         "return ProbeResult(True, devices='2')": f"accel_probe() gave devices='2' (str), {COUNT}",
         "return ProbeResult(True, devices=-1)": f"devices=-1 (int), {COUNT}",
         "return ProbeResult(True, devices=10**30)": f"devices=1{'0' * 30} (int), {COUNT}",
@@ -143,6 +146,8 @@ ANSWERS = {
         "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
         "return '2'": "device_count() gave '2' (str)",
         "return True": "device_count() gave True (bool)",
+        "return None": "device_count() gave None (NoneType)",
+        "return 1.0": "device_count() gave 1.0 (float)",
     },
 }
 ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]
@@ -264,34 +269,48 @@ def test_the_first_vendor_import_that_is_installed_is_taken(torch_world, new, ca
 UPGRADE = "pip install --upgrade accel-core"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from accel_core import Heat",
-        "import accel_core\nHEAT = accel_core.Heat",
-        "from accel_core.heat import Heat",
+#: Source that uses a name of a newer accel-core, and the part of the error that names it.
+NEWER = {
+    "from": ("from accel_core import Heat", "'Heat'"),
+    "attribute": ("import accel_core\nHEAT = accel_core.Heat", "'Heat'"),
+    "module": ("from accel_core.heat import Heat", "'accel_core.heat'"),
+    "in a chain": (
         "try:\n    from accel_core import Heat\nexcept ImportError as e:\n    raise ValueError('no') from e",
-    ],
-    ids=["from", "attribute", "module", "in a chain"],
-)  # fmt: skip
-def test_a_name_that_this_core_does_not_have(torch_world, source):
+        "'Heat'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
+def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, missing):
     torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
     found = only("npu")
-    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert isinstance(found, Unloaded)
+    assert found.outcome.status is Status.INCOMPATIBLE
     assert found.outcome.reason.startswith(f"it needs another accel-core than {__version__}: ")
-    assert "eat" in found.outcome.reason
-    # The same in the module of its class, which is imported when the device is asked.
+    assert missing in found.outcome.reason
+    assert found.outcome.hint == UPGRADE
+
+
+@pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
+def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible_when_it_is_imported(
+    torch_world, source, missing
+):
     torch_world.module("mlu_device", source)
     torch_world.backend("mlu", accelerator="mlu_device:Device")
+    assert isinstance(only("mlu"), Candidate), "the declaration alone needs nothing newer"
     verdict = judge("mlu")
-    assert (verdict.status, verdict.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert verdict.status is Status.INCOMPATIBLE
     assert "accelerator='mlu_device:Device'" in verdict.reason
+    assert missing in verdict.reason
+    assert verdict.hint == UPGRADE
 
 
 @pytest.mark.parametrize("field", ["heat=1", "hardware=Hardware(heat=1)"])
 def test_a_field_that_this_core_does_not_have(torch_world, field):
     torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
     found = only("npu")
+    assert isinstance(found, Unloaded)
     assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
     assert "unexpected keyword argument 'heat'" in found.outcome.reason
 

@@ -35,6 +35,38 @@ def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
     assert found.evidence == "/dev/davinci0"
 
 
+def test_a_package_whose_import_is_forbidden_is_not_installed(torch_world, monkeypatch):
+    vendor(torch_world, "")
+    monkeypatch.setitem(sys.modules, "torch_npu", None)
+    assert judge().status is Status.NOT_INSTALLED
+
+
+def test_a_package_for_which_a_finder_fails_is_not_installed(torch_world, monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch_npu":
+                raise ValueError("a finder that fails")
+
+    torch_world.backend("npu", vendor_import="torch_npu")
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert judge().status is Status.NOT_INSTALLED
+
+
+def test_a_plugin_that_fails_to_load_carries_its_error_into_the_verdict(torch_world):
+    torch_world.plugin("npu", "raise ImportError('libfoo')")
+    found = judge()
+    assert found.status is Status.BROKEN
+    assert found.cause == "ImportError: libfoo"
+    assert found.priority == 0
+    assert found.device_type == ""
+    assert found.vendor_import == ()
+
+
+def test_a_value_error_of_a_plugin_is_not_an_invalid_declaration(torch_world):
+    torch_world.plugin("mlu", "int('x')")
+    assert judge("mlu").status is Status.BROKEN
+
+
 def test_looking_for_a_package_imports_nothing_of_it(torch_world):
     torch_world.module("torch_npu.__init__", "raise SystemExit('imported')")
     torch_world.backend("npu", vendor_import="torch_npu.deep.module", requires=("absent",))

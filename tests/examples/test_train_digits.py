@@ -66,7 +66,8 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, prec
     assert half["parameters_sha256"] != whole["parameters_sha256"]
     assert resumed["parameters_sha256"] == whole["parameters_sha256"]
     assert resumed["epochs"] == whole["epochs"] == 2
-    assert (whole["backend"], whole["test_accuracy"] > 0.5) == ("cpu", True)
+    assert whole["backend"] == "cpu"
+    assert whole["test_accuracy"] > 0.5
     assert whole["images_per_second"] > 0
     # Host memory of a process that holds torch: more than the data, less than the machine.
     assert 10 * 2**20 < whole["peak_memory_bytes"] < 2**40

@@ -77,15 +77,29 @@ def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, cap
     assert f"accel-faulty 1.2 changed {parts}: put back" in caplog.text
 
 
-def test_objects_that_were_replaced_are_the_old_ones_again(torch, caplog):
+def test_code_that_changes_nothing_is_not_logged(torch, caplog):
     caplog.set_level(logging.DEBUG, "accel_core")
+    with restoring("accel-acme 1.0"):
+        pass
+    assert caplog.text == ""
+
+
+def test_objects_that_were_replaced_are_the_old_ones_again(torch):
     before = state()
     with restoring("accel-faulty 1.2"):
         os.environ = {**os.environ}  # noqa: B003
         sys.path = ["/nowhere"]
+    assert state() == before
+
+
+def test_code_in_a_block_that_replaced_objects_is_not_blamed_for_them(torch, caplog):
+    caplog.set_level(logging.DEBUG, "accel_core")
+    with restoring("accel-faulty 1.2"):
+        os.environ = {**os.environ}  # noqa: B003
+        sys.path = ["/nowhere"]
         with restoring("accel-acme 1.0"):
-            pass  # which is not logged
-    assert (state(), "acme" in caplog.text) == (before, False)
+            pass
+    assert "acme" not in caplog.text
 
 
 def test_cuda_is_put_back_where_torch_came_in_the_block(monkeypatch):
@@ -143,6 +157,32 @@ def test_what_callers_expect_passes(error):
 
 # ---------------------------------------------------------------------------- quiet
 # What plugins print goes to stderr; what anybody else prints stays where it belongs.
+
+
+def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
+    before = sys.stdout
+    with quiet():
+        print("inside")
+        sys.stdout.write("written\n")
+        sys.stdout.flush()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
+
+
+def test_other_threads_keep_stdout(capsys):
+    with quiet(), processes.beside(lambda: print("from another thread")):
+        pass
+    assert capsys.readouterr() == ("from another thread\n", "")
+
+
+def test_capturing_amid_quiet_ends_in_quiet(capsys):
+    with quiet():
+        with quiet(printed := io.StringIO()):
+            print("captured")
+        print("quiet")
+    assert printed.getvalue() == "captured\n"
+    assert capsys.readouterr() == ("", "quiet\n")
 
 
 def test_it_nests_and_ends_with_an_exception(capsys):

@@ -88,7 +88,8 @@ def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
     world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         accel_core.get_accelerator()
-    with pytest.raises(BackendUnavailableError, match="of this process failed or was interrupted"):
+    again = "an `import torch` of this process failed or was interrupted, and torch cannot be imported twice"
+    with pytest.raises(BackendUnavailableError, match=again):
         accel_core.get_accelerator()
 
 
@@ -139,24 +140,48 @@ def test_the_build_is_read_from_its_file(torch_world):
     assert str(torch_build()) == "torch 2.99.0+simulated (CPU build)"
 
 
-BUILDS = {
-    "__version__ = '2.9'\ncuda: str = '12.8'\n": {"cuda": "12.8"},
-    "__version__ = '2.9'\nhip = '6.4'\ncuda = None": {"hip": "6.4"},
-    "__version__ = '2.9'\nxpu = '2025'": {"xpu": "2025"},
-    'cuda: Optional[str] = "12.8"\n__version__ = "2.9"': {"cuda": "12.8"},
+UNKNOWN = TorchBuild("unknown version")
+#: The text of torch/version.py, if there is one, the build that is read from it, and that build in words.
+VERSION_FILES = {
+    "cuda": (
+        "__version__ = '2.9'\ncuda: str = '12.8'\n",
+        TorchBuild("2.9", cuda="12.8"),
+        "torch 2.9 (cuda 12.8)",
+    ),
+    "hip": (
+        "__version__ = '2.9'\nhip = '6.4'\ncuda = None",
+        TorchBuild("2.9", hip="6.4"),
+        "torch 2.9 (hip 6.4)",
+    ),
+    "xpu": ("__version__ = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
+    "annotated, and the version last": (
+        'cuda: Optional[str] = "12.8"\n__version__ = "2.9"',
+        TorchBuild("2.9", cuda="12.8"),
+        "torch 2.9 (cuda 12.8)",
+    ),
+    "other statements": ("x: int\n[y] = 'z'\nimport os", UNKNOWN, "torch unknown version (CPU build)"),
+    "syntax error": ("def (:", UNKNOWN, "torch unknown version (CPU build)"),
+    "null byte": ("\0", UNKNOWN, "torch unknown version (CPU build)"),
+    "no file": (None, UNKNOWN, "torch unknown version (CPU build)"),
 }
-UNREADABLE = ("x: int\n[y] = 'z'\nimport os", "def (:", "\0", None)
 
 
-@pytest.mark.parametrize("source", [*BUILDS, *UNREADABLE])
-def test_whatever_is_in_that_file(world, source):
+@pytest.mark.parametrize(("source", "build", "text"), VERSION_FILES.values(), ids=VERSION_FILES)
+def test_the_build_is_read_from_whatever_that_file_contains(world, source, build, text):
     world.module("torch.__init__", "raise SystemExit('imported')")
     if source is not None:
         world.module("torch.version", source)
-    version, built = ("2.9", BUILDS[source]) if source in BUILDS else ("unknown version", {})
-    assert torch_build() == TorchBuild(version, **built)
-    [(kind, number)] = built.items() or [("CPU", "build")]
-    assert str(torch_build()) == f"torch {version} ({kind} {number})"
+    assert torch_build() == build
+    assert str(build) == text
+
+
+def test_a_finder_that_fails_is_no_build(world, monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError("a finder that fails")
+
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert torch_build() is None
 
 
 def test_an_imported_torch_is_asked_itself(torch_world, simulated_torch):

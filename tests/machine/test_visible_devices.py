@@ -13,97 +13,216 @@ OLD_MIG = f"MIG-{U1}/1/0"
 MLU = "8d0a7b4e-5f11-4cf6-a0bd-3ea8ab1c71c2"
 
 
-#: What is read of a value in each grammar: `value=ids`, apart by blanks.
-READ = {
-    # strtoul reads as far as it can; a repeat hides everything, but not one behind the end; kinds do not mix.
-    "cuda": f"= 0=0 2,0,1=2,0,1 -1= 0,-1,1=0 0,x,1=0 0,,1=0 +1=1 -0=0 1gpu2,2ampere=1,2 NoDevFiles= "
-    f"0,1,0= 0,x,0=0 9999999999= \u00b2= {U1}={U1} {U1},{U2}={U1},{U2} "
-    f"GPU-8932,GPU-74b0=GPU-8932,GPU-74b0 {U1},{U1}= "
-    f"{U1},1={U1} 0,{U1}=0 {MIG}={MIG} {MIG},{OLD_MIG}={MIG},{OLD_MIG} {MIG},{U1}={MIG}",
-    # torch_npu counts no device unless the ids ascend.
-    "ascending": "= 0,1,5=0,1,5 1a,2=1 0,1,=0,1 1,0= 0,0= -1= 1234567890=",
-    "modules": "0=0 7,6=7,6",
-    # No strtoul here; and a UUID that is too short is none.
-    "mlu": f"= 3,1=3,1 1gpu= 0,-1,1=0 0,0= {MLU}={MLU} {MLU},{MLU}= {MLU},7={MLU} {MLU[:20]}=",
-    # A mask has no order.
-    "level-zero": "0=0 0,0=0 0.1,0.0=0.0,0.1 1,0.1=0.1,1 00.01=0.1 -1= 0,-1=0",
-    "indices": "= 3,1=3,1",
-}
-#: Blanks are stripped of indices, not of identifiers; in `ascending` one ends the list. Intel's driver takes
-#: nothing for "no mask".
-WITH_BLANKS = [
-    ("cuda", " ", ()), ("cuda", " 0 , 1 ", (0, 1)), ("cuda", f"{U1}, {U2}", (U1,)),
-    ("ascending", "0, 1", (0,)), ("ascending", " 0", ()), ("ascending", "1,0 ,2", ()),
-    ("modules", "0, 1", (0, 1)), ("mlu", " 3 ,1", (3, 1)), ("level-zero", "1, 0", (0, 1)),
-    ("level-zero", "", None), ("level-zero", "default", None), ("indices", "  ", ()),
-    ("indices", "3, 1", (3, 1)),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("grammar", GRAMMARS)
-def test_what_is_read(grammar):
+def test_unset_means_every_device(grammar):
     assert parse_visible_devices(grammar, None).ids is None
-    for value, ids in (row.split("=") for row in READ[grammar].split(" ")):
-        expected = tuple(int(each) if each.isdecimal() else each for each in ids.split(",") if each)
-        assert parse_visible_devices(grammar, value).ids == expected, value
-    for _, value, expected in (row for row in WITH_BLANKS if row[0] == grammar):
-        assert parse_visible_devices(grammar, value).ids == expected, value
 
 
-def test_it_says_where_the_list_ends_and_why():
-    notes = {"0,-1,1": "'-1' ends the list", "0,0": "'0' is there twice", "": "", "0,1": ""}
-    assert {value: parse_visible_devices("cuda", value).note for value in notes} == notes
-    assert parse_visible_devices("level-zero", "0,-1").note == "'-1' is not a device"
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("0", (0,)),
+        ("2,0,1", (2, 0, 1)),
+        (" 0 , 1 ", (0, 1)),
+        ("-1", ()),
+        ("0,-1,1", (0,)),
+        ("0,x,1", (0,)),
+        ("0,,1", (0,)),
+        ("+1", (1,)),
+        ("-0", (0,)),
+        ("1gpu2,2ampere", (1, 2)),  # strtoul reads as far as it can
+        ("NoDevFiles", ()),
+        ("0,1,0", ()),  # a repeat hides everything
+        ("0,x,0", (0,)),  # but not one behind the end
+        ("9999999999", ()),
+        ("\u00b2", ()),
+        (U1, (U1,)),
+        (f"{U1},{U2}", (U1, U2)),
+        ("GPU-8932,GPU-74b0", ("GPU-8932", "GPU-74b0")),
+        (f"{U1},{U1}", ()),
+        (f"{U1},1", (U1,)),  # kinds do not mix
+        (f"0,{U1}", (0,)),
+        (f"{U1}, {U2}", (U1,)),  # and identifiers are not stripped
+        (MIG, (MIG,)),
+        (f"{MIG},{OLD_MIG}", (MIG, OLD_MIG)),
+        (f"{MIG},{U1}", (MIG,)),
+    ],
+)
+def test_cuda(value, ids):
+    assert parse_visible_devices("cuda", value).ids == ids
 
 
-#: What a vendor refuses, and so do we: values apart by bars.
-REFUSED = {
-    "modules": (f"|8|0,0|-1|a|0,|{U1}|0,1,2,3,4,5,6,7,8", "module ids from 0 to 7"),
-    "level-zero": ("x|0,|0.1.2|,|0.| |-x", r"device\.tile"),
-    "indices": (f"0,0|-1|x|0,|{U1}", "expected indices"),
-    "tpu": ("0", "unknown visible-devices grammar 'tpu', expected one of cuda"),
-}
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        ("0,1,5", (0, 1, 5)),
+        ("0, 1", (0,)),  # a space ends the list
+        (" 0", ()),
+        ("1a,2", (1,)),
+        ("0,1,", (0, 1)),
+        ("1,0", ()),  # torch_npu counts no device unless the ids ascend
+        ("0,0", ()),
+        ("1,0 ,2", ()),
+        ("-1", ()),
+        ("1234567890", ()),
+    ],
+)
+def test_ascending(value, ids):
+    assert parse_visible_devices("ascending", value).ids == ids
 
 
-@pytest.mark.parametrize("grammar", REFUSED)
-def test_what_is_refused(grammar):
-    values, words = REFUSED[grammar]
-    for value in values.split("|"):
-        with pytest.raises(SettingError, match=words):
-            parse_visible_devices(grammar, value)
+@pytest.mark.parametrize(("value", "ids"), [("0", (0,)), ("7,6", (7, 6)), ("0, 1", (0, 1))])
+def test_modules(value, ids):
+    assert parse_visible_devices("modules", value).ids == ids
 
 
-def test_format():
-    assert format_visible_devices("cuda", ["2", "0"]) == "2,0"
-    assert format_visible_devices("ascending", [10, 3, 9]) == "3,9,10"
-    assert format_visible_devices("modules", [7, 6]) == "7,6"
-    assert format_visible_devices("level-zero", [1, "0.1", 0]) == "0,0.1,1"
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        ("3,1", (3, 1)),
+        (" 3 ,1", (3, 1)),
+        ("1gpu", ()),  # no strtoul here
+        ("0,-1,1", (0,)),
+        ("0,0", ()),
+        (MLU, (MLU,)),
+        (f"{MLU},{MLU}", ()),
+        (f"{MLU},7", (MLU,)),
+        (MLU[:20], ()),  # too short to be taken for a UUID
+    ],
+)
+def test_mlu(value, ids):
+    assert parse_visible_devices("mlu", value).ids == ids
 
 
-#: Ids that are refused in a grammar, and the words.
-UNWRITABLE = [
-    ("cuda", ([0, U1], [U1, MIG]), "is no value of .* of one kind"),
-    ("cuda", ([0, 0], ["0", 0]), "names a device twice"),
-    ("cuda", ([-1], [True], [f"{U1},{U2}"], [10**9]), "is not a device"),
-    ("cuda", (["cuda:0"],), "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-"),
-    ("ascending", ([U1],), "is not a device"),
-    ("ascending", ([1, 1],), "names a device twice"),
-    ("modules", ([8],), "8 is not a device in grammar 'modules'"),
-    ("modules", ([],), "is no value of .* module ids"),
-    ("mlu", ([MLU, 0],), "is no value of"),
-    ("mlu", ([MLU[:20]],), "is not a device"),
-    ("level-zero", ([],), "is no value of .* one or more devices"),
-    ("level-zero", (["0.1.2"],), "is not a device"),
-    ("indices", (["0.1"],), "is not a device"),
-]
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", None),  # Intel's driver takes empty for "no mask"
+        ("default", None),
+        ("0", (0,)),
+        ("1, 0", (0, 1)),  # a mask has no order
+        ("0,0", (0,)),
+        ("0.1,0.0", ("0.0", "0.1")),
+        ("1,0.1", ("0.1", 1)),
+        ("00.01", ("0.1",)),
+        ("-1", ()),
+        ("0,-1", (0,)),
+    ],
+)
+def test_level_zero(value, ids):
+    assert parse_visible_devices("level-zero", value).ids == ids
 
 
-@pytest.mark.parametrize(("grammar", "refused", "message"), UNWRITABLE)
-def test_format_refuses_what_would_mean_something_else(grammar, refused, message):
-    for ids in refused:
-        with pytest.raises(ValueError, match=message) as caught:
-            format_visible_devices(grammar, ids)
-        assert isinstance(caught.value, AccelError)
+@pytest.mark.parametrize(("value", "ids"), [("", ()), ("  ", ()), ("3,1", (3, 1)), ("3, 1", (3, 1))])
+def test_indices(value, ids):
+    assert parse_visible_devices("indices", value).ids == ids
+
+
+@pytest.mark.parametrize(
+    ("grammar", "value", "note"),
+    [
+        ("cuda", "0,-1,1", "'-1' ends the list"),
+        ("cuda", "0,0", "'0' is there twice"),
+        ("cuda", "", ""),
+        ("cuda", "0,1", ""),
+        ("level-zero", "0,-1", "'-1' is not a device"),
+    ],
+)
+def test_a_note_says_where_the_list_ends_and_why(grammar, value, note):
+    assert parse_visible_devices(grammar, value).note == note
+
+
+# --- what a vendor refuses, and so do we ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["", "8", "0,0", "-1", "a", "0,", U1, "0,1,2,3,4,5,6,7,8"])
+def test_modules_refuses_what_the_bridge_refuses(value):
+    with pytest.raises(SettingError, match="module ids from 0 to 7"):
+        parse_visible_devices("modules", value)
+
+
+@pytest.mark.parametrize("value", ["x", "0,", "0.1.2", ",", "0.", " ", "-x"])
+def test_level_zero_refuses_the_rest(value):
+    with pytest.raises(SettingError, match=r"device\.tile"):
+        parse_visible_devices("level-zero", value)
+
+
+@pytest.mark.parametrize("value", ["0,0", "-1", "x", "0,", U1])
+def test_indices_refuses_the_rest(value):
+    with pytest.raises(SettingError, match="expected indices"):
+        parse_visible_devices("indices", value)
+
+
+def test_an_unknown_grammar_is_refused_with_the_known_ones():
+    with pytest.raises(SettingError, match="unknown visible-devices grammar 'tpu', expected one of cuda"):
+        parse_visible_devices("tpu", "0")
+
+
+# --- writing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("grammar", "ids", "value"),
+    [
+        ("cuda", [], ""),
+        ("cuda", [2, 0], "2,0"),
+        ("cuda", ["2", "0"], "2,0"),
+        ("cuda", [U1, "GPU-74b0"], f"{U1},GPU-74b0"),
+        ("cuda", [MIG, OLD_MIG], f"{MIG},{OLD_MIG}"),
+        ("ascending", [3, 1, 2], "1,2,3"),
+        ("ascending", [10, 3, 9], "3,9,10"),
+        ("ascending", [], ""),
+        ("modules", [7, 6], "7,6"),
+        ("mlu", [1, 0], "1,0"),
+        ("mlu", [MLU], MLU),
+        ("level-zero", [1, "0.1"], "0.1,1"),
+        ("level-zero", [1, "0.1", 0], "0,0.1,1"),
+        ("indices", [4, 0], "4,0"),
+        ("indices", [], ""),
+    ],
+)
+def test_format(grammar, ids, value):
+    assert format_visible_devices(grammar, ids) == value
+
+
+@pytest.mark.parametrize(
+    ("grammar", "ids", "message"),
+    [
+        ("cuda", [0, U1], "is no value of .* of one kind"),
+        ("cuda", [U1, MIG], "is no value of .* of one kind"),
+        ("cuda", [0, 0], "names a device twice"),
+        ("cuda", ["0", 0], "names a device twice"),
+        ("cuda", [-1], "-1 is not a device"),
+        ("cuda", [True], "True is not a device"),
+        ("cuda", [None], "None is not a device"),
+        ("cuda", ["cuda:0"], "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-"),
+        ("cuda", ["GPU-"], "'GPU-' is not a device"),
+        ("cuda", [f"{U1},{U2}"], "is not a device"),
+        ("cuda", [10**9], "is not a device"),
+        ("ascending", [U1], "is not a device"),
+        ("ascending", [1, 1], "names a device twice"),
+        ("modules", [8], "8 is not a device in grammar 'modules'"),
+        ("modules", [], "is no value of .* module ids"),
+        ("mlu", [MLU, 0], "is no value of"),
+        ("mlu", [MLU[:20]], "is not a device"),
+        ("mlu", [MLU.replace("-", "0")], "is not a device"),
+        ("level-zero", [], "is no value of .* one or more devices"),
+        ("level-zero", ["0.1.2"], "is not a device"),
+        ("indices", ["0.1"], "is not a device"),
+        ("tpu", [0], "unknown visible-devices grammar"),
+    ],
+)
+def test_format_refuses_what_would_mean_something_else(grammar, ids, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        format_visible_devices(grammar, ids)
+    assert isinstance(caught.value, AccelError)
+
+
+# --- what hides every device ---------------------------------------------------------------------------
 
 
 NAMES = ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -111,10 +230,29 @@ CARD = Backend(name="mlu", priority=1, device_type="mlu", visibility=Visibility(
 GAUDI = CARD._replace(visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
 
 
-def test_what_hides_every_device():
-    said = "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list"
-    assert hidden_by(CARD, {"CUDA_VISIBLE_DEVICES": "-1"}) == said
-    assert hidden_by(CARD, {"CUDA_VISIBLE_DEVICES": "0,-1"}) is None
-    refused = hidden_by(GAUDI, {"HABANA_VISIBLE_MODULES": ""})
-    assert refused.startswith("HABANA_VISIBLE_MODULES='' is not valid: ")
-    assert "module ids from 0 to 7" in refused
+@pytest.mark.parametrize(
+    ("environ", "reason"),
+    [
+        ({"PATH": ""}, None),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' hides every device"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list",
+        ),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1"}, None),
+        # The first variable that is set counts.
+        ({"CN_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}, None),
+        (
+            {"MLU_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "0"},
+            "MLU_VISIBLE_DEVICES='' hides every device",
+        ),
+    ],
+)
+def test_the_variable_that_hides_every_device_is_named(environ, reason):
+    assert hidden_by(CARD, environ) == reason
+
+
+def test_a_value_that_the_vendor_refuses_hides_every_device():
+    reason = hidden_by(GAUDI, {"HABANA_VISIBLE_MODULES": ""})
+    assert reason.startswith("HABANA_VISIBLE_MODULES='' is not valid: ")
+    assert "module ids from 0 to 7" in reason

@@ -27,46 +27,84 @@ def test_what_messages_and_documents_name_exists(judge, outside):
 # The collector finds a wrong name of each kind, and nothing in the right one beside it.
 
 
-#: What is told in a document, with what is wrong and what is right in it; then what is said of the wrong, if
-#: that is more than the word.
-DOCUMENTS = """
-a command | See `accel {}`. | lsit | list | accel has no command lsit
-a command behind -v | See `accel -v {}`. | wyh | why | no command wyh
-an option | `accel list {}` says it. | --jsno | --json
-an option of another command | `accel {} --build` | why | ops FusedAdam | --build
-a word too many | `accel {} npu` | list | why | accel list takes no name
-a value | `accel bench --ranks {}` | two | 2 | 'two'
-accel's own option | `accel {}` | --versoin | --version
-an option in a sentence | Give `{}` then. | --no-bnid | --no-bind
-torchrun's | ```sh¶accel run {}¶``` | --nproc-per-nod 2 t.py | --nproc-per-node 2 t.py | --nproc-per-nod
-in the middle of a shell's line |     cd x && DS_ACCELERATOR=cpu accel info {} > out | --jsno | --json
-over two lines | ```sh¶accel run --nnodes 2 \\¶  {} job t.py¶``` | --rdvz-id | --rdzv-id
-what a console shows | ```console¶$ accel list {}¶``` | --jsno¶accel lists none | --json¶accel | --jsno
-DeepSpeed's | `accel deepspeed {} 2 t.py` | --num_gpu | --num_gpus
-another program's | `docker run {} all` | --gpuz | --gpus | docker run has no option --gpuz
-a variable | Set `{}`. | ACCEL_STRIKT | ACCEL_STRICT
-a variable that is expanded | `ls ${}` | ACCEL_CASHE | ACCEL_CACHE
-a variable's value | `ACCEL_PROBE={}` | isolatd | isolated | expected inline or isolated
-a vendor's variable | `{}` | HABANA_VISIBLE_MODULE | HABANA_VISIBLE_MODULES
-a group | In group `{}`. | accel.backend | accel.backends
-another's group | In group `{}`. | torch.backend | torch.backends
-a group in TOML | ```toml¶[project.entry-points."{}"]¶``` | accel.op_builder | accel.op_builders
-a distribution |     pip install {} | acel-core | accel-core
-a plugin | `{}` brings it. | accel-nqu | accel-npu
-an extra | `pip install 'accel-tools[{}]'` | plots | plot | accel-tools[plots]
-a folder to install |     pip install plugins/{} | accel_cdua | accel_cuda
-a session |     ./dev lint {} | tset | test | no session tset
-a session in a sentence | in session `{}` | lintt | lint | no session lintt
-an address | <https://docs.habana.ai/{}> | x |  | https://docs.habana.ai/x
-a link | [a](docs/{}) | nowhere.md | index.md | no such file
-an anchor | [a](docs/reference/{}) | bench.md#json | bench.md#the-json-document | no heading for #json
-a file | `tests/{}` | test_nothing.py | test_backend.py | tests/test_nothing.py
-a module | `python -m {}` | benchmarks.nothing | benchmarks.independent
-a name in Python | `{}()` | accel_core.selektion | accel_core.selection
-a submodule's | `{}` | accel_core.settings.reed | accel_core.settings.read
-"""
-TABLE = [row.replace("¶", "\n").split(" | ") for row in DOCUMENTS.strip().splitlines()]
-#: The same in a module's literals.
+#: A document with a wrong name, the same with the right one, and the words of the fault.
+DOCUMENTS = {
+    "a command": ("See `accel lsit`.", "See `accel list`.", "accel has no command lsit"),
+    "a command behind -v": ("See `accel -v wyh`.", "See `accel -v why`.", "no command wyh"),
+    "an option": ("`accel list --jsno` says it.", "`accel list --json` says it.", "--jsno"),
+    "an option of another command": ("`accel why --build`", "`accel ops FusedAdam --build`", "--build"),
+    "a word too many": ("`accel list npu`", "`accel why npu`", "accel list takes no name"),
+    "a value": ("`accel bench --ranks two`", "`accel bench --ranks 2`", "'two'"),
+    "accel's own option": ("`accel --versoin`", "`accel --version`", "--versoin"),
+    "an option in a sentence": ("Give `--no-bnid` then.", "Give `--no-bind` then.", "--no-bnid"),
+    "torchrun's": (
+        "```sh\naccel run --nproc-per-nod 2 t.py\n```",
+        "```sh\naccel run --nproc-per-node 2 t.py --lr 1\n```",
+        "--nproc-per-nod",
+    ),
+    "in the middle of a shell's line": (
+        "    cd x && DS_ACCELERATOR=cpu accel info --jsno > out",
+        "    cd x && DS_ACCELERATOR=cpu accel info --json > out",
+        "--jsno",
+    ),
+    "over two lines": (
+        "```sh\naccel run --nnodes 2 \\\n  --rdvz-id job t.py\n```",
+        "```sh\naccel run --nnodes 2 \\\n  --rdzv-id job t.py\n```",
+        "--rdvz-id",
+    ),
+    "what a console shows": (
+        "```console\n$ accel list --jsno\nusable: accel lists none\n```",
+        "```console\n$ accel list --json\nusable\n```",
+        "--jsno",
+    ),
+    "DeepSpeed's": ("`accel deepspeed --num_gpu 2 t.py`", "`accel deepspeed --num_gpus 2 t.py`", "--num_gpu"),
+    "another program's": (
+        "`docker run --gpuz all`",
+        "`docker run --gpus all`",
+        "docker run has no option --gpuz",
+    ),
+    "a variable": ("Set `ACCEL_STRIKT`.", "Set `ACCEL_STRICT`.", "ACCEL_STRIKT"),
+    "a variable that is expanded": ("`ls $ACCEL_CASHE`", "`ls $ACCEL_CACHE`", "ACCEL_CASHE"),
+    "a variable's value": ("`ACCEL_PROBE=isolatd`", "`ACCEL_PROBE=isolated`", "expected inline or isolated"),
+    "a vendor's variable": ("`HABANA_VISIBLE_MODULE`", "`HABANA_VISIBLE_MODULES`", "HABANA_VISIBLE_MODULE "),
+    "a group": ("In group `accel.backend`.", "In group `accel.backends`.", "accel.backend "),
+    "another's group": ("In group `torch.backend`.", "In group `torch.backends`.", "torch.backend "),
+    "a group in TOML": (
+        '```toml\n[project.entry-points."accel.op_builder"]\n```',
+        '```toml\n[project.entry-points."accel.op_builders"]\n```',
+        "accel.op_builder ",
+    ),
+    "a distribution": ("    pip install acel-core", "    pip install accel-core", "acel-core"),
+    "a plugin": ("`accel-nqu` brings it.", "`accel-npu` brings it.", "accel-nqu"),
+    "an extra": (
+        "`pip install 'accel-tools[plots]'`",
+        "`pip install 'accel-tools[plot]'`",
+        "accel-tools[plots]",
+    ),
+    "a folder to install": (
+        "    pip install plugins/accel_cdua",
+        "    pip install plugins/accel_cuda",
+        "accel_cdua",
+    ),
+    "a session": ("    ./dev lint tset", "    ./dev lint test", "no session tset"),
+    "a session in a sentence": ("in session `lintt`", "in session `lint`", "no session lintt"),
+    "an address": ("<https://docs.habana.ai/x>", "<https://docs.habana.ai/>", "https://docs.habana.ai/x"),
+    "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
+    "an anchor": (
+        "[a](docs/reference/bench.md#json)",
+        "[a](docs/reference/bench.md#the-json-document)",
+        "no heading for #json",
+    ),
+    "a file": ("`tests/test_nothing.py`", "`tests/test_backend.py`", "tests/test_nothing.py"),
+    "a module": (
+        "`python -m benchmarks.nothing`",
+        "`python -m benchmarks.independent`",
+        "benchmarks.nothing",
+    ),
+    "a name in Python": ("`accel_core.selektion()`", "`accel_core.selection()`", "accel_core.selektion"),
+    "a submodule's": ("`accel_core.settings.reed`", "`accel_core.settings.read`", "accel_core.settings.reed"),
+}
+#: The same in the source of a module.
 LITERALS = {
     "a command in prose": ("'Try accel inof. It'", "'Try accel info. It'", "accel has no command inof"),
     "an option of a literal": ("'run accel list --jsno'", "'run accel list --json'", "no option --jsno"),
@@ -79,28 +117,30 @@ LITERALS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("what", "text", "wrong", "right", "said"),
-    [
-        *(
-            (what, text, wrong, *(more if len(more) > 1 else (*more, wrong)))
-            for what, text, wrong, *more in TABLE
-        ),
-        *((what, "", *row) for what, row in LITERALS.items()),
-    ],
-)
-def test_what_is_wrong_is_found(judge, outside, what, text, wrong, right, said):
-    for body, faults in ((wrong, True), (right, False)):
-        if text:
-            body = text.replace("{}", body)
-            texts = of_document(TREE / "README.md", f"# Title\n\n{body}\n")
-        else:
-            texts = of_source(TREE / "src/accel_core/settings.py", body)
-        found = judge.faults(name for text in texts for name in names(text, outside.programs))
-        assert bool(found) is faults, (body, found)
-        if faults:
-            assert said in "\n".join(found)
-            assert all(line.startswith(("README.md:", "src/accel_core/settings.py:")) for line in found)
+def faults_of_document(judge, outside, text):
+    texts = of_document(TREE / "README.md", f"# Title\n\n{text}\n")
+    return judge.faults(name for text in texts for name in names(text, outside.programs))
+
+
+def faults_of_source(judge, outside, text):
+    texts = of_source(TREE / "src/accel_core/settings.py", text)
+    return judge.faults(name for text in texts for name in names(text, outside.programs))
+
+
+@pytest.mark.parametrize(("wrong", "right", "words"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_a_wrong_name_in_a_document_is_found(judge, outside, wrong, right, words):
+    found = faults_of_document(judge, outside, wrong)
+    assert words in "\n".join(found)
+    assert all(line.startswith("README.md:") for line in found)
+    assert not faults_of_document(judge, outside, right)
+
+
+@pytest.mark.parametrize(("wrong", "right", "words"), LITERALS.values(), ids=LITERALS)
+def test_a_wrong_name_in_a_literal_is_found(judge, outside, wrong, right, words):
+    found = faults_of_source(judge, outside, wrong)
+    assert words in "\n".join(found)
+    assert all(line.startswith("src/accel_core/settings.py:") for line in found)
+    assert not faults_of_source(judge, outside, right)
 
 
 def test_a_record_that_nobody_needs(judge):

@@ -2,9 +2,11 @@
 
 import signal
 import threading
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace as Of
+from typing import NamedTuple
 
 import pytest
 
@@ -44,53 +46,93 @@ GIVEN = {
     "on": lambda kind: type("On", (kind,), dict(BARE))(),
 }  # fmt: skip
 BARE = {"device_module": HIT, "supports_nvtx_domain": 0, "_knows_compilers": 0, "__init__": lambda _: None}
-#: The module (accel_train's without its name), what runs there, and what is exchanged for that.
-ROWS = """
-loading | can_pin_memory(X) | torchs_device = lambda torch: Of(type='x')
-staged.arithmetic | _gloo_has.__wrapped__(torch.bool) | c10d.ProcessGroupGloo.allreduce = HIT
-staged.host | Buffers(Of(pin_empty=HIT)).take(1)
-staged.pipeline | Pipeline.close(PIPE)
-staged.pipeline | Pipeline._pass(PIPE, HIT, Of(end=id))
-staged.pipeline | Pipeline._leave(PIPE, HIT, Of(end=id), inline=True)
-staged.pipeline | PeerWork._leave(Of(_operation=HIT, _order=0, _buffers=0, end=id), None)
-ops.compiler | _output_of(['cc']) | subprocess.run = HIT
-ops.cache | Entry._locked(Of(folder=Path('x'), name='x'), print).__enter__() | os.open = HIT
-ops.builder | OpBuilder._load_ahead_of_time(Of(absolute_name=str)) | importlib.import_module = HIT
-child_accelerator | call_on_accelerator(id, {}, Of(asked=''), timeout=1) | child.run = HIT
-launch.agreement | _attend(HIT, Of(rank=1), '', 1.0)
-launch.agreement | Exchanged('', b'', 2, HIT).depart_last()
-launch.rendezvous | _meeting_errors(0, 'env://', 0, False)(lambda: HIT())()
-launch.process_group | _line(Of(rank=0), JOB, 0, 0, 0) | speakers = lambda _: 'b'; _ports_of_speakers = HIT
-launch.process_group | _line(Of(rank=0), JOB, 0, HIT, Of(total_seconds=int))
-launch.line | call(['127.0.0.1'], 1, '', 1, 1.0) | socket.create_connection = HIT
-launch.line | _introduced(HIT, '', 1, 1.0)
-launch.launch | _pci(HIT, 0)
-launch.communication | prepared(CPU) | import_module = HIT
-doors.dynamo | accel(0, []) | _accelerator_of = ASK; register = ASK; torch._TorchCompileInductorWrapper = HIT
-doors._warned | warned('Ray', '')(lambda: HIT())()
-deepspeed.adapter | _object(type('A', (), {'__init__': HIT}))
-deepspeed.op_builders | _complaint(HIT)
-unused | tell() | _chosen = HIT; _speaks = lambda: True
-accel_npu.checks | torch_npu_version() | metadata.distributions = lambda **_: [HURT]
-accel_hpu.accelerator | module_ids() | subprocess.run = HIT
-accel_sdaa.accelerator | on(SDAAAccelerator).set_compile_backend('x') | import_module = HIT
-"""
 
 
-RANGES = [(kind, f"range_{did}") for kind in ("cuda", "mlu", "npu", "supa") for did in ("push('x'", "pop(")]
-ASKED = [*RANGES, *((kind, "communication_backend_version(") for kind in ("mlu", "musa", "npu", "supa"))]
-MEMBERS = [f"accel_{kind}.accelerator | on({kind.upper()}Accelerator).{ask})" for kind, ask in ASKED]
+class Case(NamedTuple):
+    """A call during which the signal comes; expressions know the names of the module, and `GIVEN`."""
+
+    module: str
+    call: str
+    #: What is replaced meanwhile, and by which expression: names of the module, or torch's with their path.
+    replaced: Mapping[str, str] = {}
 
 
-@pytest.mark.parametrize("row", [*ROWS.strip().splitlines(), *MEMBERS])
-def test_the_program_gets_what_its_handler_raised(handler, monkeypatch, row):
-    module, code, *exchanged = row.split(" | ")
-    module = module if module.startswith("accel_") else f"accel_train.{module}"
-    known = {**vars(import_module(module)), **GIVEN}
-    for each in exchanged and exchanged[0].split("; "):
-        name, value = each.split(" = ")
-        monkeypatch.setattr(name if "torch." in name else f"{module}.{name}", eval(value, known))
-    known = {**vars(import_module(module)), **GIVEN}
+CASES = [
+    Case("accel_train.loading", "can_pin_memory(X)", {"torchs_device": "lambda torch: Of(type='x')"}),
+    Case(
+        "accel_train.staged.arithmetic",
+        "_gloo_has.__wrapped__(torch.bool)",
+        {"c10d.ProcessGroupGloo.allreduce": "HIT"},
+    ),
+    Case("accel_train.staged.host", "Buffers(Of(pin_empty=HIT)).take(1)"),
+    Case("accel_train.staged.pipeline", "Pipeline.close(PIPE)"),
+    Case("accel_train.staged.pipeline", "Pipeline._pass(PIPE, HIT, Of(end=id))"),
+    Case("accel_train.staged.pipeline", "Pipeline._leave(PIPE, HIT, Of(end=id), inline=True)"),
+    Case(
+        "accel_train.staged.pipeline",
+        "PeerWork._leave(Of(_operation=HIT, _order=0, _buffers=0, end=id), None)",
+    ),
+    Case("accel_train.ops.compiler", "_output_of(['cc'])", {"subprocess.run": "HIT"}),
+    Case(
+        "accel_train.ops.cache",
+        "Entry._locked(Of(folder=Path('x'), name='x'), print).__enter__()",
+        {"os.open": "HIT"},
+    ),
+    Case(
+        "accel_train.ops.builder",
+        "OpBuilder._load_ahead_of_time(Of(absolute_name=str))",
+        {"importlib.import_module": "HIT"},
+    ),
+    Case(
+        "accel_train.child_accelerator",
+        "call_on_accelerator(id, {}, Of(asked=''), timeout=1)",
+        {"child.run": "HIT"},
+    ),
+    Case("accel_train.launch.agreement", "_attend(HIT, Of(rank=1), '', 1.0)"),
+    Case("accel_train.launch.agreement", "Exchanged('', b'', 2, HIT).depart_last()"),
+    Case("accel_train.launch.rendezvous", "_meeting_errors(0, 'env://', 0, False)(lambda: HIT())()"),
+    Case(
+        "accel_train.launch.process_group",
+        "_line(Of(rank=0), JOB, 0, 0, 0)",
+        {"speakers": "lambda _: 'b'", "_ports_of_speakers": "HIT"},
+    ),
+    Case("accel_train.launch.process_group", "_line(Of(rank=0), JOB, 0, HIT, Of(total_seconds=int))"),
+    Case(
+        "accel_train.launch.line", "call(['127.0.0.1'], 1, '', 1, 1.0)", {"socket.create_connection": "HIT"}
+    ),
+    Case("accel_train.launch.line", "_introduced(HIT, '', 1, 1.0)"),
+    Case("accel_train.launch.launch", "_pci(HIT, 0)"),
+    Case("accel_train.launch.communication", "prepared(CPU)", {"import_module": "HIT"}),
+    Case(
+        "accel_train.doors.dynamo",
+        "accel(0, [])",
+        {"_accelerator_of": "ASK", "register": "ASK", "torch._TorchCompileInductorWrapper": "HIT"},
+    ),
+    Case("accel_train.doors._warned", "warned('Ray', '')(lambda: HIT())()"),
+    Case("accel_train.deepspeed.adapter", "_object(type('A', (), {'__init__': HIT}))"),
+    Case("accel_train.deepspeed.op_builders", "_complaint(HIT)"),
+    Case("accel_train.unused", "tell()", {"_chosen": "HIT", "_speaks": "lambda: True"}),
+    Case("accel_npu.checks", "torch_npu_version()", {"metadata.distributions": "lambda **_: [HURT]"}),
+    Case("accel_hpu.accelerator", "module_ids()", {"subprocess.run": "HIT"}),
+    Case("accel_sdaa.accelerator", "on(SDAAAccelerator).set_compile_backend('x')", {"import_module": "HIT"}),
+    *(
+        Case(f"accel_{kind}.accelerator", f"on({kind.upper()}Accelerator).{call}")
+        for kind in ("cuda", "mlu", "npu", "supa")
+        for call in ("range_push('x')", "range_pop()")
+    ),
+    *(
+        Case(f"accel_{kind}.accelerator", f"on({kind.upper()}Accelerator).communication_backend_version()")
+        for kind in ("mlu", "musa", "npu", "supa")
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.module}-{case.call}")
+def test_the_program_gets_what_its_handler_raised(handler, monkeypatch, case):
+    module = import_module(case.module)
+    for name, expression in case.replaced.items():
+        value = eval(expression, {**vars(module), **GIVEN})
+        monkeypatch.setattr(name if "torch." in name else f"{case.module}.{name}", value)
     given = iter([Late("too late")])
 
     def once(*_):
@@ -99,4 +141,4 @@ def test_the_program_gets_what_its_handler_raised(handler, monkeypatch, row):
 
     handler(once)
     with pytest.raises(Late, match="too late"):
-        eval(code, known)
+        eval(case.call, {**vars(module), **GIVEN})

@@ -14,50 +14,94 @@ from accel_core._support import packages
 from accel_core._support.torch_import import TORCH_GROUP
 from accel_core.detection import discovery
 
-
-def test_nothing_is_imported_before_a_framework_is(world):
-    """Every process that imports torch runs this; with `auto` a framework is prepared when it is imported."""
-    world.module("accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules")
-    code = """
+#: What importing and calling the entry point imports, of ours and of others, and what importing a framework
+#: does after that.
+IMPORTS = """
 import json, sys
 before = set(sys.modules)
 import accel_train_startup as startup
-ours = [name for name in set(sys.modules) - before if name.startswith("accel")]
+by_import = sorted(name for name in set(sys.modules) - before if name.startswith("accel"))
 before = set(sys.modules)
 startup.autoload()
-more = sorted(set(sys.modules) - before)
+by_call = sorted(set(sys.modules) - before)
 import accelerate
 awaited = sum(isinstance(finder, startup._Awaited) for finder in sys.meta_path)
-print(json.dumps([ours, more, accelerate.prepared, awaited]))
+print(json.dumps({
+    "by import": by_import, "by call": by_call, "prepared": accelerate.prepared, "awaited": awaited,
+}))
 """
-    for variables in ({}, *({startup.VARIABLE: name} for name in ("", "none", "auto"))):
-        child = world.child(code, torch="none", bare=False, variables=variables)
-        is_auto = "auto" in variables.values()
-        assert child.answer == [["accel_train_startup"], [], is_auto, int(is_auto)]
 
 
-def test_the_named_integration_is_prepared_and_nothing_is_chosen(torch_world):
-    """By torch, which is not imported here; and where torch is imported through us, with its autoload off."""
-    code = """
+@pytest.fixture
+def imports(world):
+    """`imports(variables)`: what a process with these variables imports, where a framework is installed."""
+    world.module("accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules")
+    return lambda variables: world.child(IMPORTS, torch="none", bare=False, variables=variables).answer
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {startup.VARIABLE: ""}, {startup.VARIABLE: "none"}],
+    ids=["unset", "empty", "none"],
+)
+def test_without_a_named_integration_nothing_is_imported_and_no_framework_prepared(imports, variables):
+    """Every process that imports torch runs this."""
+    found = imports(variables)
+    assert found["by import"] == ["accel_train_startup"]
+    assert found["by call"] == []
+    assert found["prepared"] is False
+    assert found["awaited"] == 0
+
+
+def test_with_auto_nothing_is_imported_until_a_framework_is(imports):
+    found = imports({startup.VARIABLE: "auto"})
+    assert found["by import"] == ["accel_train_startup"]
+    assert found["by call"] == []
+
+
+def test_with_auto_a_framework_is_prepared_when_it_is_imported(imports):
+    found = imports({startup.VARIABLE: "auto"})
+    assert found["prepared"] is True
+    assert found["awaited"] == 1
+
+
+#: Whether DeepSpeed's import is awaited, and what else happened.
+PREPARES = """
 import json, os, sys
-from accel_core._support.torch_import import import_torch
 import accel_train_startup as startup
 {call}
 from accel_core import current
 ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train.")]
-torch = getattr(sys.modules.get("torch"), "autoload_was", None)
-print(json.dumps([len(ours), current._chosen, torch, startup._pid == os.getpid()]))
+print(json.dumps({{
+    "finders": len(ours),
+    "chosen": current._chosen,
+    "torch is imported": "torch" in sys.modules,
+    "torch's autoload": getattr(sys.modules.get("torch"), "autoload_was", None),
+    "the exit is watched": startup._pid == os.getpid(),
+}}))
 """
-    twice = "startup.autoload(), startup.autoload()"
-    calls = [
-        ("deepspeed", twice),
-        (" DeepSpeed ,", twice),
-        ("deepspeed", "import_torch()"),
-        ("", "import_torch()"),
-    ]
-    for named, call in calls:
-        child = torch_world.child(code.format(call=call), variables={startup.VARIABLE: named})
-        assert child.answer == [int(bool(named)), None, None if call == twice else "0", True]
+AS_TORCH_CALLS_IT = "startup.autoload()\nstartup.autoload()"
+THROUGH_US = "from accel_core._support.torch_import import import_torch\nimport_torch()"
+
+
+@pytest.mark.parametrize("names", ["deepspeed", " DeepSpeed ,"])
+def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(torch_world, names):
+    code = PREPARES.format(call=AS_TORCH_CALLS_IT)
+    found = torch_world.child(code, variables={startup.VARIABLE: names}).answer
+    assert found["finders"] == 1
+    assert found["chosen"] is None
+    assert found["torch is imported"] is False
+
+
+@pytest.mark.parametrize(("names", "finders"), [("deepspeed", 1), ("", 0)], ids=["deepspeed", "none"])
+def test_torch_imported_through_us_prepares_too(torch_world, names, finders):
+    """Then torch's autoload is off, ours included; the end of the process is watched in any case."""
+    code = PREPARES.format(call=THROUGH_US)
+    found = torch_world.child(code, variables={startup.VARIABLE: names}).answer
+    assert found["torch's autoload"] == "0"
+    assert found["finders"] == finders
+    assert found["chosen"] is None
+    assert found["the exit is watched"] is True
 
 
 def prepared(monkeypatch, names):
@@ -119,35 +163,78 @@ def test_our_own_entry_point_announces_no_device(torch_world):
     assert "no package announces one to torch" in generic.reason
 
 
-def test_the_entry_point_is_declared_and_leads_here(monkeypatch):
-    from accel_core._support.packages import entry_points
-
-    ours = [e for e in entry_points(TORCH_GROUP) if e.name == "accel_train"]
+def test_the_entry_point_is_declared_and_leads_here():
+    ours = [e for e in packages.entry_points(TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
-    names = ("accelerate", "deepspeed", "lightning", "ops.torchs_locks")
-    known = {*(f"accel_train.{name}:prepare" for name in names), "accel_train.deepspeed:prepare_pin"}
-    assert {e.value for e in entry_points(startup.GROUP)} == known, "install accel-train again"
+
+
+def test_each_integration_is_declared_under_its_name():
+    declared = {e.name: e.value for e in packages.entry_points(startup.GROUP)}
+    assert declared == {
+        "accelerate": "accel_train.accelerate:prepare",
+        "deepspeed": "accel_train.deepspeed:prepare",
+        "deepspeed_pin": "accel_train.deepspeed:prepare_pin",
+        "lightning": "accel_train.lightning:prepare",
+        "torchs_locks": "accel_train.ops.torchs_locks:prepare",
+    }, "install accel-train again (./dev does)"
+
+
+def test_without_a_pin_deepspeeds_pin_prepares_nothing(monkeypatch):
     monkeypatch.delenv("DS_ACCELERATOR", raising=False)  # after torch's import, which saw a pin
-    assert [e.load()() for e in entry_points(startup.GROUP) if e.name == "deepspeed_pin"] == [None]
+    (pin,) = (e for e in packages.entry_points(startup.GROUP) if e.name == "deepspeed_pin")
+    assert pin.load()() is None
 
 
-def test_the_real_torch_runs_it(world, tmp_path):
-    """torch calls it by its entry point, and warnings as errors do not reach `import torch`.
+# --- the real torch calls it by its entry point --------------------------------------------------------
 
-    With `auto` a lock of torch's own builds goes whose holder is gone: nobody has it open.
-    """
+
+@pytest.fixture
+def torch_child(world, tmp_path):
+    """`torch_child(names)`: a process that imports torch's builder of extensions."""
+
+    def run(names):
+        code = "import json, sys, torch.utils.cpp_extension\n"
+        code += "print(json.dumps('accel_train.deepspeed' in sys.modules))"
+        variables = {startup.VARIABLE: names, "ACCEL_UNUSED": "ignore"}
+        return world.child(code, torch="real", variables={**variables, "TORCH_EXTENSIONS_DIR": str(tmp_path)})
+
+    return run
+
+
+@pytest.fixture
+def stale_lock(tmp_path):
+    """A lock of torch's own builds that nobody has open."""
     lock = tmp_path / "py311_cpu" / "mine" / "lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
     os.utime(lock, (1, 1))
-    code = "import sys, torch.utils.cpp_extension; print(str('accel_train.deepspeed' in sys.modules).lower())"
-    removed = f"accel: removed {lock}: the process that was compiling there is gone"
-    for named, words in [("", ""), ("deepspeed", ""), ("nothing", "cannot be applied"), ("auto", removed)]:
-        variables = {startup.VARIABLE: named, "TORCH_EXTENSIONS_DIR": str(tmp_path), "ACCEL_UNUSED": "ignore"}
-        child = world.child(code, torch="real", variables=variables)
-        assert child.answer is (named == "deepspeed")
-        assert words in child.stderr
-        assert lock.exists() is (named != "auto")
+    return lock
+
+
+@pytest.mark.parametrize(
+    ("names", "is_prepared"), [("", False), ("deepspeed", True)], ids=["none", "deepspeed"]
+)
+def test_the_real_torch_prepares_the_named_integration(torch_child, names, is_prepared):
+    assert torch_child(names).answer is is_prepared
+
+
+def test_a_name_that_cannot_be_applied_does_not_stop_the_real_torch(torch_child):
+    child = torch_child("nothing")
+    assert child.answer is False
+    assert "cannot be applied" in child.stderr
+
+
+def test_with_auto_the_real_torch_removes_a_stale_lock(torch_child, stale_lock):
+    child = torch_child("auto")
+    assert not stale_lock.exists()
+    assert f"accel: removed {stale_lock}: the process that was compiling there is gone" in child.stderr
+
+
+@pytest.mark.parametrize("names", ["", "deepspeed", "nothing"])
+def test_without_auto_a_stale_lock_is_left_and_not_mentioned(torch_child, stale_lock, names):
+    child = torch_child(names)
+    assert stale_lock.exists()
+    assert str(stale_lock) not in child.stderr
 
 
 def test_a_program_that_is_interrupted_ends_by_the_signal(world):

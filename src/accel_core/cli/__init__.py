@@ -221,6 +221,7 @@ def complete(shell: str) -> None:
     zsh, in ~/.zshrc:                     eval "$(accel completion zsh)"
     fish:   accel completion fish > ~/.config/fish/completions/accel.fish
     """
-    kind = get_completion_class(shell) or ShellComplete
+    kind = get_completion_class(shell)
+    assert kind is not None  # click completes in each of the three shells
     # Not `kind.source`: for bash that starts a bash to ask its version, and fails where there is none.
     click.echo(ShellComplete.source(kind(accel, {}, "accel", "_ACCEL_COMPLETE")))

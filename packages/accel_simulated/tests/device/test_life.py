@@ -85,41 +85,100 @@ def test_gaudi_has_graphs_in_lazy_mode_only(simulated):
     assert "AssertionError" in refused.stderr
 
 
-def test_ascends_package_answers_as_the_real_one(simulated):
-    """torch_npu 2.13.0: `npu/__init__.py`, `npu/memory.py`, `npu/amp/`; imported before torch."""
-    code = """
+#: What Ascend's package answers; torch_npu, when imported before torch.
+ASCEND = """
 import torch_npu, json, os, warnings
 import torch
-seen = [torch_npu.npu is torch.npu, torch.npu.get_device_capability()]
-os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "8.0"
-seen.append(torch.npu.get_device_capability())
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    seen += [torch.npu.memory_cached(), torch.npu.max_memory_cached()]
-    torch.npu.amp.custom_fwd(lambda: None); torch.npu.amp.custom_bwd(lambda: None)
-seen.append([warning.category.__name__ for warning in caught])
-fixed, moving = torch.npu.amp.GradScaler(8.0, dynamic=False), torch.npu.amp.GradScaler(8.0)
-for scaler in (fixed, moving):
+
+def kinds_of_warnings(*calls):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in calls:
+            call()
+    return [warning.category.__name__ for warning in caught]
+
+def quietly(call):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call()
+
+def scale_after_an_overflow(scaler):
     weight = torch.ones(1, device="npu", requires_grad=True)
     step = torch.optim.SGD([weight])
     scaler.scale((weight * torch.inf).sum()).backward()
-    scaler.step(step); scaler.update()
-    seen.append(scaler.get_scale())
-seen += [torch.npu.can_device_access_peer(0, 1), torch.npu.get_default_generator(1).device.index]
-for bad in (torch.npu.get_device_properties, torch.npu.get_device_name):
-    try: bad(2)
-    except AssertionError as error: seen.append(str(error))
-with torch.npu.amp.autocast(dtype=torch.bfloat16):
-    seen.append(str((torch.ones(2, 2, device="npu") @ torch.ones(2, 2, device="npu")).dtype))
-seen += [hasattr(torch.npu.NPUGraph(), "enable_debug_mode"), torch.npu.get_device_name(1)]
-print(json.dumps(seen))
+    scaler.step(step)
+    scaler.update()
+    return scaler.get_scale()
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except AssertionError as error:
+        return str(error)
+
+npu = torch.npu
+answer = {
+    "torch_npu.npu is torch.npu": torch_npu.npu is npu,
+    "capability": npu.get_device_capability(),
+}
+os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "8.0"
+answer |= {
+    "capability that the variable sets": npu.get_device_capability(),
+    "memory_cached": quietly(npu.memory_cached),
+    "max_memory_cached": quietly(npu.max_memory_cached),
+    "old names of memory warn": kinds_of_warnings(npu.memory_cached, npu.max_memory_cached),
+    "old names of amp warn": kinds_of_warnings(
+        lambda: npu.amp.custom_fwd(lambda: None), lambda: npu.amp.custom_bwd(lambda: None)
+    ),
+    "fixed scale after an overflow": scale_after_an_overflow(npu.amp.GradScaler(8.0, dynamic=False)),
+    "scale after an overflow": scale_after_an_overflow(npu.amp.GradScaler(8.0)),
+    "devices reach each other": npu.can_device_access_peer(0, 1),
+    "default generator's device": npu.get_default_generator(1).device.index,
+    "properties of a device that is not there": error_of(npu.get_device_properties, 2),
+    "name of a device that is not there": error_of(npu.get_device_name, 2),
+    "graphs have a debug mode": hasattr(npu.NPUGraph(), "enable_debug_mode"),
+    "name": npu.get_device_name(1),
+}
+with npu.amp.autocast(dtype=torch.bfloat16):
+    product = torch.ones(2, 2, device="npu") @ torch.ones(2, 2, device="npu")
+answer["type under autocast"] = str(product.dtype)
+print(json.dumps(answer))
 """
-    autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    warned = ["DeprecationWarning"] * 2 + ["FutureWarning"] * 2
-    assert simulated("npu", code, environ=autoload).answer == [
-        True, None, [8, 0], 0, 0, warned, 8.0, 4.0, True, 1, "Invalid device id", "Invalid device id",
-        "torch.bfloat16", False, "Simulated NPU",
-    ]  # fmt: skip
+#: The same of torch_npu 2.13.0: `npu/__init__.py`, `npu/memory.py`, `npu/amp/`.
+REAL_ASCEND = {
+    "torch_npu.npu is torch.npu": True,
+    "capability": None,
+    "capability that the variable sets": [8, 0],
+    "memory_cached": 0,
+    "max_memory_cached": 0,
+    "old names of memory warn": ["DeprecationWarning", "DeprecationWarning"],
+    "old names of amp warn": ["FutureWarning", "FutureWarning"],
+    "fixed scale after an overflow": 8.0,
+    "scale after an overflow": 4.0,
+    "devices reach each other": True,
+    "default generator's device": 1,
+    "properties of a device that is not there": "Invalid device id",
+    "name of a device that is not there": "Invalid device id",
+    "graphs have a debug mode": False,
+    "name": "Simulated NPU",
+    "type under autocast": "torch.bfloat16",
+}
+
+
+@pytest.fixture(scope="session")
+def ascend(simulated, once):
+    """The answers of one process."""
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+    return once("ascend", lambda: simulated("npu", ASCEND, environ=variables).answer)
+
+
+@pytest.mark.parametrize(("member", "expected"), REAL_ASCEND.items(), ids=REAL_ASCEND)
+def test_ascends_package_answers_as_the_real_one(ascend, member, expected):
+    assert ascend[member] == expected
+
+
+def test_each_answer_of_ascends_package_is_compared(ascend):
+    assert ascend.keys() == REAL_ASCEND.keys()
 
 
 @pytest.mark.parametrize("vendor", [name for name in OWN_DEVICES if name != "acme"])

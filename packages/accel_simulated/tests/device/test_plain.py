@@ -60,7 +60,7 @@ def test_accel_info_says_what_stands_in(built, tmp_path):
 
 
 MEGABYTE = 1 << 20
-CODE = """
+PEAKS = """
 import json
 import torch
 import accel_core
@@ -73,24 +73,57 @@ acc.reset_peak_memory_stats()
 acc.reset_max_memory_allocated()
 acc.reset_max_memory_cached()
 keys = [key for key in acc.memory_stats() if key.endswith("_bytes.all.peak")]
+print(json.dumps({"peaks": peaks, "after reset": acc.max_memory_allocated(), "keys of peaks": keys}))
+"""
+HOST_MEMORY = """
+import json
+import torch
+import accel_core
+
+acc = accel_core.accelerator("mps")
 host = torch.arange(6.0).view(2, 3)
 made = [acc.pin_memory(host), acc.pin_memory(host.to("mps")), acc.pin_memory(host, make_copy=False),
         acc.pin_empty(2, 3, dtype=torch.int8), acc.pin_empty_like(host)]
-there = [acc.is_pinned(tensor) and tensor.device.type == "cpu" for tensor in made]
-equal = [torch.equal(tensor, host) for tensor in made[:2]]
-print(json.dumps([peaks, acc.max_memory_allocated(), bool(keys), there, equal]))
+print(json.dumps({
+    "pinned": [acc.is_pinned(tensor) for tensor in made],
+    "devices": [tensor.device.type for tensor in made],
+    "copies are equal": [torch.equal(tensor, host) for tensor in made[:2]],
+}))
 """
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_peaks_and_host_memory(old, tmp_path, simulated):
+@pytest.fixture
+def on_metal(tmp_path, simulated):
+    """`on_metal(code, old=...)`: the answer of a process on simulated Metal, of an old or a new torch."""
     install_real_plugin(tmp_path, "mps")
-    environ = {"ACCEL_SIMULATE_OLD_METAL": "1"} if old else {}
-    peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer
-    assert min(peaks) >= MEGABYTE
-    # What the driver holds stays in its cache; a peak that is counted starts again.
-    assert (after >= MEGABYTE, has_keys) == (old, not old)
-    assert (there, equal) == ([True] * 5, [True, True])
+
+    def run(code, *, old):
+        environ = {"ACCEL_SIMULATE_OLD_METAL": "1"} if old else {}
+        return simulated("mps", code, environ=environ, path=[tmp_path]).answer
+
+    return run
+
+
+def test_an_old_metal_counts_no_peaks_and_its_drivers_cache_stays_after_a_reset(on_metal):
+    found = on_metal(PEAKS, old=True)
+    assert min(found["peaks"]) >= MEGABYTE
+    assert found["after reset"] >= MEGABYTE
+    assert found["keys of peaks"] == []
+
+
+def test_a_new_metal_counts_peaks_which_start_again_after_a_reset(on_metal):
+    found = on_metal(PEAKS, old=False)
+    assert min(found["peaks"]) >= MEGABYTE
+    assert found["after reset"] < MEGABYTE
+    assert found["keys of peaks"] != []
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["old", "new"])
+def test_pinned_host_memory_on_metal_is_on_the_cpu_and_equal(on_metal, old):
+    found = on_metal(HOST_MEMORY, old=old)
+    assert found["pinned"] == [True, True, True, True, True]
+    assert found["devices"] == ["cpu", "cpu", "cpu", "cpu", "cpu"]
+    assert found["copies are equal"] == [True, True]
 
 
 #: As a public report has it: https://github.com/pytorch/pytorch/issues/194478
@@ -107,7 +140,7 @@ print(json.dumps([[str(each.message) for each in caught], limits(acc)]))
 """
 
 
-def test_a_known_wrong_gradient_is_told_and_the_kit_expects_it(simulated):
+def test_a_known_wrong_gradient_is_expected_by_the_kit_and_told_by_the_frameworks(simulated):
     check = "compute.randomness.checkpointing_draws_the_same"
     card = run_card("mps", environment("mps"), only=(check,))
     assert card["outcomes"] == {check: "expected failure"}
@@ -115,6 +148,32 @@ def test_a_known_wrong_gradient_is_told_and_the_kit_expects_it(simulated):
     warned, limits = simulated("mps", WARNED).answer
     assert warned == [f"gradient_checkpointing=True on mps: {words}"]
     assert words in limits
+
+
+#: Whether the gradient with checkpointing is the one without, with dropout inside of what is checkpointed, or
+#: outside.
+CHECKPOINTED = """
+import json, torch
+from torch.utils.checkpoint import checkpoint
+
+drop = torch.nn.functional.dropout
+
+def gradient(inner, outer, run):
+    torch.manual_seed(1)
+    x = torch.ones(64, device="mps", requires_grad=True)
+    drop(run(lambda x: drop(x * x, inner).exp(), x), outer).sum().backward()
+    return x.grad
+
+def is_right(inner, outer):
+    checkpointed = gradient(inner, outer, lambda layer, x: checkpoint(layer, x, use_reentrant=False))
+    return torch.equal(checkpointed, gradient(inner, outer, lambda layer, x: layer(x)))
+
+print(json.dumps({"inside": is_right(0.5, 0.0), "outside": is_right(0.0, 0.5)}))
+"""
+
+
+def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_outside_as_advised(simulated):
+    assert simulated("mps", CHECKPOINTED).answer == {"inside": False, "outside": True}
 
 
 # ---------------------------------------------------------------------------- build

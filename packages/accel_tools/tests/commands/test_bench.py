@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from accel_core.cli import accel as app
 from accel_core.detection.discovery import CPU
+from accel_tools.bench import document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import Measurement, Outcome
@@ -29,24 +30,39 @@ def invoke(*arguments, **env):
 # --- what is asked -------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+#: Arguments that cannot be served, and what the one error says; the files are in the folder of the test.
+REFUSED = {
+    "an earlier run that is not one": (
+        ["--plot", "a.txt", "--compare", "broken.json"],
+        "it is not the output of `accel bench --json`",
+    ),
+    "an earlier run that is not there": (
+        ["--compare", "none.json"],
+        "it cannot be read: No such file or directory",
+    ),
+    "an unknown kind of picture": (["--plot", "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
+    "a picture without matplotlib": (["--plot", "plot.svg"], "pip install 'accel-tools[plot]'"),
+    "a folder that is not there": (
+        ["--plot", "none/plot.txt"],
+        "cannot be written: No such file or directory",
+    ),
+    "no rank": (["--ranks", "0"], "0 is not in the range x>=1"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_request_that_cannot_be_served_is_one_error_before_anything_is_measured(
+    tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)  # matplotlib is not installed
     monkeypatch.setattr(bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure"))
-    broken = tmp_path / "old.json"
-    broken.write_text('{"schema')
-    for arguments, message in (
-        (["--plot", tmp_path / "a.txt", "--compare", broken], "it is not the output of `accel bench --json`"),
-        (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
-        (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
-        (["--plot", tmp_path / "plot.svg"], "pip install 'accel-tools[plot]'"),
-        (["--plot", tmp_path / "none" / "plot.txt"], "cannot be written: No such file or directory"),
-        (["--ranks", "0"], "0 is not in the range x>=1"),
-    ):
-        done = invoke(*arguments)
-        assert done.exit_code == 2, done.output
-        assert done.output.count("Error:") == 1
-        assert message in done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.json"]
+    (tmp_path / "broken.json").write_text('{"schema')
+    done = invoke(*arguments)
+    assert done.exit_code == 2, done.output
+    assert done.output.count("Error:") == 1
+    assert message in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.json"], "it left a file behind"
 
 
 def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(accel):
@@ -90,42 +106,100 @@ def tiny(monkeypatch, fresh, no_hardware):
     monkeypatch.setattr(bench, "QUICK", TINY)
 
 
-@TORCH
-@pytest.mark.usefixtures("tiny")
-def test_json_the_page_the_comparison_and_the_picture(tmp_path, monkeypatch):
-    real, runs = bench._measure, []
-    monkeypatch.setattr(
-        bench, "_measure", lambda *a, **k: runs[0] if runs else runs.append(real(*a, **k)) or runs[0]
-    )
-    done = invoke("cpu", "--quick", "--ranks", "1", "--json")
+@pytest.fixture
+def measured_once(tiny, monkeypatch, once):
+    """Every `accel bench` reports one run, measured once for all tests that ask for this."""
+    measure = bench._measure
+
+    def measure_once(settings, name, ranks, *, quick):
+        kept = once("bench", lambda: document.to_dict(measure(settings, name, ranks, quick=quick)))
+        return document.of_dict(kept)
+
+    monkeypatch.setattr(bench, "_measure", measure_once)
+
+
+QUICKLY = ("cpu", "--quick", "--ranks", "1")
+
+
+@pytest.fixture
+def found(measured_once):
+    """What `accel bench --json` prints."""
+    done = invoke(*QUICKLY, "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["document"], found["schema"], found["quick"]) == ("accel bench", 1, True)
-    assert (found["accelerator"]["name"], found["accelerator"]["device"]) == ("cpu", "cpu")
+    return json.loads(done.stdout)
+
+
+@TORCH
+def test_json_names_the_document_the_device_and_the_machine(found):
+    assert found["document"] == "accel bench"
+    assert found["schema"] == 1
+    assert found["quick"] is True
+    assert found["accelerator"]["name"] == "cpu"
+    assert found["accelerator"]["device"] == "cpu"
     assert found["machine"]["cores"] >= 1
     assert found["machine"]["cpu"]
-    by_name = {m["name"]: m for m in found["measurements"]}
-    assert by_name["copy.on_device"]["value"] > 0
+
+
+@TORCH
+def test_json_has_each_measurement_with_its_outcome(found):
+    by_name = {each["name"]: each for each in found["measurements"]}
     assert by_name["copy.on_device"]["outcome"] == "measured"
+    assert by_name["copy.on_device"]["value"] > 0
     assert found["measurements"][0]["outcome"] == "not measured"
 
-    by_name["launch.queued"]["value"] = 1e-12
+
+@pytest.fixture
+def earlier(found, tmp_path):
+    """The file of an earlier run on another processor, whose launches were far quicker."""
+    (launch,) = (each for each in found["measurements"] if each["name"] == "launch.queued")
+    launch["value"] = 1e-12
     found["machine"]["cpu"] = "Another\x1b[31m"
-    old, plot = tmp_path / "old.json", tmp_path / "plot.txt"
-    old.write_text(json.dumps(found))
-    asked = ["cpu", "--quick", "--ranks", "1", "--compare", old, "--plot", plot]
-    done = invoke(*asked)
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(found))
+    return file
+
+
+@pytest.fixture
+def compared(earlier):
+    """The page that compares this run with the earlier one."""
+    done = invoke(*QUICKLY, "--compare", earlier)
     assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "Warning: the processor was Another\\x1b[31m and is" in done.stdout
-    (changed,) = [line for line in lines if line.startswith("launch, in a row") and "0.00 ns" in line]
+    return done.stdout
+
+
+@TORCH
+def test_a_page_with_a_comparison_fits_80_columns(compared):
+    assert max(map(len, compared.splitlines())) <= 80
+
+
+@TORCH
+def test_a_comparison_warns_of_another_processor_and_escapes_its_name(compared):
+    assert "Warning: the processor was Another\\x1b[31m and is" in compared
+
+
+@TORCH
+def test_a_comparison_marks_what_became_slower(compared):
+    (changed,) = (
+        line for line in compared.splitlines() if line.startswith("launch, in a row") and "0.00 ns" in line
+    )
     assert changed.endswith("slower")
+
+
+@TORCH
+def test_the_picture_of_a_comparison_shows_the_earlier_value(earlier, tmp_path):
+    plot = tmp_path / "plot.txt"
+    done = invoke(*QUICKLY, "--compare", earlier, "--plot", plot)
+    assert done.exit_code == 0, done.output
     assert "before 0.00 ns" in plot.read_text()
 
-    compared = json.loads(invoke(*asked, "--json").stdout)["comparison"]
-    assert len(compared["warnings"]) == 1
-    change = next(c for c in compared["changes"] if c["name"] == "launch.queued")
+
+@TORCH
+def test_json_has_the_comparison(earlier):
+    done = invoke(*QUICKLY, "--compare", earlier, "--json")
+    assert done.exit_code == 0, done.output
+    comparison = json.loads(done.stdout)["comparison"]
+    assert len(comparison["warnings"]) == 1
+    (change,) = (each for each in comparison["changes"] if each["name"] == "launch.queued")
     assert change["verdict"] == "slower"
     assert change["same_size"]
 

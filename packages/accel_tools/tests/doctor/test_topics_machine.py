@@ -37,11 +37,25 @@ def said(computer, world, monkeypatch):
     return examined
 
 
-def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path):
-    lock = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
-    lock.parent.mkdir(parents=True)
+@pytest.fixture
+def lock(tmp_path):
+    """A lock of torch's own builds."""
+    file = tmp_path / "torch_extensions" / "py_cpu" / "odd_op" / "lock"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    return file
+
+
+def test_without_a_build_there_is_no_stale_lock(said, tmp_path):
+    assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
+
+
+def test_the_lock_of_a_build_that_is_under_way_is_not_stale(said, tmp_path, lock):
     with lock.open("w"):
         assert "machine.stale-lock" not in said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))
+
+
+def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path, lock):
     assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
 
 

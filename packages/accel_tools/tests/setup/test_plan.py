@@ -12,16 +12,25 @@ from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
 H100, V100, MI300, ARC = "10de:2330/030200", "10de:1db5/030200", "1002:74a1/120000", "8086:56a0/030000"
-IRIS = "8086:9a49/030000@0000:00:02.0"
+IRIS, LUNAR_LAKE = "8086:9a49/030000@0000:00:02.0", "8086:64a0/030000@0000:00:02.0"
 ASCEND = "19e5:d802/120000"
 RBLN = "1eff:1220/120000"
 CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
 #: With a driver that runs every build.
 HOPPER, VOLTA = ({"pci": [card], "nvidia": "580.65.06"} for card in (H100, V100))
+#: An A100, and a card that wheels for aarch64 have no code for.
+AMPERE = {"pci": ["10de:20b0/030200", "10de:2191/030000"], "nvidia": "570.86.15", "architecture": "aarch64"}
 APPLE = {"system": "darwin", "architecture": "arm64"}
 
 
 CHOSEN = [
+    ({}, "CPU", "cpu", "torch"),
+    ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "cu129", "torch accel-cuda"),
+    (VOLTA, "NVIDIA GPU", "cu126", "torch accel-cuda"),
+    (AMPERE, "NVIDIA GPU", "cu129", "torch accel-cuda"),
+    ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "rocm7.2", "torch accel-cuda"),
+    ({"pci": [ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
+    ({"pci": [LUNAR_LAKE]}, "Intel integrated GPU", "xpu", "torch accel-xpu"),
     ({**VOLTA, "pci": [V100, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
     ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
     ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),

@@ -83,19 +83,29 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
     assert {path.split("/")[1] for path in index.asked} == {build}
 
 
-PLACES = [
-    (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
-    ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
-    ({"system": "darwin", "architecture": "arm64"}, "", "the Apple GPU, from where pip takes packages"),
-    ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
-]
+#: A machine, the version of a wheel of torch on the disk, and where torch comes from then.
+PLACES = {
+    "a GPU, and the CPU build on the disk": (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
+    "no GPU, and the CPU build on the disk": ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
+    "a Mac": (
+        {"system": "darwin", "architecture": "arm64"},
+        "",
+        "the Apple GPU, from where pip takes packages",
+    ),
+    "Windows": ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
+}
 
 
-@pytest.mark.parametrize(("machine", "on_disk", "where"), PLACES)
-def test_an_index_is_asked_where_no_other_place_has_the_build(index, saved_machine, machine, on_disk, where):
+@pytest.mark.parametrize(("machine", "on_disk", "where"), PLACES.values(), ids=PLACES)
+def test_an_index_is_asked_only_where_no_other_place_has_the_build(
+    index, saved_machine, machine, on_disk, where
+):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, on_disk, saved)
-    assert (source.is_second_best, bool(source.index), bool(index.asked)) == (False, *[machine is H100] * 2)
+    needs_index = machine is H100
+    assert bool(source.index) is needs_index
+    assert bool(index.asked) is needs_index
+    assert source.is_second_best is False
     assert where in source.why
 
 

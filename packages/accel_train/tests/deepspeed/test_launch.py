@@ -144,7 +144,10 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
 # `activate()`. `training/test_training.py` trains on it.
 
 
-ACME, THEIRS = ["acme", "ours"], ["cpu", "theirs"]
+#: The device that DeepSpeed has, and whose accelerator drives it.
+ACME = ["acme", "ours"]
+OUR_CPU = ["cpu", "ours"]
+THEIR_CPU = ["cpu", "theirs"]
 #: A vendor with a class of its own and nothing of ours; and one whose device is absent.
 STRANGERS = """
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
@@ -205,53 +208,161 @@ class Patched:
         except (AccelError, ValueError) as error:
             return [type(error).__name__, str(error)]
 
-    def refuses(self, pin):
-        """Whether the pin is refused as ours are."""
-        kind, said = self.chosen(pin)
-        return kind == "BackendNotFoundError" and f"DS_ACCELERATOR={pin!r}" in said
+
+# --- by entry points: DeepSpeed asks the accelerators that are announced, and ours is one of them
 
 
 @forked("acme")
-def test_a_deepspeed_that_asks_entry_points(copies, tmp_path):
-    patched = Patched(copies["entry points"])
-    chosen = patched.chosen
-    assert [patched.first, *map(chosen, (None, "acme", " Acme", "nope,acme", "accel"))] == [ACME] * 6
-    assert "DS_ACCELERATOR" not in os.environ
+def test_by_entry_points_the_first_choice_is_acme(copies):
+    assert Patched(copies["entry points"]).first == ACME
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [None, "acme", " Acme", "nope,acme", "accel"],
+    ids=["no pin", "a name", "its case and blanks aside", "a list", "the entry point"],
+)
+@forked("acme")
+def test_by_entry_points_acme_is_chosen(copies, pin):
+    assert Patched(copies["entry points"]).chosen(pin) == ACME
+
+
+@forked("acme")
+def test_by_entry_points_children_get_the_integration_in_place_of_the_entry_points_name(copies):
+    """The name of the entry point means something to a patched DeepSpeed alone."""
+    Patched(copies["entry points"]).chosen("accel")
     assert os.environ["ACCEL_INTEGRATIONS"] == "deepspeed"
-    assert [chosen("cpu"), chosen("cpu@accel-core")] == [THEIRS, ["cpu", "ours"]]
-    assert patched.refuses("nope")
+    assert "DS_ACCELERATOR" not in os.environ
+
+
+@forked("acme")
+def test_by_entry_points_cpu_is_deepspeeds_unless_the_pin_names_our_distribution(copies):
+    patched = Patched(copies["entry points"])
+    assert patched.chosen("cpu") == THEIR_CPU
+    assert patched.chosen("cpu@accel-core") == OUR_CPU
+
+
+@forked("acme")
+def test_by_entry_points_an_unknown_pin_is_refused_with_our_error(copies):
+    error, message = Patched(copies["entry points"]).chosen("nope")
+    assert error == "BackendNotFoundError"
+    assert "DS_ACCELERATOR='nope'" in message
+
+
+@forked("acme")
+def test_by_entry_points_our_cpu_is_taken_only_where_a_parent_activated_the_integration(copies):
+    patched = Patched(copies["entry points"])
     os.environ["ACCEL_BLOCK"] = "acme"
-    assert [chosen(), chosen(ACCEL_INTEGRATIONS="deepspeed")] == [THEIRS, ["cpu", "ours"]]
+    assert patched.chosen() == THEIR_CPU
+    assert patched.chosen(ACCEL_INTEGRATIONS="deepspeed") == OUR_CPU
+
+
+@pytest.fixture
+def strangers(tmp_path):
+    """A folder with the accelerators of another distribution."""
     groups = {"deepspeed.accelerators": {"own": "strangers:Own", "absent": "strangers:absent"}}
     layouts.dist_info(tmp_path / "more", "strangers", "1.0", groups, {"strangers": STRANGERS})
-    sys.path.insert(1, str(tmp_path / "more"))
-    assert [chosen("own"), chosen("absent")[0], chosen()] == [THEIRS, "ValueError", THEIRS]
+    return tmp_path / "more"
+
+
+@forked("acme")
+def test_by_entry_points_another_distributions_accelerator_is_taken_by_its_name(copies, strangers):
+    patched = Patched(copies["entry points"])
+    os.environ["ACCEL_BLOCK"] = "acme"
+    sys.path.insert(1, str(strangers))
+    assert patched.chosen("own") == THEIR_CPU  # its class is DeepSpeed's for the CPU
     assert type(patched.real.get_accelerator()).__name__ == "Own"
 
 
-@forked("acme", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-def test_a_deepspeed_that_asks_accel_core(copies):
-    """Its child processes need no entry point of torch's."""
+@forked("acme")
+def test_by_entry_points_an_accelerator_that_is_absent_is_refused_where_it_is_pinned(copies, strangers):
+    patched = Patched(copies["entry points"])
+    os.environ["ACCEL_BLOCK"] = "acme"
+    sys.path.insert(1, str(strangers))
+    error, _ = patched.chosen("absent")
+    assert error == "ValueError"
+
+
+@forked("acme")
+def test_by_entry_points_an_accelerator_that_is_absent_is_passed_over_without_a_pin(copies, strangers):
+    patched = Patched(copies["entry points"])
+    os.environ["ACCEL_BLOCK"] = "acme"
+    sys.path.insert(1, str(strangers))
+    assert patched.chosen() == THEIR_CPU
+    assert type(patched.real.get_accelerator()).__name__ == "Own"
+
+
+# --- native: DeepSpeed asks accel-core. Its child processes need no entry point of torch's
+
+NATIVE = forked("acme", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+
+@NATIVE
+def test_native_the_first_choice_is_acme_by_the_pin(copies):
     patched = Patched(copies["native"])
+    import accel_core
+
+    assert patched.first == ACME
+    assert accel_core.selection().how.value == "pinned"
+
+
+@NATIVE
+def test_native_torchs_autoload_is_not_a_limit(copies):
+    Patched(copies["native"])
+    from accel_train.deepspeed import activate
+
+    assert [limit for limit in activate().limits if "AUTOLOAD" in limit] == []
+
+
+@NATIVE
+def test_native_acme_is_chosen_without_a_pin_and_our_cpu_with_it(copies):
+    patched = Patched(copies["native"])
+    assert patched.chosen() == ACME
+    assert patched.chosen("cpu") == OUR_CPU
+
+
+@NATIVE
+def test_native_an_unknown_pin_is_refused_with_our_error(copies):
+    error, message = Patched(copies["native"]).chosen("nope")
+    assert error == "BackendNotFoundError"
+    assert "DS_ACCELERATOR='nope'" in message
+
+
+@NATIVE
+def test_native_deepspeeds_set_accelerator_takes_ours_everywhere(copies):
+    patched = Patched(copies["native"])
+    patched.chosen("cpu")
     import deepspeed
     from deepspeed.accelerator import set_accelerator
-    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
     import accel_core
     from accel_train.deepspeed import activate
 
-    assert (patched.first, accel_core.selection().how.value) == (ACME, "pinned")
-    assert not any("AUTOLOAD" in sentence for sentence in activate().limits)
-    assert [patched.chosen(), patched.chosen("cpu")] == [ACME, ["cpu", "ours"]]
-    assert patched.refuses("nope")
-    patched.chosen("cpu")
     acme = accel_core.accelerator("acme")
     set_accelerator(acme)
     assert patched.look() == ACME
-    assert activate().accelerator is acme is deepspeed.runtime.engine.get_accelerator()
+    assert activate().accelerator is acme
+    assert deepspeed.runtime.engine.get_accelerator() is acme
+
+
+@NATIVE
+def test_native_deepspeeds_set_accelerator_turns_theirs_into_ours(copies):
+    patched = Patched(copies["native"])
+    from deepspeed.accelerator import set_accelerator
+    from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+    from accel_train.deepspeed import activate
+
     set_accelerator(CPU_Accelerator())
-    assert patched.look() == ["cpu", "ours"]
+    assert patched.look() == OUR_CPU
     assert activate().accelerator.device_name() == "cpu"
+
+
+@NATIVE
+def test_native_a_value_that_is_not_an_accelerator_is_refused_and_changes_nothing(copies):
+    patched = Patched(copies["native"])
+    from deepspeed.accelerator import set_accelerator
+
     with pytest.raises(TypeError, match="is not an accelerator"):
         set_accelerator(3)
-    assert patched.look() == ["cpu", "ours"]
+    assert patched.look() == ACME

@@ -216,22 +216,28 @@ class Card:
 
 
 @pytest.mark.parametrize(
-    ("count", "local_rank", "expected"),
+    ("count", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)]
+)
+def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
+    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count)) == index
+
+
+@pytest.mark.parametrize(("count", "local_rank", "index"), [(0, 0, 0), (1, 3, 3), (2, 2, 2), (2, None, 0)])
+def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(count, local_rank, index):
+    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count, "cpu")) == index
+
+
+@pytest.mark.parametrize(
+    ("count", "local_rank", "message"),
     [
-        *((1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)),
         (2, 2, "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
         (0, 0, "card has no device here"),
     ],
 )
-def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, expected):
-    rank = Rank(0, 8, local_rank, "h")
-    assert _device_index(rank, Card(count, "cpu")) == (local_rank or 0)
-    if isinstance(expected, str):
-        with pytest.raises(LaunchError, match=expected):
-            _device_index(rank, Card(count))
-    else:
-        assert _device_index(rank, Card(count)) == expected
+def test_a_rank_without_a_device_is_refused(count, local_rank, message):
+    with pytest.raises(LaunchError, match=message):
+        _device_index(Rank(0, 8, local_rank, "h"), Card(count))
 
 
 # --- arguments ------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Adapters for frameworks that find devices by entry points: one module for each framework.
 
 A framework loads its adapter by the entry point that pyproject.toml declares, so a program writes no line.
-An adapter has at most 80 lines of code. It imports torch and its framework only when that framework asks.
+An adapter imports torch and its framework only when that framework asks.
 """
