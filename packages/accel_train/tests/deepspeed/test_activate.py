@@ -387,3 +387,32 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
     assert said.count("ACME_MODE=0") == said.count("- deterministic") == 1
     in_child = run_python(["-c", IN_CHILD], with_path(os.environ, tmp_path)).succeeded()
     assert in_child.stdout.split()[-1] == "True"
+
+
+# ---------------------------------------------------------------------------- pins
+# Of two packages that no plugin knows DeepSpeed gets the device that is pinned.
+
+BRINGS = """
+def _autoload():
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+    _setup_privateuseone_for_python_backend("{device}")
+"""
+GETS = """
+from accel_train.deepspeed import activate
+activate()
+import deepspeed
+accelerator = deepspeed.get_accelerator()
+print(accelerator.device_name(), accelerator.device().type)
+"""
+
+
+@pytest.mark.parametrize("pin", ["foo", "bar", "generic@torch-bar"])
+def test_of_two_unknown_devices_deepspeed_gets_the_pinned_one(tmp_path, pin):
+    for device in ("foo", "bar"):
+        announced = {"torch.backends": {device: f"torch_{device}:_autoload"}}
+        modules = {f"torch_{device}": BRINGS.format(device=device)}
+        layouts.dist_info(tmp_path, f"torch-{device}", "1.0", announced, modules)
+    environ = with_path({**os.environ, "DS_ACCELERATOR": pin}, tmp_path)
+    ended = run_python(["-c", GETS], environ).succeeded()
+    device = pin.rpartition("-")[2]
+    assert ended.stdout.split()[-2:] == [device, device]
