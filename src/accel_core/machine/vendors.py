@@ -7,7 +7,7 @@ declarations and lists the differences that are meant.
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from accel_core import machine
@@ -113,6 +113,12 @@ FOLDERS: Mapping[str, str] = {
     **{f"accel-{name}": f"packages/accel_{name}" for name in ("train", "tools", "testing", "simulated")},
     **{name: f"plugins/{name.replace('-', '_')}" for name in FIRST_PARTY.values()},
 }
+#: The others that one of them needs. Given a folder alone, pip would look for these in a registry.
+NEEDS: Mapping[str, Sequence[str]] = {
+    "accel-tools": ("accel-train",),
+    "accel-testing": ("accel-train", "accel-tools"),
+    "accel-simulated": ("accel-train", "accel-tools", "accel-testing"),
+}
 #: One of them, or a plugin's of somebody else, as pip is given it.
 _NAMED = r"'?(accel-[\w-]+)((?:\[[\w,]+\])?)(?:==[\w.]+)?'?"
 
@@ -129,8 +135,12 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
         import shlex  # here, as most processes give no advice
 
         where = (place or _place)(found[1])
+        if where == found[1]:
+            return found[0]
         path, at, url = where.partition(" @ ")
-        return found[0] if where == found[1] else shlex.quote(f"{path}{found[2]}{at}{url}")
+        missing = [name for name in NEEDS.get(found[1], ()) if packages.version(name) is None]
+        needed = [(place or _place)(name) for name in missing]
+        return shlex.join([*needed, f"{path}{found[2]}{at}{url}"])
 
     if "accel setup" in text and not _has_tools():
         text = text.replace("accel setup", "pip install accel-tools && accel setup", 1)

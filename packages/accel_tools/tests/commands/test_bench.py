@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from accel_core.cli import accel as app
 from accel_core.detection.discovery import CPU
+from accel_core.toolkit import vendors
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import Measurement, Outcome
@@ -38,7 +39,7 @@ def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, 
         (["--plot", tmp_path / "a.txt", "--compare", broken], "it is not the output of `accel bench --json`"),
         (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
         (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
-        (["--plot", tmp_path / "plot.svg"], "pip install 'accel-tools[plot]'"),
+        (["--plot", tmp_path / "plot.svg"], vendors.sourced("pip install 'accel-tools[plot]'")),
         (["--plot", tmp_path / "none" / "plot.txt"], "cannot be written: No such file or directory"),
         (["--ranks", "0"], "0 is not in the range x>=1"),
     ):

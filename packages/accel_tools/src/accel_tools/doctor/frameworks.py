@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.toolkit import vendors
 
 __all__ = ["FRAMEWORKS", "Framework", "ask"]
 
@@ -32,7 +33,9 @@ class Framework(NamedTuple):
         """Return the step that makes the framework choose `ours` instead of `theirs`."""
         if theirs in self.from_theirs:
             return self.from_theirs[theirs].format(ours)
-        return self.to_cpu if ours == "cpu" and self.to_cpu else self.to_ours.format(ours.partition(".")[0])
+        if ours == "cpu" and self.to_cpu:
+            return self.to_cpu
+        return vendors.sourced(self.to_ours.format(ours.partition(".")[0]))
 
 
 def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
