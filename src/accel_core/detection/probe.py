@@ -213,9 +213,15 @@ def _vendor_installed(case: Case) -> Outcome | None:
 
 
 def _missing_besides(backend: Backend) -> list[str]:
-    """Return the missing distributions that the backend requires besides torch and the vendor's package."""
+    """Return the missing distributions that the backend requires besides torch and the vendor's package.
+
+    Without `same_version`, which names the vendor's distribution, a required one may be that itself.
+    """
+    vendors_own = backend.in_torch.same_version
+    if not vendors_own:
+        return []
     names = [re.match(r"[\w.-]*", text) for text in backend.requires]
-    required = [name[0] for name in names if name and name[0] not in ("", "torch")]
+    required = [name[0] for name in names if name and name[0] not in ("", "torch", *vendors_own)]
     return [name for name in required if version(name) is None]
 
 
