@@ -1,5 +1,7 @@
 """`accel list`: every backend that is installed or built in, and whether it can be used here."""
 
+from collections.abc import Iterable
+
 import click
 
 from accel_core._support.torch_import import torch_build
@@ -83,7 +85,7 @@ def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     idle = [v for v in lacking if not (v.broken or v.hint)]
     rows, missing = messages.folded([v for v in surveyed.verdicts if v not in idle])
     rows.sort(key=place)  # stable: the order of rank within each
-    parts = [page.table(_TITLES, [_row(v, marked) for v in rows]), page.paragraph()] if rows else []
+    parts = [page.table(_TITLES, [_row(v, marked, rows) for v in rows]), page.paragraph()] if rows else []
     if missing:
         parts += [page.paragraph((f"{messages.uninstalled(missing).capitalize()}.", "dim")), page.paragraph()]
     return parts
@@ -95,18 +97,18 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     for v in surveyed.verdicts:
         rank = str(v.priority) if v.device_type else "-"
         declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
-        name, *others = _row(v, marked)
+        name, *others = _row(v, marked, surveyed.verdicts)
         rows.append([name, *((clean(each), "") for each in declared), *others])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(v: Verdict, marked: Verdict | None) -> list[page.Cell]:
-    """Name, status, the reason or else how many devices there are and what they are, next step."""
+def _row(v: Verdict, marked: Verdict | None, rows: Iterable[Verdict]) -> list[page.Cell]:
+    """Name among the `rows`, status, the reason or else how many devices and what they are, next step."""
     sign = "*" if marked is not None and v.is_about(marked) else " "
     devices = [page.count(v.devices, "device")] if v.devices else []
     usable = ": ".join(filter(None, [*devices, clean(v.description)]))
     return [
-        (f"{sign} {clean(v.name)}", "bold"),
+        (f"{sign} {clean(v.label(rows))}", "bold"),
         (v.status.words, page.style(v)),
         ("; ".join(filter(None, [v.reason, usable if v.usable else ""])), ""),
         (f"hint: {v.hint}" if v.hint else "", "dim"),
