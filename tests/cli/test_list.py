@@ -151,6 +151,15 @@ def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend)
     assert "Need torch: one, two, generic, cpu." in " ".join(done.stdout.split())
 
 
+def test_without_torch_the_next_step_is_said_once(accel):
+    said = accel("list", torch=False).succeeded().stdout
+    assert said.count("accel setup") == 1
+    assert "Need torch: generic, cpu." in said
+    assert "`accel why` says more" not in said
+    pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
+    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(pinned.split())
+
+
 HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 
@@ -202,8 +211,8 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(machine,
 
 
 def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
-    for arguments in (["list", "--all"], ["why", "first"]):
-        said = machine(*arguments).stdout
+    for words in (["list", "--all"], ["why", "first"]):
+        said = machine(*words).stdout
         assert "/dev/acme[0-9]*" in said
         assert "PCI fade/03" in said
     why = machine("why").stdout

@@ -118,12 +118,15 @@ def _row(v: Verdict, marked: Verdict | None, rows: Iterable[Verdict]) -> list[pa
 def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = found.choice.selection if found.choice is not None else None
-    notes = [_choice(found, marked, settings)]
+    notes: list[page.Cell] = []
+    has_torch = torch_build() is not None
+    if has_torch or settings.pins:
+        notes.append(_choice(found, marked, settings))
+    if not has_torch:
+        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
-    if torch_build() is None:
-        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
     notes += [(clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes

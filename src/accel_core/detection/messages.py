@@ -6,6 +6,7 @@ verdicts themselves: `accel why NAME` and `accel list --all` show it.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from accel_core._support.torch_import import torch_build
 from accel_core.backend import Provenance
 from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
@@ -65,7 +66,10 @@ def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[
     """
     every = list(verdicts)
     uninstalled = [v for v in every if _is_uninstalled(v)]
-    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
+    shared = uninstalled
+    if len({v.name for v in uninstalled}) < _MANY:
+        # Without torch what needs nothing else has one next step, which is said of torch itself.
+        shared = [v for v in uninstalled if v.vendor_import == ("torch",)] if torch_build() is None else []
     rows: list[Verdict] = []
     told = {"": ""}
     for first, *others in _declarations(every):
