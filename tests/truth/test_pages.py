@@ -33,6 +33,28 @@ def test_a_tag_is_found():
     assert tags("GPU-\\<uuid>, <https://pytorch.org>, `<a>`\n\n    <b>\n") == []
 
 
+# ---------------------------------------------------------------------------- links
+
+
+INDEXES = [page for page in PAGES if re.fullmatch(r"docs/\w+/index\.md", page)]
+LISTED = re.compile(r"^(?:- |\| )\[([^\]]+)\]\(([\w/.-]+\.md)\)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("index", sorted(INDEXES))
+def test_an_index_calls_a_page_by_its_title(index):
+    listed = LISTED.findall(PAGES[index].read_text("utf-8"))
+    titles = {}
+    for _, target in listed:
+        text = (PAGES[index].parent / target).read_text("utf-8")
+        title = re.search(r"^# (.*)$", text, re.MULTILINE)
+        titles[target] = title[1].partition("Tutorial: ")[2] or title[1]
+    different = [(text, titles[target]) for text, target in listed if text.lower() != titles[target].lower()]
+    assert different == []
+
+
+# ---------------------------------------------------------------------------- registries
+
+
 #: Until 0.1.0 the names are free: whoever registers one decides what `pip install` of it brings.
 RELEASED = "(unreleased)" not in (TREE / "CHANGELOG.md").read_text("utf-8")
 
