@@ -104,7 +104,13 @@ def bus(pci_id: str) -> str:
 def grammar(backend: Backend) -> str:
     from accel_core.machine import visible_devices
 
-    return visible_devices._TABLE[backend.visibility.grammar].expected
+    return prose(visible_devices._TABLE[backend.visibility.grammar].expected)
+
+
+def prose(text: str) -> str:
+    """Escape what Markdown would read as a tag: of `GPU-<uuid>` the site would show `GPU-`."""
+    parts = text.split("`")  # every second one is code, where nothing is a tag
+    return "`".join(part if number % 2 else part.replace("<", "\\<") for number, part in enumerate(parts))
 
 
 def path_to(backend: Backend) -> str:
@@ -131,7 +137,7 @@ def rows(backend: Backend) -> dict[str, str]:
     return {
         "`DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
-        "what it is": backend.description,
+        "what it is": prose(backend.description),
         "vendor import": code(backend.vendor_imports),
         "torch device type": device_type(backend) + slot,
         "takes over": stolen,
@@ -140,7 +146,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "made for one torch": code(backend.in_torch.same_version) if backend.in_torch.same_version else "",
         "torch built with": " or ".join(BUILDS[name] for name in backend.in_torch.builds),
         "platforms": code(backend.hardware.platforms) if backend.hardware.platforms else "any",
-        "hardware": backend.hardware.name,
+        "hardware": prose(backend.hardware.name),
         "device nodes": code(backend.hardware.nodes),
         "nodes that others have too": code(backend.hardware.shared_nodes)
         if backend.hardware.shared_nodes
@@ -149,7 +155,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "there when the driver is loaded": code([backend.hardware.driver_file])
         if backend.hardware.driver_file
         else "",
-        "without its driver": backend.hardware.driver_step,
+        "without its driver": prose(backend.hardware.driver_step),
         "granted by": ", ".join(f"{by} `{word}`" for by, word in backend.granted._asdict().items() if word),
         "visible devices": seen or NONE,
         "filtered before by": filters,
@@ -161,7 +167,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "compilation": f"`{backend.compile_backend}`"
         if backend.compile_backend
         else "`inductor` where it generates code for the device, else `aot_eager`",
-        "done in a child process first": backend.in_torch.in_child,
+        "done in a child process first": prose(backend.in_torch.in_child),
         "class": f"`{backend.accelerator}`",
         "read on": f"<{backend.url}>" if backend.url else "",
     }
@@ -181,21 +187,24 @@ def install(family: list[Shipped]) -> str:
 
     first = family[0]
     folder = vendors.FOLDERS[first.distribution] or "."
-    text = f"In a checkout of accel, as no registry has it yet:\n\n    pip install {folder}\n"
+    # With the core in the same command: alone, pip would look for it in a registry.
+    core = "" if folder == "." else ". "
+    text = f"In a checkout of accel, as no registry has it yet:\n\n    pip install {core}{folder}\n"
     if first.distribution == "accel-core":
         return text + "\nNothing more: accel-core brings it. It needs torch.\n"
     if first.vendor:
-        text += f'    pip install "{folder}[vendor]"    # with {", ".join(first.vendor)}\n'
+        text += f'    pip install {core}"{folder}[vendor]"    # with {", ".join(first.vendor)}\n'
     hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
     several = len({hint for hint, _ in hints}) > 1
-    told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in hints))
+    steps = [(prose(hint), where) for hint, where in hints]
+    told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in steps))
     return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
 
 
 def otherwise(family: list[Shipped]) -> str:
     """What gives another result without an error, each with the check of `accel verify` that shows it."""
     known = dict.fromkeys(row for s in family for row in s.backend.computes_otherwise)
-    told = "".join(f"- {words} (check `{check}`).\n" for check, words in known)
+    told = "".join(f"- {prose(words)} (check `{check}`).\n" for check, words in known)
     return f"## Known to compute otherwise\n\n{told}\n" if told else ""
 
 
@@ -239,7 +248,7 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
     """Two tables of every backend: one would be wider than the page."""
     links = [f"[`{s.backend.name}`](../backends/{s.page}.md)" for s in all_shipped]
     asked = [
-        [link, str(s.backend.priority), s.backend.description, f"`{s.distribution}`"]
+        [link, str(s.backend.priority), prose(s.backend.description), f"`{s.distribution}`"]
         for link, s in zip(links, all_shipped, strict=True)
     ]
     names = [

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from accel_tests.plugins import NO_DEVICE
+from accel_tests.plugins import NO_DEVICE, arguments, declaring
 
 import accel_core
 from accel_core.backend import Hardware
@@ -151,6 +151,15 @@ def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend)
     assert "Need torch: one, two, generic, cpu." in " ".join(done.stdout.split())
 
 
+def test_without_torch_the_next_step_is_said_once(accel):
+    said = accel("list", torch=False).succeeded().stdout
+    assert said.count("accel setup") == 1
+    assert "Need torch: generic, cpu." in said
+    assert "`accel why` says more" not in said
+    pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
+    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(pinned.split())
+
+
 HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 
@@ -202,8 +211,8 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(machine,
 
 
 def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
-    for arguments in (["list", "--all"], ["why", "first"]):
-        said = machine(*arguments).stdout
+    for words in (["list", "--all"], ["why", "first"]):
+        said = machine(*words).stdout
         assert "/dev/acme[0-9]*" in said
         assert "PCI fade/03" in said
     why = machine("why").stdout
@@ -214,8 +223,6 @@ def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
 
 
 def test_declarations_of_one_backend_share_a_row(accel):
-    from accel_tests.plugins import arguments, declaring
-
     ways = [
         arguments("acme", 9 - n, hardware=Hardware(made, GONE, pci_ids=(f"fad{n}",)))
         for n, made in enumerate(("Acme GPU", "Other GPU", "Acme NPU"))
@@ -225,6 +232,43 @@ def test_declarations_of_one_backend_share_a_row(accel):
     assert [" ".join(row.split()) for row in rows] == [
         "acme no device no Acme or Other GPU, no Acme NPU found"
     ]
+
+
+BUILT_FOR_ANOTHER = "torch 2.99.0+simulated is a CPU build, without ROCm"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names"),
+    [((), ["acme"]), (("/dev/zero",), ["acme (Acme GPU)", "acme (Other GPU)"])],
+    ids=["one", "both"],
+)
+def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
+    torch_world, accel, nodes, names
+):
+    """torch is built for the one, and nobody need read about the other, unless that is here too."""
+    hardware = [Hardware("Acme GPU", HERE), Hardware("Other GPU", nodes)]
+    builds = [(), ("hip",)]
+    both = zip((9, 8), hardware, map(accel_core.InTorch, builds), strict=True)
+    step = {"install_hint": "pip install it"}
+    ways = [arguments("acme", rank, hardware=of, in_torch=torch, **step) for rank, of, torch in both]
+    accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
+    rows = [re.split("  +", row[2:])[0] for row in accel("list").stdout.splitlines() if row[2:6] == "acme"]
+    assert rows == names
+    why = accel("why").stdout
+    of_acme = accel("why", "acme").stdout
+    with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    warning = str(caught[0].message)
+    for text in (why, of_acme, warning):
+        assert "nothing on the bus" in text
+        assert (BUILT_FOR_ANOTHER in text) is (len(names) > 1)
+    if len(names) > 1:
+        assert "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99" in why
+        assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
+    assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
+    every = accel("list", "--all").stdout
+    assert "acme (Acme GPU) " in every
+    assert "acme (Other GPU) " in every
 
 
 def test_an_address_in_a_hint_is_not_torn(accel):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -193,6 +194,29 @@ def test_a_checkout_gives_its_folders(origin, editable):
     upgrade = install_command("accel-tools", "accel-core", version="0.1.0", option="--upgrade")
     assert upgrade == f"pip install --upgrade {ROOT}/packages/accel_tools {ROOT}"
     assert install_command("accel-acme", "torch") == "pip install accel-acme torch"
+
+
+def test_a_checkout_gives_what_else_is_missing_too(origin, monkeypatch):
+    """Alone, accel-tools has pip look for accel-train in a registry, where anyone may have put one."""
+    origin({"url": ROOT.as_uri(), "dir_info": {}})
+    monkeypatch.setattr(packages, "version", {"accel-train": "0.1.0"}.get)
+    tools = f"{ROOT}/packages/accel_tools"
+    assert install_command("accel-tools") == f"pip install {tools}"
+    testing = install_command("accel-testing", extra="new")
+    assert testing == f"pip install {tools} '{ROOT}/packages/accel_testing[new]'"
+    monkeypatch.setattr(packages, "version", lambda _: None)
+    assert install_command("accel-tools") == f"pip install {ROOT}/packages/accel_train {tools}"
+
+
+def test_what_a_distribution_of_ours_needs_is_in_the_table():
+    direct = {}
+    for name, folder in vendors.FOLDERS.items():
+        text = (ROOT / folder / "pyproject.toml").read_text("utf-8")
+        listed = text.partition("\ndependencies = [")[2].partition("]\n")[0]
+        direct[name] = set(re.findall(r'"(accel-[a-z]+)[=>]=', listed)) - {"accel-core"}
+    for name, needed in direct.items():
+        indirect = {other for need in needed for other in direct[need]}
+        assert needed | indirect == set(vendors.NEEDS.get(name, ())), name
 
 
 def test_every_distribution_of_ours_is_where_the_table_says():

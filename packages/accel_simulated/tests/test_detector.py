@@ -21,7 +21,7 @@ from accel_core.cli import accel
 from accel_core.toolkit import vendors
 from accel_simulated import VENDORS, declared, device, faults, imports
 from accel_simulated.asked import MOST, read
-from accel_simulated.detector import advice, blame, formats, names
+from accel_simulated.detector import advice, blame, command, formats, names
 from accel_simulated.detector.gather import Place, Report, gather
 from accel_simulated.detector.log import PLACES, Log
 from accel_simulated.vendors import DEVICES
@@ -231,7 +231,18 @@ def test_formats():
     empty = formats.as_markdown(Report(["true"], "acme:2", 0))
     assert empty.rstrip().endswith("Nothing outside torch was written for another vendor's device.")
 
+    # The report of a command that failed says so first, and never that there is nothing.
+    failed = "The command failed (exit status 1), so the report is incomplete"
+    assert markdown.split("\n")[2].startswith(f"{failed}: ")
+    died = formats.as_markdown(Report(["true"], "acme:2", 1))
+    assert died.split("\n")[2].startswith(f"{failed}: ")
+    assert died.rstrip().endswith("No place was recorded before the command failed.")
+    assert "Nothing outside torch" not in died
+    assert "failed" not in empty
+
     told = json.loads(formats.as_json(report))
+    assert told["complete"] is False
+    assert json.loads(formats.as_json(Report(["true"], "acme:2", 0)))["complete"] is True
     assert (told["schema"], told["command"], told["processes"]) == (1, ["pytest", "-k", "a b"], 2)
     assert [(p["file"], p["package"], p["times"]) for p in told["assumptions"]] == [
         ("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1),
@@ -251,7 +262,26 @@ def test_formats():
         assert (result["level"], result["message"]["text"][-1]) == (level, ".")
         assert location["artifactLocation"]["uri"] == "src/a%20b.py"
         assert location["region"]["startLine"] == line
-    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "Not seen: a note."
+    invocation = run["invocations"][0]
+    texts = [each["message"]["text"] for each in invocation["toolExecutionNotifications"]]
+    assert (invocation["executionSuccessful"], texts) == (False, [f"{failed}.", "Not seen: a note."])
+    (run,) = json.loads(formats.as_sarif(Report(["true"], "acme:2", 0)))["runs"]
+    invocation = run["invocations"][0]
+    assert (invocation["executionSuccessful"], invocation["toolExecutionNotifications"]) == (True, [])
+
+
+def test_a_program_that_dies_is_not_called_clean(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing.so").touch()
+    monkeypatch.setattr(command.strings, "build", lambda: tmp_path / "nothing.so")
+    words = [sys.executable, "-c", "import no_such_module"]
+    status = command.run(words, {**os.environ, "ACCEL_SIMULATE": "acme:2"}, ["a.md", "a.json"], words)
+    assert status == 1
+    assert "The command failed (exit status 1), so the report is incomplete" in Path("a.md").read_text()
+    assert "Nothing outside torch" not in Path("a.md").read_text()
+    assert json.loads(Path("a.json").read_text())["complete"] is False
+    said = "accel simulate: the command failed (exit status 1), so the report is incomplete: 0 places"
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,15 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, n
         assert found is None
 
 
+def test_what_is_missing_is_named_the_extension_for_deepspeed_too(tmp_path):
+    machine = Machine(tmp_path, "accel_xpu", "intel_extension_for_pytorch", "xpu.external")
+    both = "intel_extension_for_pytorch and intel-extension-for-deepspeed are not installed"
+    found = machine.probe()
+    assert (found["status"], found["reason"]) == ("not_installed", both)
+    machine.distribution("intel-extension-for-deepspeed", "0.9.4")
+    assert machine.probe()["reason"] == "intel_extension_for_pytorch is not installed"
+
+
 def test_torchs_own_support_needs_torch_2_8(tmp_path):
     machine = Machine(tmp_path, "accel_xpu", "intel_extension_for_pytorch")
     machine.distribution("torch", "2.7.1")

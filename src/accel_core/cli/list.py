@@ -1,5 +1,7 @@
 """`accel list`: every backend that is installed or built in, and whether it can be used here."""
 
+from collections.abc import Iterable
+
 import click
 
 from accel_core._support.torch_import import torch_build
@@ -8,7 +10,6 @@ from accel_core.cli.output import answering, as_json, probe_timeout, read_settin
 from accel_core.detection import Status, Verdict, messages
 from accel_core.detection.select import Survey, survey
 from accel_core.errors import clean
-from accel_core.machine.vendors import command_with_its_package
 from accel_core.settings import Settings
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
@@ -83,7 +84,7 @@ def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     idle = [v for v in lacking if not (v.broken or v.hint)]
     rows, missing = messages.folded([v for v in surveyed.verdicts if v not in idle])
     rows.sort(key=place)  # stable: the order of rank within each
-    parts = [page.table(_TITLES, [_row(v, marked) for v in rows]), page.paragraph()] if rows else []
+    parts = [page.table(_TITLES, [_row(v, marked, rows) for v in rows]), page.paragraph()] if rows else []
     if missing:
         parts += [page.paragraph((f"{messages.uninstalled(missing).capitalize()}.", "dim")), page.paragraph()]
     return parts
@@ -95,18 +96,18 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     for v in surveyed.verdicts:
         rank = str(v.priority) if v.device_type else "-"
         declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
-        name, *others = _row(v, marked)
+        name, *others = _row(v, marked, surveyed.verdicts)
         rows.append([name, *((clean(each), "") for each in declared), *others])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(v: Verdict, marked: Verdict | None) -> list[page.Cell]:
-    """Name, status, the reason or else how many devices there are and what they are, next step."""
+def _row(v: Verdict, marked: Verdict | None, rows: Iterable[Verdict]) -> list[page.Cell]:
+    """Name among the `rows`, status, the reason or else how many devices and what they are, next step."""
     sign = "*" if marked is not None and v.is_about(marked) else " "
     devices = [page.count(v.devices, "device")] if v.devices else []
     usable = ": ".join(filter(None, [*devices, clean(v.description)]))
     return [
-        (f"{sign} {clean(v.name)}", "bold"),
+        (f"{sign} {clean(v.label(rows))}", "bold"),
         (v.status.words, page.style(v)),
         ("; ".join(filter(None, [v.reason, usable if v.usable else ""])), ""),
         (f"hint: {v.hint}" if v.hint else "", "dim"),
@@ -116,13 +117,15 @@ def _row(v: Verdict, marked: Verdict | None) -> list[page.Cell]:
 def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = found.choice.selection if found.choice is not None else None
-    notes = [_choice(found, marked, settings)]
+    notes: list[page.Cell] = []
+    has_torch = torch_build() is not None
+    if has_torch or settings.pins:
+        notes.append(_choice(found, marked, settings))
+    if not has_torch:
+        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
-    if torch_build() is None:
-        install = command_with_its_package("accel setup")
-        notes.append((f"torch is not installed, so no backend can be used: {install}", "yellow"))
     notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
     notes += [(clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes

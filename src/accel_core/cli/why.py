@@ -53,7 +53,7 @@ def _choice_page(selection: Selection) -> list[page.Part]:
     parts = [page.paragraph(*headline), *map(page.paragraph, notes)]
     if others := _others(selection, headline[-1][0]):
         rows, rest = messages.folded(others)
-        bullets = list(map(_in_words, rows))
+        bullets = [_in_words(v, rows) for v in rows]
         if rest:
             bullets += [[(f"{messages.uninstalled(rest).capitalize()} (`accel why NAME` says how)", "dim")]]
         heading = "Why not the others" if selection.chosen else "What was considered"
@@ -90,21 +90,22 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
     return [v for v in selection.verdicts if v.usable or clean(v.reason) not in headline]
 
 
-def _in_words(v: Verdict) -> list[page.Cell]:
-    """One backend's verdict as a running page."""
+def _in_words(v: Verdict, rows: Iterable[Verdict]) -> list[page.Cell]:
+    """One backend's verdict among the `rows`, as a running page."""
+    about = [v.kind(rows)] if v.kind(rows) else []
     # A plugin that nobody loaded has told no priority.
-    about = [str(v.provenance)] if v.provenance.distribution else []
+    about += [str(v.provenance)] if v.provenance.distribution else []
     about += [f"priority {v.priority}"] if v.device_type else []
     hint = f"\nhint: {v.hint}" if v.hint else ""
-    return [*_status("", about, v), (f": {v.reason}" if v.reason else "", ""), (hint, "dim")]
+    return [*_status(about, v), (f": {v.reason}" if v.reason else "", ""), (hint, "dim")]
 
 
-def _status(kind: str, about: Iterable[str], v: Verdict) -> list[page.Cell]:
+def _status(about: Iterable[str], v: Verdict) -> list[page.Cell]:
     """Its name, what is told `about` it in brackets, and its status."""
     source = ", ".join(about)
     return [
         (clean(v.name), "bold"),
-        (f"{kind} ({clean(source)}): " if source else ": ", "dim"),
+        (f" ({clean(source)}): " if source else ": ", "dim"),
         (v.status.words, page.style(v)),
     ]
 
@@ -128,7 +129,10 @@ def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page
     backends = [{**page.described(verdict), **standing} for verdict, standing in standings]
 
     parts: list[page.Part] = []
+    shown = messages.relevant([verdict for verdict, _ in standings])
     for verdict, standing in standings:
+        if verdict not in shown:
+            continue
         alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
         parts += [*([page.paragraph()] if parts else []), *_backend_page(verdict, standing, alike)]
     parts += _listed(page.AUTOLOAD, autoload)
@@ -177,7 +181,7 @@ def _sentence(verdict: Verdict, chosen: Candidate | None, settings: Settings) ->
 
 def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, Any]]) -> list[page.Part]:
     """Its page; `alike`: the standings of what one plugin declares under the same name, as AMD's cuda."""
-    kind = f", {clean(v.hardware)}" if alike and v.hardware else ""
+    about = [*([v.hardware] if alike and v.hardware else []), str(v.provenance)]
     place = f"{standing['rank']} of {standing['of']}, with priority {v.priority}"
     above = (f"{other['name']} ({Status(other['status']).words})" for other in standing["outranked_by"])
     packages = (f"{package['distribution']} {package['version']}" for package in page.vendor_packages(v))
@@ -201,6 +205,6 @@ def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, An
         "probed in": f"{v.ms:.1f} ms" if v.ms else "",
     }
     return [
-        page.paragraph(*_status(kind, [str(source)], v), (f". {standing['standing']}", "")),
+        page.paragraph(*_status(about, v), (f". {standing['standing']}", "")),
         page.facts([(name, clean(value)) for name, value in facts.items()]),
     ]

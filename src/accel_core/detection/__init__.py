@@ -250,6 +250,25 @@ class Verdict(NamedTuple):
         """Whether both verdicts are about the same backend of the same distribution."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
+    def kind(self, others: "Iterable[Verdict]") -> str:
+        """Return its hardware if one of `others` has the same name and other hardware; else nothing.
+
+        CUDA and ROCm are two declarations of one `cuda`.
+        """
+        alike = (v for v in others if (v.name, v.provenance) == (self.name, self.provenance))
+        return self.hardware if any(v.hardware != self.hardware for v in alike) else ""
+
+    def label(self, others: "Iterable[Verdict]") -> str:
+        """Return its name, with what tells it from one of `others` that has the same name."""
+        kind = self.kind(others)
+        return f"{self.name} ({kind})" if kind else self.name
+
+    def line(self, others: "Iterable[Verdict]" = ()) -> str:
+        """Return it as a line of a text that has `others` too."""
+        source = ", ".join(filter(None, [self.kind(others), str(self.provenance)]))
+        reason, hint = self.reason and f": {self.reason}", self.hint and f". {self.hint}"
+        return f"{self.name} ({source}): {self.status.words}{reason}{hint}"
+
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""
         return {
@@ -264,8 +283,7 @@ class Verdict(NamedTuple):
         }
 
     def __str__(self) -> str:
-        reason, hint = self.reason and f": {self.reason}", self.hint and f". {self.hint}"
-        return f"{self.name} ({self.provenance}): {self.status.words}{reason}{hint}"
+        return self.line()
 
 
 class How(str, enum.Enum):
@@ -338,7 +356,9 @@ class Selection(NamedTuple):
         else:
             origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
             lines = [f"{self.chosen}{origin}: {self.how.words}."]
-        lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
+        lines += [
+            f"  {v.line(self.verdicts)}" for v in self.verdicts if v.name != self.chosen or not v.usable
+        ]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
@@ -352,7 +372,9 @@ class Selection(NamedTuple):
 
     def _repr_html_(self) -> str:
         words = [f"usable: {self.how.words}" if v.usable else v.status.words for v in self.verdicts]
-        rows = ((v.name, what, v.reason, v.hint) for v, what in zip(self.verdicts, words, strict=True))
+        names = [v.label(self.verdicts) for v in self.verdicts]
+        told = zip(self.verdicts, names, words, strict=True)
+        rows = ((name, what, v.reason, v.hint) for v, name, what in told)
         return _html_table(("backend", "verdict", "why", "next step"), *rows)
 
 

@@ -6,6 +6,7 @@ verdicts themselves: `accel why NAME` and `accel list --all` show it.
 
 from collections.abc import Iterable, Sequence
 
+from accel_core._support.torch_import import torch_build
 from accel_core.backend import Provenance
 from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
@@ -28,6 +29,11 @@ def _is_uninstalled(verdict: Verdict) -> bool:
 def _is_missing(verdict: Verdict) -> bool:
     """Whether all that can be said is that a device is missing."""
     return verdict.status is Status.NO_DEVICE and not verdict.evidence and not verdict.broken
+
+
+def _lacks_its_build(verdict: Verdict) -> bool:
+    """Whether torch is built for other devices: nobody counted these, which may be here."""
+    return verdict.status is Status.NO_DEVICE and verdict.devices is None and not verdict.absent
 
 
 def _is_absent(verdict: Verdict) -> bool:
@@ -60,7 +66,10 @@ def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[
     """
     every = list(verdicts)
     uninstalled = [v for v in every if _is_uninstalled(v)]
-    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
+    shared = uninstalled
+    if len({v.name for v in uninstalled}) < _MANY:
+        # Without torch what needs nothing else has one next step, which is said of torch itself.
+        shared = [v for v in uninstalled if v.vendor_import == ("torch",)] if torch_build() is None else []
     rows: list[Verdict] = []
     told = {"": ""}
     for first, *others in _declarations(every):
@@ -82,16 +91,30 @@ def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[
 def _declarations(verdicts: Sequence[Verdict]) -> Iterable[list[Verdict]]:
     """The verdicts in groups that are told as one: CUDA and ROCm are two declarations of one `cuda`.
 
-    Those of one distribution with one status and one next step are one group. That the device of one is
-    missing is no news beside another declaration of the same backend that says more.
+    Those of one distribution with one status and one next step are one group.
     """
     groups: dict[object, list[Verdict]] = {}
-    for v in verdicts:
-        alike = (w for w in verdicts if _key(w) == _key(v))
-        if _is_missing(v) and not all(_is_missing(w) or _is_uninstalled(w) for w in alike):
-            continue
+    for v in relevant(verdicts):
         groups.setdefault((_key(v), v.status, "" if _is_absent(v) else v.hint), []).append(v)
     return groups.values()
+
+
+def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts without those that another declaration of the same backend makes irrelevant.
+
+    An owner of an NVIDIA GPU need not read that there is no AMD GPU, nor that torch is a CUDA build without
+    ROCm.
+    """
+    return [v for v in verdicts if not _is_irrelevant(v, [w for w in verdicts if _key(w) == _key(v)])]
+
+
+def _is_irrelevant(verdict: Verdict, alike: Sequence[Verdict]) -> bool:
+    if _lacks_its_build(verdict):
+        others = [w for w in alike if w.hardware != verdict.hardware]
+        has_own_evidence = verdict.evidence and all(w.evidence != verdict.evidence for w in others)
+        if not has_own_evidence and any(not w.absent and not _lacks_its_build(w) for w in others):
+            return True  # torch is built for another's hardware, which may be here
+    return _is_missing(verdict) and not all(_is_missing(w) or _is_uninstalled(w) for w in alike)
 
 
 def _joined(reasons: Iterable[str]) -> str:
@@ -127,7 +150,8 @@ def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bo
 
 def _in_one_line(news: Sequence[Verdict]) -> str:
     """Reasons that are not only an absence, and the absences at once."""
-    told = [f"{v.name}: {v.reason}" for v in folded(news)[0] if not merely_absent(v)]
+    rows = [v for v in folded(news)[0] if not merely_absent(v)]
+    told = [f"{v.label(rows)}: {v.reason}" for v in rows]
     if absent := [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]:
         told.append(none_found(absent))
     return "; ".join(told) or uninstalled(v for v in news if _is_uninstalled(v))
@@ -137,7 +161,7 @@ def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Return why each installed or present accelerator is not used, one line each, present ones first."""
     news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
     rows, others = folded(news, in_full=True)
-    return _lines(filter(None, [*missing, *rows, uninstalled(others)]))
+    return _lines(filter(None, [*missing, *(v.line(rows) for v in rows), uninstalled(others)]))
 
 
 def uninstalled(verdicts: Iterable[Verdict]) -> str:
@@ -222,7 +246,8 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], *, cpu: bo
         what = "gave no answer in time" if v.status is Status.TIMED_OUT else "is not usable"
         refusal = f"{v.name} ({v.provenance}) {what}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
-    return f"{settings.asked}: none of these is usable.\n{_lines(every)}\n{instead}"
+    lines = _lines(v.line(every) for v in every)
+    return f"{settings.asked}: none of these is usable.\n{lines}\n{instead}"
 
 
 def not_known(unsure: Sequence[Verdict]) -> str:
@@ -245,7 +270,8 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
         verdicts = [v for v in verdicts if not v.builtin]  # whose reason is torch's too
     else:
         why = "The settings rule out what is usable."
-    return f"{why}\n{_lines(verdicts)}".rstrip()
+    lines = _lines(v.line(verdicts) for v in verdicts)
+    return f"{why}\n{lines}".rstrip()
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

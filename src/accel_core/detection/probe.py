@@ -4,6 +4,7 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -202,10 +203,24 @@ def _vendor_installed(case: Case) -> Outcome | None:
     backend = case.backend
     if device.installed_imports(backend):
         return None
-    reason = f"{' or '.join(backend.vendor_imports)} is not installed"
+    missing = [" or ".join(backend.vendor_imports), *_missing_besides(backend)]
+    reason = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed"
     if case.evidence:
         reason += f", though the hardware is there: {case.evidence}"
     return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
+
+
+def _missing_besides(backend: Backend) -> list[str]:
+    """Return the missing distributions that the backend requires besides torch and the vendor's package.
+
+    Without `same_version`, which names the vendor's distribution, a required one may be that itself.
+    """
+    vendors_own = backend.in_torch.same_version
+    if not vendors_own:
+        return []
+    names = [re.match(r"[\w.-]*", text) for text in backend.requires]
+    required = [name[0] for name in names if name and name[0] not in ("", "torch", *vendors_own)]
+    return [name for name in required if version(name) is None]
 
 
 def _fits_torch(case: Case) -> Outcome | None:

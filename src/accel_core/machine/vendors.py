@@ -6,7 +6,7 @@ declarations and lists the differences that are meant.
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from accel_core import machine
@@ -116,18 +116,33 @@ FOLDERS: Mapping[str, str] = {
     **{f"accel-{name}": f"packages/accel_{name}" for name in ("train", "tools", "testing", "simulated")},
     **{name: f"plugins/{name.replace('-', '_')}" for name in FIRST_PARTY.values()},
 }
+#: The others that one of them needs. Given a folder alone, pip would look for these in a registry.
+NEEDS: Mapping[str, Sequence[str]] = {
+    "accel-tools": ("accel-train",),
+    "accel-testing": ("accel-train", "accel-tools"),
+    "accel-simulated": ("accel-train", "accel-tools", "accel-testing"),
+}
 
 
 # --- Commands that install ------------------------------------------------------------------------------
 
 
 def install_command(*distributions: str, extra: str = "", version: str = "", option: str = "") -> str:
-    """Return the `pip install` command for these distributions; see `pip_argument`."""
+    """Return the `pip install` command for these distributions; see `pip_argument`.
+
+    Before one that comes from a folder stand the others of ours that it needs and that are missing: pip would
+    look for those in a registry.
+    """
     import shlex  # here, as most processes give no advice
 
-    options = [option] if option else []
-    arguments = [pip_argument(name, extra, version) for name in distributions]
-    return shlex.join(["pip", "install", *options, *arguments])
+    arguments = [option] if option else []
+    for name in distributions:
+        argument = pip_argument(name, extra, version)
+        if argument != pip_argument_by_name(name, extra, version):
+            missing = [each for each in NEEDS.get(name, ()) if packages.version(each) is None]
+            arguments += [pip_argument(each) for each in missing if each not in distributions]
+        arguments.append(argument)
+    return shlex.join(["pip", "install", *arguments])
 
 
 def command_with_its_package(command: str) -> str:
@@ -150,7 +165,7 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     from urllib.request import url2pathname
 
     extras = f"[{extra}]" if extra else ""
-    by_name = f"{distribution}{extras}=={version}" if version else f"{distribution}{extras}"
+    by_name = pip_argument_by_name(distribution, extra, version)
     folder = FOLDERS.get(distribution)
     if folder is None:
         return by_name
@@ -165,6 +180,12 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
         if machine.path_exists(f"{place}/pyproject.toml"):
             return f"{place}{extras}"
     return by_name
+
+
+def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") -> str:
+    """Return the argument with which pip finds a distribution in a registry: `"accel-tools[plot]==0.1.0"`."""
+    extras = f"[{extra}]" if extra else ""
+    return f"{distribution}{extras}=={version}" if version else f"{distribution}{extras}"
 
 
 @functools.cache

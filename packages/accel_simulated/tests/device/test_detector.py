@@ -146,6 +146,27 @@ def test_each_place_once_in_every_format_and_process(tmp_path, built):
     assert len(run["results"]) == len(found) + 1
 
 
+@pytest.mark.parametrize(
+    ("program", "status", "places"),
+    [
+        ("import no_such_module", 1, []),
+        ("import torch\ntorch.cuda.init()\n", 1, [2]),
+        ("import os, torch\ntorch.cuda.empty_cache()\nos.kill(os.getpid(), 9)\n", 137, [2]),
+    ],
+)
+def test_a_program_that_dies_at_an_import_or_midway(tmp_path, built, program, status, places):
+    built("acme")
+    (tmp_path / "program.py").write_text(program)
+    words = ["-m", "accel_core", "simulate", "--report", "a.md", "--report", "a.json", "acme", "--"]
+    ended = run_python([*words, "python", "program.py"], clean_environment(), cwd=tmp_path)
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    failed = f"The command failed (exit status {status}), so the report is incomplete"
+    assert (tmp_path / "a.md").read_text().split("\n")[2].startswith(failed)
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["complete"] is False
+    assert [place["line"] for place in told["assumptions"]] == places
+
+
 def test_a_torch_that_does_not_tell_of_device_strings(tmp_path, simulated):
     """Here because the library that sees them is not there: the report says so."""
     variables = {"ACCEL_SIMULATE_RECORD": str(tmp_path)}

@@ -13,6 +13,7 @@ from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core import Provenance, Status, TorchBuild, Verdict
+from accel_core.toolkit import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
@@ -134,7 +135,7 @@ def test_the_loaders_cache_is_searched(built, monkeypatch):
 def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
-    step = "not known without pyelftools: pip install 'accel-tools[doctor]'"
+    step = f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
     failed = Verdict(

@@ -22,6 +22,9 @@ def test_the_catalogue_is_whole():
         Version(door.tested)
         assert door.url.startswith("docs/howto/"), door
         assert door.adapter or door.half, f"{door.name} is shut, and no reason is given"
+        assert bool(door.instead) is not bool(door.adapter), (
+            f"{door.name}: its page says what to do without us"
+        )
         if door.adapter:
             assert SpecifierSet(door.needs).contains(door.tested), door
             assert door.adapter.startswith("accel_train."), door
@@ -53,6 +56,13 @@ STANDINGS = [
     (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
     (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
     (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
+    (
+        LATER._replace(adapter="", line="f(device=d)", half="else the CPU"),
+        ACME,
+        "2.1",
+        "half",
+        "f(device=d); else",
+    ),
 ]
 
 
@@ -84,7 +94,7 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()}
     assert "1.15.0 half by itself under accel run; else call accel_train.accelerate;" in rows["Accelerate"]
     assert "6.0.0 half newer than 5.23.0, the last tested version" in rows["Transformers"]
-    assert "2.8.12 shut its default device is CUDA" in rows["fastai"]
+    assert "2.8.12 half DataLoaders(..., device=accel_core.get_accelerator().device());" in rows["fastai"]
     assert "DeepSpeed" not in rows
     assert "For card (accel-card). Another backend: accel doors NAME." in done.stdout
     assert f"{len(DOORS) - 3} frameworks not installed: accel doors --all" in done.stdout
@@ -109,3 +119,12 @@ def test_a_backend_that_is_missing_or_broken_is_an_error(accel):
     message = accel.json("doors", "bad", status=1)["error"]["message"]
     assert "libbad.so" in message
     assert message.endswith("See: accel why bad")
+
+
+def test_the_type_of_what_no_plugin_declares_is_no_placeholder(accel):
+    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    named = accel.json("doors", "foo")
+    assert (named["name"], named["device_type"]) == ("generic", "foo")
+    assert "For generic (accel-core), torch's device type foo. Another" in accel("doors", "foo").stdout
+    assert accel.json("doors", "generic")["device_type"] == ""
+    assert "For generic (accel-core). Another backend" in accel("doors", "generic").stdout

@@ -72,6 +72,8 @@ def run(
             status = status or 1
     found = len(report.assumptions)
     places = f"{found} place{'s' * (found != 1)}, {len(report.asks)} that only ask"
+    if report.failure:
+        places = f"{report.failure}: {places}"
     print(f"accel simulate: {places}: {', '.join(files)}", file=sys.stderr)  # noqa: T201
     return status
 

@@ -28,13 +28,16 @@ def as_markdown(report: Report) -> str:
     lines = [
         "# Written for one vendor",
         "",
+        *_incomplete(report),
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
         f"{_count(found)}, and {_count(asks)} that only ask.",
         "",
         "`acc` is `accel_core.get_accelerator()`.",
     ]
     lines += [f"\nNot seen: {note}." for note in report.notes]
-    if not found:
+    if not found and report.failure:
+        lines += ["", "No place was recorded before the command failed."]
+    elif not found:
         lines += ["", "Nothing outside torch was written for another vendor's device."]
     else:
         lines += ["", *_table(("package", "places", "times"), _packages(found))]
@@ -54,6 +57,7 @@ def as_json(report: Report) -> str:
         "command": report.command,
         "simulated": report.simulated,
         "status": report.status,
+        "complete": not report.failure,
         "processes": report.processes,
         "notes": report.notes,
         **{name: [{key: getattr(p, key) for key in keys} for p in places] for name, places in listed.items()},
@@ -67,6 +71,9 @@ def as_sarif(report: Report) -> str:
     An assumption is a warning, a question is a note.
     """
     own = [place for place in report.places if not place.package]
+    notifications = [{"level": "note", "message": {"text": f"Not seen: {note}."}} for note in report.notes]
+    if report.failure:
+        notifications.insert(0, {"level": "warning", "message": {"text": f"{_sentence(report.failure)}."}})
     kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
     driver = {
         "name": "accel simulate",
@@ -88,10 +95,8 @@ def as_sarif(report: Report) -> str:
         "invocations": [{
             "commandLine": shlex.join(report.command),
             "exitCode": report.status,
-            "executionSuccessful": True,
-            "toolExecutionNotifications": [
-                {"level": "note", "message": {"text": f"Not seen: {note}."}} for note in report.notes
-            ],
+            "executionSuccessful": not report.failure,
+            "toolExecutionNotifications": notifications,
         }],
         "results": [_result(place, kinds) for place in own],
     }  # fmt: skip
@@ -108,7 +113,17 @@ def format_of(file: str) -> Callable[[Report], str] | None:
     return FORMATS.get(PurePath(file).suffix.lower())
 
 
+def _sentence(clause: str) -> str:
+    return clause[:1].upper() + clause[1:]
+
+
 # --- Markdown -------------------------------------------------------------------------------------------
+
+
+def _incomplete(report: Report) -> list[str]:
+    if not report.failure:
+        return []
+    return [f"{_sentence(report.failure)}: code that did not run is not in it.", ""]
 
 
 def _count(places: Sequence[Place]) -> str:

@@ -61,6 +61,13 @@ class Report:
     places: list[Place] = field(default_factory=list)
 
     @property
+    def failure(self) -> str:
+        """Return a clause that says that the command failed; empty if it succeeded."""
+        if self.status == 0:
+            return ""
+        return f"the command failed (exit status {self.status}), so the report is incomplete"
+
+    @property
     def assumptions(self) -> list[Place]:
         """Return the places that must be changed."""
         return [place for place in self.places if place.kind != "ask"]

@@ -10,7 +10,7 @@ or, in a vendor's own suite:
     class TestAcme(AcceleratorTests):
         backend = "acme"
 
-Needs pytest: `pip install accel-testing`. `accel verify` runs each group of checks in a child process
+Needs pytest, which accel-testing requires. `accel verify` runs each group of checks in a child process
 with a deadline; under pytest alone they run in its process.
 """
 

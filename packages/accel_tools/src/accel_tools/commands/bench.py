@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from accel_core.errors import clean
-from accel_core.toolkit import Pin, Settings, answering, options, page
+from accel_core.toolkit import Pin, Settings, answering, options, page, vendors
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
@@ -50,9 +50,9 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     if kind not in chart.FORMS:
         raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
     if kind != ".txt" and find_spec("matplotlib") is None:
+        install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
-            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars "
-            "as text, or: pip install 'accel-tools[plot]'"
+            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars as text, or: {install}"
         )
     existed = value.exists()
     try:

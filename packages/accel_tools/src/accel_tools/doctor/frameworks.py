@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.toolkit import vendors
 
 __all__ = ["FRAMEWORKS", "Framework", "ask"]
 
@@ -21,7 +22,7 @@ class Framework(NamedTuple):
     question: str
     #: Imports the framework and gives torch's name of the device.
     device: Callable[[], str]
-    #: What makes it choose ours, which stands for `{}`.
+    #: What makes it choose ours, whose name stands for `{}`, and the command that installs accel-train for `{install}`.
     to_ours: str
     #: What makes it choose the CPU; empty where that is nothing else.
     to_cpu: str = ""
@@ -32,7 +33,10 @@ class Framework(NamedTuple):
         """Return the step that makes the framework choose `ours` instead of `theirs`."""
         if theirs in self.from_theirs:
             return self.from_theirs[theirs].format(ours)
-        return self.to_cpu if ours == "cpu" and self.to_cpu else self.to_ours.format(ours.partition(".")[0])
+        if ours == "cpu" and self.to_cpu:
+            return self.to_cpu
+        install = vendors.install_command("accel-train")
+        return self.to_ours.format(ours.partition(".")[0], install=install)
 
 
 def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
@@ -80,7 +84,7 @@ FRAMEWORKS = (
         ("deepspeed",),
         "deepspeed.accelerator.get_accelerator().device_name()",
         _deepspeed,
-        to_ours="export DS_ACCELERATOR={}; for a name that DeepSpeed lacks also pip install accel-train",
+        to_ours="export DS_ACCELERATOR={}; for a name that DeepSpeed lacks also {install}",
     ),
     Framework(
         "Accelerate",

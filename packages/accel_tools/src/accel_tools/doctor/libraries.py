@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.toolkit import host
+from accel_core.toolkit import host, vendors
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -41,7 +41,9 @@ class Unmet(NamedTuple):
 
 def why_unknown() -> str:
     """Return why libraries cannot be examined, with the next step; empty if pyelftools is installed."""
-    return "" if find_spec("elftools") else "not known without pyelftools: pip install 'accel-tools[doctor]'"
+    if find_spec("elftools"):
+        return ""
+    return f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
 
 
 def unmet_needs(

@@ -28,6 +28,8 @@ from accel_train.doors.catalogue import ANY, DOORS, Door
 __all__ = ["command", "standing_of"]
 
 _OURS = "accel-train"
+#: The device type that `generic` declares, for what torch reports and no plugin knows.
+_PLACEHOLDER = "privateuseone"
 _TITLES = ("FRAMEWORK", "RELEASE", "DOOR", "HOW, OR WHY NOT")
 _STYLES = {"own": "dim", "open": "green", "half": "yellow", "shut": "red"}
 
@@ -37,7 +39,7 @@ class Asked(NamedTuple):
 
     name: str
     distribution: str
-    #: torch's type of its device; of what torch reports and no plugin knows only the live one is known.
+    #: torch's type of its device; empty where only the device has it.
     device_type: str
     #: The namespace that its vendor takes over.
     impersonates: str = ""
@@ -93,11 +95,21 @@ def _named(name: Pin, settings: Settings) -> Asked:
     found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
     for each in found:
         if isinstance(each, Candidate):
-            return _asked(each.backend, each.backend.device_type)
+            return _asked(each.backend, _declared_type(each.backend, name))
     unread = [f"{each.provenance}: {each.outcome.reason}" for each in found if isinstance(each, Unloaded)]
     if not unread:
         raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name))
     raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
+
+
+def _declared_type(backend: Backend, name: Pin) -> str:
+    """Return torch's type of the device; of what no plugin declares it is the name that was given.
+
+    Of `generic` itself it is empty: only the device has it.
+    """
+    if backend.device_type != _PLACEHOLDER:
+        return backend.device_type
+    return "" if name.name == backend.name else name.name
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
@@ -115,6 +127,8 @@ def standing_of(door: Door, asked: Asked, release: str) -> Standing:
         return Standing("own", f"it drives {known[-1]} by itself")
     if ANY in door.own:
         return Standing("half", door.half)
+    if not door.adapter and door.line:
+        return Standing("half", f"{door.line}; {door.half}")
     if not door.adapter:
         return Standing("shut", door.half)
     way, missing = _way(door)
@@ -180,7 +194,7 @@ def _row(door: Door, asked: Asked) -> dict[str, Any]:
 def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
     for_whom = f"For {clean(asked.name)} ({clean(asked.distribution)})"
     kind = asked.device_type
-    device = f", torch's device type {clean(kind)}" if kind != asked.name else ""
+    device = f", torch's device type {clean(kind)}" if kind not in ("", asked.name) else ""
     notes = [page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))]
     if left_out:
         more = f"{page.count(left_out, 'framework')} not installed: accel doors --all"
