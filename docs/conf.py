@@ -121,8 +121,8 @@ def doors(*states: str) -> list[Door]:
 
 
 def adapted() -> list[Door]:
-    """The frameworks with an adapter of ours that have no page of their own."""
-    return [door for door in DOORS if door.gets]
+    """The frameworks with an adapter of ours."""
+    return [door for door in DOORS if door.adapter]
 
 
 def places(text: str) -> str:

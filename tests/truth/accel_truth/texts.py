@@ -30,6 +30,7 @@ def documents(root):
     """What people read; not the changelog and its fragments, which tell of their day."""
     places = ("docs", "tests", "examples", "benchmarks")
     found = [file for place in places for file in (root / place).rglob("*.md")]
+    found += (root / "docs/tables").glob("*.jinja")  # what pages take their tables from
     names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
     return sorted([*(root / name for name in names), *root.glob("p*/*/README.md"), *found])
 

@@ -22,9 +22,6 @@ def test_the_catalogue_is_whole():
         Version(door.tested)
         assert door.url.startswith("docs/howto/"), door
         assert door.adapter or door.half, f"{door.name} is shut, and no reason is given"
-        assert bool(door.instead) is not bool(door.adapter), (
-            f"{door.name}: its page says what to do without us"
-        )
         if door.adapter:
             assert SpecifierSet(door.needs).contains(door.tested), door
             assert door.adapter.startswith("accel_train."), door

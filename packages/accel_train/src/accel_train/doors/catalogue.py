@@ -40,9 +40,6 @@ class Door(NamedTuple):
     #: Its module, and the line that puts a program on the device; empty where the framework needs none.
     module: str = ""
     line: str = ""
-    #: What the framework gets by the adapter, and what a user can do without one: for the pages, in Markdown.
-    gets: str = ""
-    instead: str = ""
 
 
 _PAGES = "docs/howto/"
@@ -106,7 +103,6 @@ DOORS = (
         "NeMo", "nemo-toolkit", "", "accel_train.lightning", ">=3.0,<3.1", "3.0.0",
         "restore_from loads to the CPU first (core/connectors/save_restore_connector.py:136)",
         _DOORS, own=("cuda",),
-        gets="what Lightning (2.4) gets: call `accel_train.lightning.register()` first",
     ),
     # These load their adapter by an entry point of ours.
     Door(
@@ -116,129 +112,113 @@ DOORS = (
     Door(
         "torch.distributed", "torch", "torch.distributed.backends", "accel_train.doors.torch_distributed",
         ">=2.14", "2.14.1", "", _DOORS, own=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
-        gets="the process group `staged`, without importing accel-train (by `torch.distributed.backends`); "
-        "read only",
     ),
     Door(
         "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1",
         "PPO counts Ray's GPU and NPU alone (single_controller/ray/base.py:230); no training on the CPU "
         "(utils/distributed.py:63)",
         _DOORS, own=("cuda", "npu"),
-        gets="a platform `accel`, and verl's FSDP and FSDP2 engines for the device type (by `verl.plugins`)",
     ),
     Door(
         "axolotl", "axolotl", "axolotl.plugins", "accel_train.doors.axolotl", ">=0.21,<0.22", "0.21.0",
         "fp16; FSDP, and packing in several ranks (utils/distributed.py:21), were not tried",
         _DOORS, own=("cuda", "mps", "npu"),
-        gets="the model and its trainer's arguments on the device; `bf16: auto` (by `axolotl.plugins`)",
     ),
     Door(
         "LMCache", "lmcache", "lmcache.device_plugins", "accel_train.doors.lmcache", ">=0.5,<0.6", "0.5.6",
         "handles between processes and cache contexts (v1/platform/base/device_spec.py:234, 294)", _DOORS,
         own=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
-        gets="a device specification `accel`: streams, events, operators in plain torch, engine-driven "
-        "transfers (by `lmcache.device_plugins`)",
     ),
     Door(
         "bitsandbytes", "bitsandbytes", "bitsandbytes.backends", "accel_train.doors.bitsandbytes",
         ">=0.50,<0.51", "0.50.2", "no 8-bit optimizer in plain torch (backends/default/ops.py:552)",
         _DOORS, own=("cuda", "xpu", "hpu"),
-        gets="the device type among the supported ones; 4-bit kernels in plain torch (by "
-        "`bitsandbytes.backends`)",
     ),
     # A vendor derives from these.
     Door(
         "vLLM", "vllm", "", "accel_train.doors.vllm", ">=0.31,<0.34", "0.33.0",
         "only a vendor's own Platform can use it: attention, kernels and workers are the vendor's",
         _DOORS, own=("cuda", "xpu", "tpu"),
-        gets="the [device part](#vllm) of a vendor's own platform (no entry point of ours); read only",
     ),
     # No door, or none of use.
     Door(
         "SGLang", "sglang", "sglang.srt.platforms", "", "", "0.5.23",
         "15 of 20 device members of a platform have no caller (srt/platforms/device_mixin.py:180)",
-        _DOORS, own=("cuda", "xpu", "hpu", "npu"), instead="write a vendor's platform; read only",
+        _DOORS, own=("cuda", "xpu", "hpu", "npu"),
     ),
     Door(
         "LitGPT", "litgpt", "", "", "", "0.5.13",
         "it takes the CPU, silently; a name raises (litgpt/api.py:297-305, litgpt/finetune/lora.py:166)",
         _DOORS, own=("cuda", "mps"),
-        instead="put its `GPT` into a Fabric with [`fabric_options()`](../howto/trainers.md#lightning)",
     ),
     Door(
         "fastai", "fastai", "", "", "", "2.8.12",
         "else it takes CUDA, MPS or the CPU, silently (fastai/torch_core.py:275-277)",
         _DOORS, own=("cuda", "mps"), module="fastai.learner", line=f"DataLoaders(..., {_DEVICE})",
-        instead="pass `device=` to `DataLoaders`: trains",
     ),
     Door(
         "Ignite", "pytorch-ignite", "", "", "", "0.5.5",
         "idist.device() is the CPU, silently (ignite/distributed/comp_models/native.py:290-299, "
         "base.py:346-351)",
         _DOORS, own=("cuda",), module="ignite.engine", line=f"create_supervised_trainer(..., {_DEVICE})",
-        instead="pass `device=` to `create_supervised_trainer()`: trains",
     ),
     Door(
         "Docling", "docling-slim", "", "", "", "2.143.0",
         "`auto` takes the CPU, silently; a name raises (docling/utils/accelerator_utils.py:50-56, "
         "docling/datamodel/accelerator_options.py:79)",
-        _DOORS, own=("cuda", "mps", "xpu"), instead="nothing",
+        _DOORS, own=("cuda", "mps", "xpu"),
     ),
     Door(
         "Unsloth", "unsloth", "", "", "", "2026.10.9",
         "its import raises NotImplementedError (unsloth_zoo/device_type.py:598, unsloth/device_type.py:136)",
         _DOORS, own=("cuda", "xpu", "npu"),
-        instead="use Transformers with "
-        "[`AcceleratorArguments`](../howto/trainers.md#transformers-trainer-and-trl)",
     ),
     Door(
         "Kernels", "kernels", "", "", "", "0.17.2",
         "a kernel that is registered for it raises; a layer without one keeps its own code "
         "(kernels/layer/repos.py:43, kernels/backends.py:216-246)",
-        _DOORS, own=("cuda", "xpu", "npu", "neuron", "tpu", "mps"), instead="leave it so",
+        _DOORS, own=("cuda", "xpu", "npu", "neuron", "tpu", "mps"),
     ),
     Door(
         "torchao", "torchao", "", "", "", "0.18.0",
         "dynamic float8 and int4 raise (torchao/float8/inference.py:298, "
         "torchao/quantization/quantize_/workflows/int4/int4_tensor.py:140)",
-        _DOORS, own=("cuda", "xpu", "mps", ANY), instead="use int8, or float8 of the weights: both run",
+        _DOORS, own=("cuda", "xpu", "mps", ANY),
     ),
     Door(
         "Liger", "liger-kernel", "", "", "", "0.8.5",
         "it is taken for the CPU; the operators are Triton's (liger_kernel/utils.py:47-56)",
-        _DOORS, own=("cuda", "npu", "xpu"), instead="leave `use_liger_kernel` off",
+        _DOORS, own=("cuda", "npu", "xpu"),
     ),
     Door(
         "FlashInfer", "flashinfer-python", "", "", "", "0.7.2.post1",
         "it raises (flashinfer/utils.py:316, flashinfer/jit/core.py:138)",
-        _DOORS, own=("cuda",), instead="use torch's own attention",
+        _DOORS, own=("cuda",),
     ),
     Door(
         "Megatron-core", "megatron-core", "", "", "", "0.19.2",
         "it asks torch.cuda for the device throughout (megatron/core/tensor_parallel/layers.py:305)",
-        _DOORS, own=("cuda",), instead="use a vendor's fork; read only",
+        _DOORS, own=("cuda",),
     ),
     Door(
         "ms-swift", "ms-swift", "", "", "", "4.6.0",
         "it takes the CPU and gloo, silently (swift/utils/torch_utils.py:127-136, 361-368)",
-        _DOORS, own=("cuda", "npu", "musa", "mps"), instead="use TRL with `AcceleratorArguments`",
+        _DOORS, own=("cuda", "npu", "musa", "mps"),
     ),
     Door(
         "LLaMA-Factory", "llamafactory", "", "", "", "0.9.5",
         "it takes the CPU, silently (llamafactory/extras/misc.py:146-155)",
         _DOORS, own=("cuda", "xpu", "npu", "mps"),
-        instead="set `USE_V1=1`: that part asks `torch.accelerator`",
     ),
     Door(
         "torchtitan", "torchtitan", "", "", "", "0.3.0",
         "CUDA comes before any other device (torchtitan/tools/utils.py:55, torch/_utils.py:811)",
-        _DOORS, own=("cuda", "mps", "xpu", ANY), instead="hide a CUDA device that is there too",
+        _DOORS, own=("cuda", "mps", "xpu", ANY),
     ),
     Door(
         "Ray", "ray", "", "", "", "2.60.0",
         "its accelerators are a fixed list (ray/_private/accelerators/__init__.py:24), and Ray Train gives "
         "workers of others the CPU (ray/air/_internal/device_manager/__init__.py:20)",
         _DOORS, own=("cuda", "xpu", "npu", "hpu", "tpu", "mps", "rbln"),
-        instead="count it yourself: `ray.init(resources={\"acme\": 2})`; move models yourself; read only",
     ),
 )  # fmt: skip
