@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from accel_tests import layouts
-from accel_tests.asking import chosen, error, only, statuses
+from accel_tests.asking import chosen, error, only
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core

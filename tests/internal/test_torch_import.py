@@ -212,7 +212,7 @@ def real(world):
 
 def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     """One broken wheel, and `import torch` alone fails."""
-    # A program that goes on after that can have nothing of torch any more, and learns how to find the package.
+    # After that the program can have nothing of torch any more; it learns how to find the package.
     alone = real.child(
         "import json\n"
         "try: import torch\n"

@@ -10,6 +10,7 @@ from accel_core.cli.output import answering, as_json, probe_timeout, read_settin
 from accel_core.detection import Status, Verdict, messages
 from accel_core.detection.select import Survey, survey
 from accel_core.errors import clean
+from accel_core.machine.vendors import command_with_its_package
 from accel_core.settings import Settings
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
@@ -122,7 +123,8 @@ def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everyth
     if has_torch or settings.pins:
         notes.append(_choice(found, marked, settings))
     if not has_torch:
-        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
+        install = command_with_its_package("accel setup")
+        notes.append((f"torch is not installed, so no backend can be used: {install}", "yellow"))
     notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))

@@ -83,9 +83,11 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
 
 
 def _generic_of_pin(pin: Pin, every: Sequence[Provenance], settings: Settings, load: Load) -> Ranked:
-    """What `generic` means, or `generic@DISTRIBUTION`: packages that bring a device which no plugin declares.
+    """Return the candidates that `generic` or `generic@DISTRIBUTION` means.
 
-    A distribution that is named is meant also where a plugin claims its package.
+    These are packages that bring a device which no plugin declares.
+    A distribution that is named is meant
+    also where a plugin claims its package.
     """
     if pin.distribution:
         return tuple(_generic(e) for e in announced() if pin.matches(GENERIC.name, e.distribution))

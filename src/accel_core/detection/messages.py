@@ -188,7 +188,7 @@ _OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def other_pins(asked: str, cpu: bool) -> str:
-    """What to pin instead: the CPU, if that is usable.
+    """Return the advice on another pin: the CPU, if that is usable.
 
     Which accelerators are usable is not tried for a message. A command or a call that names its own backend
     heeds no variable.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core import errors, machine
 from accel_core._support import LOGGER
-from accel_core.backend import Backend
 from accel_core._support.torch_import import FREE_SLOT
+from accel_core.backend import Backend
 from accel_core.detection import (
     Candidate,
     Choice,

@@ -1,7 +1,7 @@
 """Code that runs at every `import torch`, as an entry point of torch's group `torch.backends`.
 
-It imports the packages that `ACCEL_IMPORT` names: in a rank of `accel run` that is the chosen vendor's, so that
-torch has the device in an unchanged program, and in what that starts.
+It imports the packages that `ACCEL_IMPORT` names. In a rank of `accel run` that is the chosen vendor's, so
+that torch has the device in an unchanged program and in the processes that it starts.
 
 An activation (`accel_train.deepspeed.activate()`) must also hold in child processes: spawned workers and
 launched ranks are new interpreters, which inherit only environment variables. This module applies the
@@ -103,9 +103,10 @@ def autoload() -> None:
 
 
 def _import_named(text: str) -> None:
-    """Import each package that the variable names; `package:function` is also called, as torch's autoload does.
+    """Import each package that the variable names.
 
-    A function is left to torch where its autoload is on, and what is imported is left alone.
+    The function of `package:function` is also called, as torch's autoload would; it is left to torch if the
+    autoload is on. A module that is already imported is skipped.
     """
     problems = []
     for name in filter(None, map(str.strip, text.split(","))):

@@ -55,7 +55,9 @@ def test_every_form_holds_the_same(login_node):
     assert "-e CARD_LOG=a:b -e DS_ACCELERATOR=card" in given("docker")
     assert "PYTHONPATH" not in given("docker")
     assert "accel_core.accelerator('card')" in given("transformers-spec")
-    log = login_node("-v", "env", "card", "--format", "docker", CARD_VISIBLE_DEVICES="1", PYTHONPATH="").stderr
+    log = login_node(
+        "-v", "env", "card", "--format", "docker", CARD_VISIBLE_DEVICES="1", PYTHONPATH=""
+    ).stderr
     assert log.count("hosts: CARD_VISIBLE_DEVICES, ") == 1
     assert log.count("PATH, PYTHONPATH; added: ACCEL_IMPORT=json, DS_ACCELERATOR=card") == 1
 

@@ -71,7 +71,9 @@ def test_another_package_that_breaks_torch_takes_no_device_away(job):
 
 
 def test_a_known_vendor_beside_one_that_breaks_torch_is_loaded(job):
-    assert job("acme", plugin="acme", acme=BRINGS + "\n_autoload()\n_autoload = int\n", bar=BREAKS) == both("acme")
+    assert job("acme", plugin="acme", acme=BRINGS + "\n_autoload()\n_autoload = int\n", bar=BREAKS) == both(
+        "acme"
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="simulated devices")

@@ -52,7 +52,8 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     if kind != ".txt" and find_spec("matplotlib") is None:
         install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
-            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars as text, or: {install}"
+            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars as text, "
+            f"or: {install}"
         )
     existed = value.exists()
     try:

@@ -16,7 +16,6 @@ from accel_core.toolkit import (
     Pin,
     answering,
     find_candidates,
-    installed_names,
     messages,
     options,
 )

@@ -22,7 +22,7 @@ class Framework(NamedTuple):
     question: str
     #: Imports the framework and gives torch's name of the device.
     device: Callable[[], str]
-    #: What makes it choose ours, whose name stands for `{}`, and the command that installs accel-train for `{install}`.
+    #: What makes it choose ours: `{}` is our name, `{install}` the command that installs accel-train.
     to_ours: str
     #: What makes it choose the CPU; empty where that is nothing else.
     to_cpu: str = ""

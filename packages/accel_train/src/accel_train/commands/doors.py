@@ -15,7 +15,6 @@ from accel_core.toolkit import (
     Settings,
     answering,
     find_candidates,
-    installed_names,
     messages,
     options,
     packages,

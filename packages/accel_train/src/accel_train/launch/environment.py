@@ -124,7 +124,7 @@ def for_ranks(
 
 
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
-    """What `ACCEL_IMPORT` must name for the backend's device; empty if `import torch` brings it by itself."""
+    """The name for `ACCEL_IMPORT` that brings the backend's device; empty if `import torch` does."""
     installed = installed_imports(backend)
     vendor = installed[0] if installed else backend.vendor_imports[0]
     if vendor != "torch":

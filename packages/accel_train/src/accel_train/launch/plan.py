@@ -52,8 +52,8 @@ class Machine(NamedTuple):
     warning: str
     #: Variables that the vendor wants set and that are not; none where they are not wanted.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
-    #: Variables that bring the chosen device into the ranks' torch and keep other vendors' broken packages out,
-    #: and a sentence that says why these must be.
+    #: Variables that bring the chosen device into the ranks' torch and keep broken packages of other vendors
+    #: out, and a sentence on these packages.
     kept: dict[str, str] = {}  # noqa: RUF012
     why_kept: str = ""
     #: What the visible-devices variables hide or misname, and the value that works here.

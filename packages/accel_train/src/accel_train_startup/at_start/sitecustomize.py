@@ -1,7 +1,7 @@
 """Startup code on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
 
-The entry point that imports the chosen vendor's package, and activates integrations, is one of those packages, so
-torch skips it with the others. Therefore Python imports this module at startup. It calls that entry point
+The entry point that imports the chosen vendor's package and activates integrations is one of those packages,
+so torch skips it with the others. Therefore Python imports this module at startup. It calls that entry point
 when torch has been imported, as torch's autoload would, and runs the `sitecustomize` that it shadows.
 """
 
