@@ -85,9 +85,8 @@ def find_candidates(pin: Pin | None, settings: Settings, load: Load) -> Ranked:
 def _generic_of_pin(pin: Pin, every: Sequence[Provenance], settings: Settings, load: Load) -> Ranked:
     """Return the candidates that `generic` or `generic@DISTRIBUTION` means.
 
-    These are packages that bring a device which no plugin declares.
-    A distribution that is named is meant
-    also where a plugin claims its package.
+    These are packages that bring a device which no plugin declares; one that the pin names by its
+    distribution may be declared too.
     """
     if pin.distribution:
         return tuple(_generic(e) for e in announced() if pin.matches(GENERIC.name, e.distribution))
