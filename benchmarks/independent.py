@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import accel_core
-from accel_core.machine import usable_cores
+from accel_core.hardware import usable_cores
 from accel_tools.bench.records import FULL, Effort, Measurement
 from accel_tools.bench.run import steps
 from accel_tools.bench.units import scaled

@@ -43,7 +43,7 @@ CHANGES = [
         far="tests/detection/test_probe.py",
     ),
     Change(
-        "src/accel_core/_support/child.py",
+        "src/accel_core/sandbox/child.py",
         nearest="tests/internal/test_child.py",
         near="tests/detection/test_survey.py",
         far="tests/cli/test_list.py",

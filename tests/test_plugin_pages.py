@@ -15,9 +15,9 @@ from accel_tests.tools import load
 from click.testing import CliRunner
 
 import accel_core
-from accel_core.accelerators.torch_device import ROWS
 from accel_core.backend import RECORDS
 from accel_core.cli import accel
+from accel_core.interface.torch_device import ROWS
 
 # ---------------------------------------------------------------------------- plugin pages
 # What plugin authors read is whole: the fields of `Backend`, and the members to override.

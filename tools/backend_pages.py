@@ -102,7 +102,7 @@ def bus(pci_id: str) -> str:
 
 
 def grammar(backend: Backend) -> str:
-    from accel_core.machine import visible_devices
+    from accel_core.hardware import visible_devices
 
     return prose(visible_devices._TABLE[backend.visibility.grammar].expected)
 
@@ -183,7 +183,7 @@ def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 
 
 def install(family: list[Shipped]) -> str:
-    from accel_core.machine import vendors
+    from accel_core.hardware import vendors
 
     first = family[0]
     folder = vendors.FOLDERS[first.distribution] or "."

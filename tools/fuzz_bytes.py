@@ -15,10 +15,10 @@ from collections.abc import Callable
 import atheris
 
 with atheris.instrument_imports(include=["accel_core"]):
-    from accel_core._support import child
     from accel_core.backend import GRAMMARS
     from accel_core.errors import SettingError
-    from accel_core.machine.visible_devices import parse_visible_devices
+    from accel_core.hardware.visible_devices import parse_visible_devices
+    from accel_core.sandbox import child
 
 #: Bytes of an input at most, and seconds and MiB that reading it may take.
 LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")

@@ -29,7 +29,7 @@ def facts() -> dict[str, Any]:
 
 def sections() -> dict[str, list[str]]:
     """Give the public members by the section that defines them, in the order of the interface's bases."""
-    from accel_core.accelerators import Accelerator
+    from accel_core.interface import Accelerator
 
     homes = dict(INSTANCE)
     for kind in reversed(Accelerator.__mro__):

@@ -14,8 +14,8 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators.torch_device import OF_STREAMS, ROWS
 from accel_core.detection.discovery import declarations
+from accel_core.interface.torch_device import OF_STREAMS, ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))

@@ -28,7 +28,7 @@ WIDTH = 84
 COMMANDS = ("accel list", "accel why npu")
 #: Read by every Python below: the folders of the machine are made up, what reads them is not.
 MACHINE = """
-from accel_core.machine import devices
+from accel_core.hardware import devices
 _real = devices.device_nodes
 def _nodes(patterns, root="/"):
     made_up = tuple(f"/dev/davinci{n}" for n in range(8)) if any("davinci" in p for p in patterns) else ()

@@ -1,6 +1,6 @@
-"""Write the stubs of the modules whose names are resolved at their first use, from the list that each has.
+"""Write the stub of accel_core, whose names are resolved at their first use, from its list `_HOMES`.
 
-`_HOMES` in src/accel_core/__init__.py and src/accel_core/toolkit.py. `./dev lint` checks, `./dev fix` writes.
+`./dev lint` checks, `./dev fix` writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
-STUBS = {"src/accel_core/__init__.pyi": "accel_core", "src/accel_core/toolkit.pyi": "accel_core.toolkit"}
+STUBS = {"src/accel_core/__init__.pyi": "accel_core"}
 
 
 def stub(module: str) -> str:
@@ -22,9 +22,7 @@ def stub(module: str) -> str:
     lines = [f'"""The names of {module}, for type checkers; tools/public_names.py writes them."""', ""]
     imports = []
     for home, names in lazy._HOMES.items():
-        for entry in names:
-            name, _, shown = entry.partition(" as ")
-            imports.append((f"accel_core.{home}".rstrip("."), _order(name), f"{name} as {shown or name}"))
+        imports += [(f"accel_core.{home}", _order(name), f"{name} as {name}") for name in names]
     lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
     given = [name for name in lazy.__all__ if name not in lazy._HOME]
     if given:

@@ -1,20 +1,5 @@
 """The names of accel_core, for type checkers; tools/public_names.py writes them."""
 
-from accel_core._support.packages import is_installed as is_installed
-from accel_core._support.packages import package_folders as package_folders
-from accel_core._support.torch_import import TorchBuild as TorchBuild
-from accel_core._support.torch_import import torch_build as torch_build
-from accel_core.accelerators import Accelerator as Accelerator
-from accel_core.accelerators.operators import NotImplementedBuilder as NotImplementedBuilder
-from accel_core.accelerators.records import Capabilities as Capabilities
-from accel_core.accelerators.records import DeviceCapability as DeviceCapability
-from accel_core.accelerators.records import DeviceProperties as DeviceProperties
-from accel_core.accelerators.records import GradScalerOptions as GradScalerOptions
-from accel_core.accelerators.records import Graph as Graph
-from accel_core.accelerators.records import OpBuilderLike as OpBuilderLike
-from accel_core.accelerators.streams import HostEvent as HostEvent
-from accel_core.accelerators.streams import HostStream as HostStream
-from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
 from accel_core.backend import Backend as Backend
 from accel_core.backend import Environment as Environment
 from accel_core.backend import Granted as Granted
@@ -61,16 +46,31 @@ from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
 from accel_core.errors import hint_for as hint_for
 from accel_core.errors import tolerating as tolerating
+from accel_core.hardware.bus import Evidence as Evidence
+from accel_core.hardware.bus import evidence as evidence
+from accel_core.hardware.visible_devices import hidden_by as hidden_by
 from accel_core.hookspecs import Check as Check
 from accel_core.hookspecs import CheckResult as CheckResult
 from accel_core.hookspecs import Fix as Fix
 from accel_core.hookspecs import hookimpl as hookimpl
-from accel_core.machine.devices import Evidence as Evidence
-from accel_core.machine.devices import evidence as evidence
-from accel_core.machine.visible_devices import hidden_by as hidden_by
-from accel_core.ops import OpCandidate as OpCandidate
-from accel_core.ops import Operator as Operator
-from accel_core.ops import OpProvider as OpProvider
+from accel_core.interface import Accelerator as Accelerator
+from accel_core.interface.op_builders import NotImplementedBuilder as NotImplementedBuilder
+from accel_core.interface.records import Capabilities as Capabilities
+from accel_core.interface.records import DeviceCapability as DeviceCapability
+from accel_core.interface.records import DeviceProperties as DeviceProperties
+from accel_core.interface.records import GradScalerOptions as GradScalerOptions
+from accel_core.interface.records import Graph as Graph
+from accel_core.interface.records import OpBuilderLike as OpBuilderLike
+from accel_core.interface.streams import HostEvent as HostEvent
+from accel_core.interface.streams import HostStream as HostStream
+from accel_core.interface.torch_device import TorchAccelerator as TorchAccelerator
+from accel_core.operators import OpCandidate as OpCandidate
+from accel_core.operators import Operator as Operator
+from accel_core.operators import OpProvider as OpProvider
+from accel_core.packages import is_installed as is_installed
+from accel_core.packages import package_folders as package_folders
+from accel_core.torch_import import TorchBuild as TorchBuild
+from accel_core.torch_import import torch_build as torch_build
 
 __version__: str
 

@@ -15,20 +15,21 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from accel_core import errors
-from accel_core._support import LOGGER, fork_safe_lock, logged_by, torch_import
-from accel_core.accelerators import Accelerator, adapted
-from accel_core.accelerators.devices import torchs_device
+from accel_core import errors, torch_import
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, discovery
-from accel_core.detection.guard import choosing
 from accel_core.detection.select import discover, select
+from accel_core.interface import Accelerator, adapted
+from accel_core.interface.devices import torchs_device
+from accel_core.locks import fork_safe_lock
+from accel_core.log import LOGGER, logged_by
+from accel_core.sandbox.guard import choosing
 from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.ops import OpProvider
+    from accel_core.operators import OpProvider
 
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
 _fast: Accelerator | None = None
@@ -251,9 +252,9 @@ def _accelerator_of(choice: Choice) -> Accelerator:
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
     """Providers of operators for `backend`, looked up when an operator is requested."""
-    from accel_core import operators
+    from accel_core.op_providers import providers
 
-    return operators.providers(backend)
+    return providers(backend)
 
 
 def _settle(chosen: Accelerator | None, record: Selection | None) -> None:

@@ -1,67 +1,210 @@
-"""Providers of operators for a backend: the one place where they are combined.
+"""All who provide an operator, in the order in which they are asked, and whose builder is used.
 
-Two kinds of distributions bring operators: plugins, through the hook `accel_op_builders`, and those that
-declare no backend (a framework's builders, a package of kernels), through the entry-point group
-`accel.op_builders`, whose modules implement the same hook: accel-train's own, which come last, do so too.
+An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
+the first whose builder says that it is compatible is used; one that would have to be compiled for the
+processor waits until it was, while another starts at once. Nothing of them is imported before the operator
+is asked for.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import chain
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
 
-from accel_core.backend import Backend, Provenance
-from accel_core.detection import Candidate, discovery
-from accel_core.detection.guard import quiet, restoring
-from accel_core.detection.select import discover
-from accel_core.errors import CAUGHT, raise_if_users, root_cause
-from accel_core.ops import OpProvider
-from accel_core.settings import entry_points
+from accel_core.errors import CAUGHT, raise_if_users, root_cause, tolerating
+from accel_core.settings import Variable, flag
 
-#: Entry points that name a module with the hook `accel_op_builders` and no backend.
-GROUP = "accel.op_builders"
-_HOOK = "accel_op_builders"
+#: Whether operators are compiled for the processor at their first use; else what starts at once serves.
+ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 
-def providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """Return all providers of operators for `backend`, in the order in which they are asked.
+def is_host_code(sources: Iterable[object]) -> bool:
+    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as SYCL."""
+    code = (".c", ".cc", ".cpp", ".cxx")
+    names = [str(source) for source in sources]
+    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
 
-    The order is: plugins, the backend's own distribution first and the others by rank; the entry points of
-    `accel.op_builders`, by name, without those of blocked distributions; at the end, providers with
-    `OpProvider.last`. A provider that fails has no builders, and its `advice` says why.
+
+@dataclass(frozen=True)
+class OpProvider:
+    """The operators that one provider has for a backend, and how to ask its builders.
+
+    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not enough. A provider whose
+    builders must be asked in another way derives from this class.
     """
-    plugins = dict.fromkeys(c.provenance for c in discover() if isinstance(c, Candidate) and not c.builtin)
-    found: list[OpProvider] = []
-    for plugin in sorted(plugins, key=lambda plugin: plugin.distribution != backend.distribution):
-        found += _ask(backend, plugin, "plugin")
-    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
-        found += _ask(backend, entry_point, entry_point.name, needed=True)
-    return tuple(sorted(found, key=lambda provider: provider.last))
+
+    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
+    builders: Mapping[str, str]
+    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution and its version.
+    name: str = ""
+    #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
+    kind: str = ""
+    #: A package with a module for each builder, in which a framework lists operators; or none, "".
+    package: str = ""
+    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
+    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
+    #: it used.
+    optional: bool = False
+    #: Whether it is asked after all that say nothing here: what serves every device, where nobody has more.
+    last: bool = False
+    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
+    advice: str = ""
+
+    def compatibility(self, builder: Any) -> str:
+        """Return one sentence on why a builder cannot be used here; empty if it can."""
+        if hasattr(builder, "compatibility"):
+            return str(builder.compatibility())
+        if hasattr(builder, "is_compatible") and not builder.is_compatible():
+            return "its is_compatible() returned False"
+        return ""
+
+    def is_built(self, builder: Any) -> bool:
+        """Whether nothing is left to compile. An exception means that this is not known."""
+        return bool(builder.is_built())
+
+    def compiles_for_host(self, builder: Any) -> bool:
+        """Whether the builder's first use would compile only C++ for the CPU."""
+        return is_host_code(builder.sources())
+
+    def load(self, source: str) -> type[Any]:
+        """Return the builder class for `"module:Class"`; raises the errors of the import."""
+        module, _, attribute = source.partition(":")
+        return cast("type[Any]", getattr(importlib.import_module(module), attribute))
 
 
-def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
-    """Give one distribution's answer, named after it; `needed`: it must have the hook."""
-    try:
-        with quiet(), restoring(source):
-            if not discovery.functions_for(discovery.imported(source), _HOOK):
-                if not needed:
-                    return []
-                raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
-            answers = discovery.ask(source, _HOOK, backend=backend)
-            several = (answer if isinstance(answer, list) else [answer] for answer in answers)
-            return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
-    except CAUGHT as error:
-        raise_if_users(error)
-        advice = f"{source} cannot be asked for operators: {root_cause(error)}"
-        return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
+@dataclass(frozen=True)
+class OpCandidate:
+    """One builder of one operator; it is imported and asked when one of its properties is first read."""
+
+    #: The name that is asked for: `"FusedAdamBuilder"`.
+    op: str
+    #: `"module:Class"`.
+    source: str
+    #: Who provides it.
+    origin: OpProvider
+
+    @property
+    def provider(self) -> str:
+        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train portable"`."""
+        return self.origin.name
+
+    @property
+    def kind(self) -> str:
+        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own word."""
+        return self.origin.kind
+
+    @property
+    def builder_class(self) -> type[Any] | None:
+        """The builder class; `None` if it cannot be imported."""
+        return self._imported[0]
+
+    @property
+    def error(self) -> BaseException | None:
+        """The exception that its import raised; `None` if it can be imported."""
+        return self._imported[1]
+
+    @property
+    def verdict(self) -> str:
+        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be imported."""
+        if self.error is not None:
+            return "broken"
+        return "not compatible" if self.reason else "compatible"
+
+    @cached_property
+    def reason(self) -> str:
+        """One sentence on why it cannot be used here; empty if its builder says that it is compatible."""
+        if self.error is not None:
+            return f"{self.source} fails to import: {root_cause(self.error)}"
+        try:
+            return self.origin.compatibility(self._builder)
+        except CAUGHT as error:
+            raise_if_users(error)
+            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
+
+    @cached_property
+    def has_to_be_compiled(self) -> bool:
+        """Whether its first use would compile code for the CPU without being asked to.
+
+        False for a plugin's builder, which was installed to be used, for code of a device, and under
+        `ACCEL_COMPILE=1`.
+        """
+        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+            return False
+        return self.is_built is False and bool(self._asked(self.origin.compiles_for_host))
+
+    @cached_property
+    def is_built(self) -> bool | None:
+        """Whether nothing is left to compile; `None` if the builder does not say."""
+        return self._asked(self.origin.is_built)
+
+    def _asked(self, question: Callable[[Any], bool]) -> bool | None:
+        """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
+        with tolerating(*CAUGHT):
+            return question(self._builder)
+        return None
+
+    @cached_property
+    def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
+        try:
+            return self.origin.load(self.source), None
+        except CAUGHT as error:
+            raise_if_users(error)
+            return None, error
+
+    @cached_property
+    def _builder(self) -> Any:
+        kind: Any = self.builder_class
+        return kind()
 
 
-def _whole(answer: object, name: str, kind: str) -> OpProvider:
-    """The answer as a provider with a name and a kind; raises where it is neither long nor short."""
-    provider = OpProvider(answer) if isinstance(answer, Mapping) else answer
-    if not isinstance(provider, OpProvider):
-        raise TypeError(
-            f"accel_op_builders() returned {answer!r} ({type(answer).__name__}), "
-            "expected a mapping or accel_core.OpProvider"
-        )
-    builders = {str(op): str(source) for op, source in provider.builders.items()}
-    return replace(provider, builders=builders, name=provider.name or name, kind=provider.kind or kind)
+@dataclass(frozen=True)
+class Operator:
+    """One operator: all its providers, in the order in which they are asked, and the one that is used."""
+
+    #: The name of its builder: `"FusedAdamBuilder"`.
+    name: str
+    #: One or several.
+    candidates: tuple[OpCandidate, ...]
+
+    @cached_property
+    def used(self) -> OpCandidate:
+        """The first compatible candidate that needs no compiling, else the first compatible one.
+
+        If none is compatible, it is the first that can be imported; its `reason` says why. A builder that
+        fails to import is skipped only if its provider is optional. Candidates after the result are not
+        imported.
+        """
+        if len(self.candidates) == 1:
+            return self.candidates[0]
+        waiting = []
+        for candidate in self.candidates:
+            if candidate.error is not None and not candidate.origin.optional:
+                return candidate
+            if candidate.has_to_be_compiled:
+                waiting.append(candidate)
+            elif not candidate.reason:
+                return candidate
+        compatible = (candidate for candidate in waiting if not candidate.reason)
+        importable = (candidate for candidate in self.candidates if candidate.error is None)
+        return next(compatible, None) or next(importable, None) or self.candidates[0]
+
+    @property
+    def failed_to_import(self) -> bool:
+        """Whether the used candidate, or one asked before it, cannot be imported."""
+        asked = self.candidates[: self.candidates.index(self.used) + 1]
+        return any(candidate.error is not None for candidate in asked)
+
+    def untried(self) -> "Operator":
+        """Return the operator with nothing imported yet: an import that failed may succeed later."""
+        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
+
+
+def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
+    """Every operator that `providers` have, by name and sorted; candidates in the providers' order."""
+    candidates: dict[str, list[OpCandidate]] = {}
+    for provider in providers:
+        for op, source in provider.builders.items():
+            candidates.setdefault(op, []).append(OpCandidate(op, source, provider))
+    return {op: Operator(op, tuple(candidates[op])) for op in sorted(candidates)}

@@ -198,7 +198,7 @@ def entry_points(group: str) -> list[Provenance]:
     `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not
     ours, unless it names one, or a backend of it; it says nothing of what torch loads by itself.
     """
-    from accel_core._support import packages
+    from accel_core import packages
 
     if not (found := packages.entry_points(group)):
         return []

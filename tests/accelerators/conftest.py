@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from accel_core import Backend, Environment, TorchAccelerator, Visibility
-from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.detection.discovery import CPU
+from accel_core.interface.cpu import CPUAccelerator
 
 SIMULATED = "maia"
 

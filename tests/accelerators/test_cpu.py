@@ -9,9 +9,9 @@ import psutil
 import pytest
 import torch
 
-from accel_core import SettingError, UnsupportedError, machine
-from accel_core import machine as machine_host
-from accel_core.accelerators import cpu as ours
+from accel_core import SettingError, UnsupportedError, hardware
+from accel_core import hardware as machine_host
+from accel_core.interface import cpu as ours
 
 # ---------------------------------------------------------------------------- cpu
 # The processor's own ways. What it answers beside DeepSpeed's class, and its score card, tell the rest.
@@ -41,7 +41,7 @@ def test_a_launcher_variable_that_is_no_number_is_refused(cpu, monkeypatch):
 
 
 def test_without_a_launcher_a_device_is_a_numa_node_with_cores(cpu):
-    assert cpu.device_count() == machine.numa_node_count() >= 1
+    assert cpu.device_count() == hardware.numa_node_count() >= 1
 
 
 def test_properties_are_the_processors(cpu):

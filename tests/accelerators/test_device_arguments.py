@@ -61,7 +61,7 @@ def test_every_member_that_takes_a_device_is_here():
 def whole(simulated, vendor, monkeypatch):
     vendor.init()
     # No tensor can be made on the simulated device.
-    monkeypatch.setattr("accel_core.accelerators.devices._held_types", lambda *_: {torch.float32})
+    monkeypatch.setattr("accel_core.interface.devices._held_types", lambda *_: {torch.float32})
     return simulated
 
 

@@ -12,9 +12,9 @@ from accel_tests.tools import raising
 from torch.utils import backend_registration
 
 from accel_core import BackendUnavailableError, HostEvent, TorchAccelerator, UnsupportedError
-from accel_core.accelerators.devices import torchs_device
-from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.discovery import GENERIC
+from accel_core.interface.devices import torchs_device
+from accel_core.interface.torch_device import GenericAccelerator
 
 
 def on_novel(test):

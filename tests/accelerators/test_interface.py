@@ -12,11 +12,11 @@ import torch
 import accel_core
 from accel_core import Accelerator, Capabilities, Provenance, TorchAccelerator, UnsupportedError
 from accel_core import Accelerator as DeepSpeedAccelerator
-from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.devices import Base
-from accel_core.accelerators.records import read_properties
-from accel_core.accelerators.streams import HostStream
 from accel_core.backend import Environment
+from accel_core.interface.cpu import CPUAccelerator
+from accel_core.interface.devices import Base
+from accel_core.interface.records import read_properties
+from accel_core.interface.streams import HostStream
 
 # ---------------------------------------------------------------------------- interface
 # What every accelerator gets from the base class: identity, and defaults built on a few primitives.
@@ -223,7 +223,7 @@ def test_a_device_without_streams_has_one_queue(small):
 def test_an_event_of_the_hosts_clock_waits_for_the_device(small, monkeypatch):
     nanoseconds = iter((1_000_000, 3_500_000))
     clock = SimpleNamespace(perf_counter_ns=lambda: next(nanoseconds))
-    monkeypatch.setattr("accel_core.accelerators.streams.time", clock)
+    monkeypatch.setattr("accel_core.interface.streams.time", clock)
     start = small.current_stream().record_event(small.Event(enable_timing=True))
     end = small.Event(enable_timing=True)
     end.record()

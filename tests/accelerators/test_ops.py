@@ -163,7 +163,7 @@ def test_providers_are_asked_for_the_device_type_that_torch_gave(backend):
     asked = []
     named = Named(backend(device_type="privateuseone"))
     named._op_providers = lambda backend: asked.append(backend) or []
-    assert named.op_builder_dir() == "accel_core.ops"
+    assert named.op_builder_dir() == "accel_core.operators"
     assert [(b.name, b.device_type) for b in asked] == [(named.name, "cpu")]
 
 
@@ -177,4 +177,4 @@ def test_extensions_are_built_by_torch(bare):
     from torch.utils.cpp_extension import BuildExtension
 
     assert bare.build_extension() is BuildExtension
-    assert bare.op_builder_dir() == "accel_core.ops"
+    assert bare.op_builder_dir() == "accel_core.operators"

@@ -12,7 +12,7 @@ import torch
 from accel_tests.tools import raising
 
 from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
-from accel_core.accelerators.streams import HostEvent, HostStream
+from accel_core.interface.streams import HostEvent, HostStream
 
 #: Of these a refusal is told in our words: the vendor's function stands behind.
 QUESTIONS = ("is_current_stream_capturing", "is_initialized")

@@ -8,8 +8,8 @@ from accel_tests.forks import forked
 from accel_tests.tools import raising
 
 from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
-from accel_core.accelerators.dtypes import computes_in
-from accel_core.accelerators.memory import lacks_page_locks
+from accel_core.interface.dtypes import computes_in
+from accel_core.interface.memory import lacks_page_locks
 
 # ---------------------------------------------------------------------------- torch device work
 # `TorchAccelerator` over a simulated vendor: memory, data types, graphs and deferred calls.

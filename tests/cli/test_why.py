@@ -4,7 +4,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.plugins import NO_DEVICE
 
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 
@@ -155,7 +155,7 @@ def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command, given):
 
 
 def test_hardware_without_its_plugin_is_named(accel, monkeypatch):
-    found = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(("/dev/nvidia0",)))
+    found = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(("/dev/nvidia0",)))
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (found,))
     for command in ("why", "list"):
         said = accel(command).stdout

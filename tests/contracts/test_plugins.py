@@ -19,8 +19,8 @@ from accel_tests.tools import load
 
 import accel_core
 from accel_core import Backend, Candidate, Provenance
-from accel_core.accelerators.torch_device import ROWS
 from accel_core.detection.device import Group, explain
+from accel_core.interface.torch_device import ROWS
 from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue
 

@@ -16,7 +16,7 @@ from accel_tests.plugins import hook
 
 import accel_core
 from accel_core import current
-from accel_core.detection import How, guard
+from accel_core.detection import How
 from accel_core.detection.select import select
 from accel_core.errors import (
     BackendConflictError,
@@ -26,6 +26,7 @@ from accel_core.errors import (
     RecursiveChoiceError,
     SettingError,
 )
+from accel_core.sandbox import guard
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- one object

@@ -21,9 +21,10 @@ from accel_tests.plugins import hook
 from accel_tests.processes import beside
 
 import accel_core
-from accel_core import machine
-from accel_core.detection import discovery, guard
+from accel_core import hardware
+from accel_core.detection import discovery
 from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
+from accel_core.sandbox import guard
 from accel_testing.conformance import forks
 
 # ---------------------------------------------------------------------------- current forks
@@ -236,15 +237,15 @@ def test_the_program_gets_what_its_handler_raised(torch_world, handler, monkeypa
 
 #: Where an OSError is passed over: what the signal interrupts, and how a program comes to it.
 PASSED_OVER = {
-    "a file": ("os.stat", lambda: machine.read_text("/etc/hosts")),
-    "a folder": ("os.listdir", lambda: machine.names_in("/")),
+    "a file": ("os.stat", lambda: hardware.read_text("/etc/hosts")),
+    "a folder": ("os.listdir", lambda: hardware.names_in("/")),
     "clear_refs": (
         "pathlib.Path.write_text",
         lambda: accel_core.accelerator("cpu").reset_peak_memory_stats(),
     ),
-    "metadata": ("accel_core._support.packages._entry_points_text", accel_core.get_accelerator),
-    "a probe": ("accel_core._support.child.run", accel_core.get_accelerator),
-    "autoload": ("accel_core._support.child.run", lambda: discovery.spoilers(None, 9)),
+    "metadata": ("accel_core.packages._entry_points_text", accel_core.get_accelerator),
+    "a probe": ("accel_core.sandbox.child.run", accel_core.get_accelerator),
+    "autoload": ("accel_core.sandbox.child.run", lambda: discovery.spoilers(None, 9)),
 }
 
 

@@ -8,10 +8,10 @@ from accel_tests.asking import chosen, error, only
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
-from accel_core import AcceleratorFallbackWarning, Candidate, Hardware, InTorch, Status
-from accel_core._support import child, torch_import
+from accel_core import AcceleratorFallbackWarning, Candidate, Hardware, InTorch, Status, torch_import
 from accel_core.detection.discovery import spoilers
 from accel_core.detection.select import select
+from accel_core.sandbox import child
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- autoload

@@ -17,7 +17,7 @@ from accel_core.backend import Hardware, InTorch, Visibility
 from accel_core.detection import How, Status
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- ranked
@@ -226,7 +226,7 @@ def test_a_failed_choice_has_a_record_too(several):
 
 
 def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
-    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
+    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",)))
     monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present" in str(chosen())
 
@@ -348,8 +348,8 @@ def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, 
 
 def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
     two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
-    seen = {2: devices.Evidence(pci=("fade:0001",)), 1: None}
-    monkeypatch.setattr(devices, "evidence", lambda backend: seen.get(backend.priority))
+    seen = {2: bus.Evidence(pci=("fade:0001",)), 1: None}
+    monkeypatch.setattr(bus, "evidence", lambda backend: seen.get(backend.priority))
     (caught,) = warned()
     text = str(caught.message)
     assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text

@@ -11,7 +11,7 @@ from accel_core.backend import Hardware, Visibility
 from accel_core.detection import How, messages
 from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
@@ -234,14 +234,14 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
 
 # ---------------------------------------------------------------------------- strict
 
-NVIDIA = vendors.Vendor("NVIDIA GPU", "cuda", evidence=devices.Evidence(nodes=("/dev/nvidia0",)))
-CARD = devices.Evidence(nodes=("/dev/davinci0",))
+NVIDIA = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",)))
+CARD = bus.Evidence(nodes=("/dev/davinci0",))
 
 
 @pytest.fixture
 def card(torch_world, monkeypatch):
     """A machine with npu's card."""
-    monkeypatch.setattr(devices, "evidence", lambda backend: CARD if backend.name == "npu" else None)
+    monkeypatch.setattr(bus, "evidence", lambda backend: CARD if backend.name == "npu" else None)
     return torch_world
 
 
@@ -261,7 +261,7 @@ def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch
     monkeypatch.setattr(vendors, "known_hardware", lambda: (NVIDIA,))
     assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
     monkeypatch.setattr(vendors, "known_hardware", lambda: ())
-    monkeypatch.setattr(devices, "evidence", lambda backend: CARD)
+    monkeypatch.setattr(bus, "evidence", lambda backend: CARD)
     assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
 
 
@@ -297,7 +297,7 @@ def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_wor
 
 def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
     integrated = vendors.Vendor(
-        "Intel integrated GPU", "xpu", evidence=devices.Evidence(pci=("8086",)), integrated=True
+        "Intel integrated GPU", "xpu", evidence=bus.Evidence(pci=("8086",)), integrated=True
     )
     known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
     monkeypatch.setattr(vendors, "known_hardware", lambda: known)

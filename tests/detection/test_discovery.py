@@ -14,11 +14,10 @@ from accel_tests.layouts import GROUP
 from accel_tests.plugins import arguments, declaring
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core import Backend, InTorch, Provenance, discover
-from accel_core._support import packages
-from accel_core._support.packages import entry_points as find_entry_points
+from accel_core import Backend, InTorch, Provenance, discover, packages
 from accel_core.detection import Candidate, Status, discovery
 from accel_core.detection.discovery import rank
+from accel_core.packages import entry_points as find_entry_points
 from accel_core.settings import entry_points, parse_pin
 
 # ---------------------------------------------------------------------------- discovery

@@ -16,7 +16,7 @@ from accel_tests.computers import Computer
 from accel_core import Backend, Candidate, Hardware, Status, evidence
 from accel_core.detection.device import uncounted
 from accel_core.detection.probe import Case, examine
-from accel_core.machine.placement import permission_step
+from accel_core.hardware.placement import permission_step
 from accel_core.settings import Settings
 
 # ---------------------------------------------------------------------------- facts
@@ -56,7 +56,7 @@ class Machine(Computer):
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.hardware.on_linux", lambda: True)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return Machine(tmp_path)
 
@@ -370,7 +370,7 @@ SAID = {
 @pytest.mark.parametrize("what", SAID)
 def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     """On a machine with two cards, all of which may be opened."""
-    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.hardware.on_linux", lambda: True)
     environ, changes, reason, hint = SAID[what]
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -394,7 +394,7 @@ backend = Backend(
     hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
 )
 import grp, stat  # all of it before this process is nobody, who may read none of it
-from accel_core.machine import placement
+from accel_core.hardware import placement
 if os.geteuid() == 0:  # root may open every file
     os.setgroups([])
     os.setgid(65534)

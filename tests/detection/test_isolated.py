@@ -9,9 +9,9 @@ from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
 
 import accel_core
 from accel_core import Granted, discover
-from accel_core._support import child
 from accel_core.detection import Candidate, Status, Unloaded, isolated
 from accel_core.detection.probe import Prober
+from accel_core.sandbox import child
 from accel_core.settings import Pin, Settings, read
 
 # ---------------------------------------------------------------------------- loading

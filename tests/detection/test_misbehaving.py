@@ -9,9 +9,9 @@ from accel_tests.asking import counting, judge, only, vendor
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 from accel_core import Candidate, Status, __version__
-from accel_core._support.torch_import import import_torch
 from accel_core.detection import Unloaded
 from accel_core.errors import root_cause
+from accel_core.torch_import import import_torch
 
 # ---------------------------------------------------------------------------- misbehaving
 # Whatever a plugin or a vendor's package raises or answers, wherever, is a verdict, and hides nobody.

@@ -8,10 +8,10 @@ import pytest
 from accel_tests.asking import counting, judge, names, vendor
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
 
-from accel_core import Hardware, InTorch, discover, machine
+from accel_core import Hardware, InTorch, discover, hardware
 from accel_core.detection import Outcome, Status, Unloaded, Verdict
 from accel_core.detection.probe import Prober
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 from accel_core.settings import Pin, Settings
 
 # ---------------------------------------------------------------------------- probe
@@ -28,7 +28,7 @@ def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
-    monkeypatch.setattr(devices, "evidence", lambda backend: devices.Evidence(nodes=("/dev/davinci0",)))
+    monkeypatch.setattr(bus, "evidence", lambda backend: bus.Evidence(nodes=("/dev/davinci0",)))
     torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/davinci[0-9]*",)))
     found = judge()
     assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
@@ -169,14 +169,14 @@ ABSENT_HARDWARE = {
 
 @pytest.mark.parametrize("what", ABSENT_HARDWARE)
 def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
-    monkeypatch.setattr(machine, "on_linux", lambda: True)
-    source, hardware, pinned, *verdict = ABSENT_HARDWARE[what]
-    (counting if source.startswith("return") else vendor)(torch_world, source, hardware=hardware)
+    monkeypatch.setattr(hardware, "on_linux", lambda: True)
+    source, signs, pinned, *verdict = ABSENT_HARDWARE[what]
+    (counting if source.startswith("return") else vendor)(torch_world, source, hardware=signs)
     found = judge(pinned=pinned)
     assert [found.status, found.reason, found.devices] == verdict
     assert "torch_npu" not in sys.modules
     if source.startswith("return") and not pinned:  # no PCI id says that it is not here: the vendor counts
-        assert ("npu_device" in sys.modules) is (not hardware.pci_ids)
+        assert ("npu_device" in sys.modules) is (not signs.pci_ids)
 
 
 # ---------------------------------------------------------------------------- faults, claims, no torch

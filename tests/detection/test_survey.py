@@ -9,9 +9,9 @@ import pytest
 from accel_tests import children, processes
 from accel_tests.plugins import hook
 
-from accel_core._support import child as isolation
 from accel_core.backend import Hardware
 from accel_core.detection import Status, isolated, select
+from accel_core.sandbox import child as isolation
 from accel_core.settings import read
 
 
@@ -161,7 +161,7 @@ def test_no_thread_pool_where_nothing_can_be_probed_and_no_process_without_a_plu
         "from accel_core.settings import read\n"
         "found = survey(read())\n"
         "assert {v.status.value for v in found.verdicts} == {'not_installed'}, found\n"
-        "print(sorted({'concurrent.futures', 'accel_core._support.child'} & set(sys.modules)))",
+        "print(sorted({'concurrent.futures', 'accel_core.sandbox.child'} & set(sys.modules)))",
         torch="none",
     )
-    assert done.stdout.strip() == ("['accel_core._support.child']" if installed else "[]")
+    assert done.stdout.strip() == ("['accel_core.sandbox.child']" if installed else "[]")

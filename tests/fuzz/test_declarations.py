@@ -11,13 +11,13 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
-from accel_core._support import child
 from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Verdict, probe
 from accel_core.detection.discovery import declarations
 from accel_core.errors import InvalidBackendError, clean, hint_for, printable
-from accel_core.machine import devices
-from accel_core.machine.placement import Placement
+from accel_core.hardware import bus
+from accel_core.hardware.placement import Placement
+from accel_core.sandbox import child
 from accel_core.settings import Settings
 from accel_tools.bench import document
 from accel_train.launch import agreement
@@ -146,7 +146,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
         return
     root = str(tmp_path)
     candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
-    for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
+    for evidence in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
             outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
             for said in filter(

@@ -24,14 +24,13 @@ from click.testing import CliRunner
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core import Backend, machine, settings
-from accel_core._support import torch_import
+from accel_core import Backend, hardware, settings, torch_import
 from accel_core.backend import GRAMMARS
 from accel_core.cli import accel, announced
 from accel_core.errors import AccelError, LaunchError, SettingError
-from accel_core.machine import devices
-from accel_core.machine.placement import placement
-from accel_core.machine.visible_devices import format_visible_devices, parse_visible_devices
+from accel_core.hardware import bus
+from accel_core.hardware.placement import placement
+from accel_core.hardware.visible_devices import format_visible_devices, parse_visible_devices
 from accel_tools.commands import setup
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 from accel_train.launch import command_line, plan
@@ -394,19 +393,19 @@ def test_any_files_are_a_machine(base, files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
     root = str(folder)
-    for found in (machine.cgroup_memory_limit(root), machine.cgroup_memory_available(root)):
+    for found in (hardware.cgroup_memory_limit(root), hardware.cgroup_memory_available(root)):
         assert found is None or (type(found) is int and found >= 0)
-    quota = machine.cgroup_cpu_quota(root)
+    quota = hardware.cgroup_cpu_quota(root)
     assert quota is None or quota >= 0
-    assert machine.numa_node_count(root) >= 1
+    assert hardware.numa_node_count(root) >= 1
     assert sum(map(len, physical_cores({0, 1}, root))) == 2
     assert isinstance(processor_name(root), str)
     assert (last_level_cache(root) or 0) >= 0
     placed = placement(root, {})
     assert placed.name
     assert placed.schedulers_step(_BACKEND) is not None
-    for device in devices.pci_devices(root):
-        assert devices.matches_pci(device, [device.vendor])
+    for device in bus.pci_devices(root):
+        assert bus.matches_pci(device, [device.vendor])
         assert (numa_node_of(device.address, root) or 0) >= 0
         assert isinstance(driver_of(device.address, root), str)
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from accel_tests.processes import gone, until
 
-from accel_core._support import child as isolation
-from accel_core._support.child import ChildReport
+from accel_core.sandbox import child as isolation
+from accel_core.sandbox.child import ChildReport
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -87,7 +87,7 @@ def test_who_does_not_end_well_has_given_no_answer(job):
 #: A program that calls `work` of the module `the_job` in a child.
 PARENT = """
 import sys; sys.path[:] = {path!r}
-from accel_core._support import child
+from accel_core.log import child
 import the_job
 print(child.run(the_job.work, {{}}, 60).answer, flush=True)
 """

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from accel_tests import processes
 
-from accel_core.detection import guard
-from accel_core.detection.guard import quiet, restoring
+from accel_core.sandbox import guard
+from accel_core.sandbox.guard import quiet, restoring
 
 # ---------------------------------------------------------------------------- state
 # What a plugin or a vendor's package leaves changed in the user's process is put back.

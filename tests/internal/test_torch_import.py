@@ -11,10 +11,9 @@ import pytest
 from accel_tests import processes
 
 import accel_core
-from accel_core import is_installed, package_folders
-from accel_core._support import torch_import
-from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
+from accel_core import is_installed, package_folders, torch_import
 from accel_core.errors import BackendUnavailableError
+from accel_core.torch_import import TorchBuild, import_torch, torch_build
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
@@ -123,7 +122,7 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(tor
     torch_world.module(
         "torch.__init__",
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
-        "from accel_core._support.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
+        "from accel_core.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
     )
     with processes.beside(lambda: __import__("torch")):
         time.sleep(0.05)
@@ -247,7 +246,7 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
 
 def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
     code = (
-        "import json, sys\nfrom accel_core._support.torch_import import torch_build\n"
+        "import json, sys\nfrom accel_core.torch_import import torch_build\n"
         "read = str(torch_build())\nassert 'torch' not in sys.modules\n"
         "import torch\nprint(json.dumps([read, str(torch_build())]))"
     )

@@ -5,18 +5,11 @@ import sys
 
 import pytest
 
-from accel_core import machine as host
+from accel_core import hardware as host
 from accel_core.backend import Backend, Hardware
-from accel_core.machine.devices import (
-    PciDevice,
-    device_nodes,
-    evidence,
-    matches_node,
-    matches_pci,
-    pci_devices,
-)
-from accel_core.machine.placement import placement
-from accel_core.machine.vendors import known_hardware
+from accel_core.hardware.bus import PciDevice, device_nodes, evidence, matches_node, matches_pci, pci_devices
+from accel_core.hardware.placement import placement
+from accel_core.hardware.vendors import known_hardware
 from accel_train.launch.cores import numa_node_of
 
 # ---------------------------------------------------------------------------- host

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from accel_core.backend import Backend, Hardware, InTorch, Visibility
 from accel_core.detection import device
-from accel_core.machine import visible_devices
-from accel_core.machine.visible_devices import Masks, masks, there
+from accel_core.hardware import visible_devices
+from accel_core.hardware.visible_devices import Masks, masks, there
 from accel_train.launch.launch import masks_of
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"

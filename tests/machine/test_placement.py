@@ -3,7 +3,7 @@
 import pytest
 
 from accel_core.backend import Backend, Granted, Hardware
-from accel_core.machine.placement import placement
+from accel_core.hardware.placement import placement
 
 NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),

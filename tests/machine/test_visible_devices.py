@@ -4,7 +4,7 @@ import pytest
 
 from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import AccelError, SettingError
-from accel_core.machine.visible_devices import format_visible_devices, hidden_by, parse_visible_devices
+from accel_core.hardware.visible_devices import format_visible_devices, hidden_by, parse_visible_devices
 
 U1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 U2 = "GPU-74b0a1c9-1b36-4fd2-9e55-0a2a6c1ffb11"

@@ -7,15 +7,12 @@ import pytest
 import tomllib
 from accel_tests.tools import TREE
 
-from accel_core import toolkit
-
 ARCHITECTURE = "docs/explanation/architecture.md"
-TOOLKIT = ("docs/reference/distributions.md", "accel_core.toolkit")
 CORE = (
     "accel_core",
-    "accel_core.accelerators",
-    "accel_core.accelerators.cpu",
-    "accel_core.accelerators.torch_device",
+    "accel_core.interface",
+    "accel_core.interface.cpu",
+    "accel_core.interface.torch_device",
     "accel_core.backend",
     "accel_core.cli",
     "accel_core.detection",
@@ -28,12 +25,11 @@ SECTIONS = {
     (ARCHITECTURE, "To add"): (
         *CORE,
         "accel_core.detection.probe",
-        "accel_core.accelerators.Accelerator",
+        "accel_core.interface.Accelerator",
         "accel_train.commands",
         "accel_train.commands.ops",
         "accel_train.accelerate",
     ),
-    TOOLKIT: ("accel_core.toolkit",),
 }
 #: What else is in code font.
 NO_NAMES = {"accel", "pyproject.toml"}
@@ -82,10 +78,6 @@ def test_what_a_page_for_contributors_names_exists(page, heading):
     assert [name for name in missing if not name.startswith("accel.")] == []
 
 
-def test_the_page_of_the_toolkit_lists_every_name():
-    assert sorted(code_names(*TOOLKIT)) == sorted(toolkit.__all__)
-
-
 def test_every_path_with_a_rule_in_pyproject_is_there():
     settings = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
@@ -93,6 +85,6 @@ def test_every_path_with_a_rule_in_pyproject_is_there():
     assert gone == []
 
 
-@pytest.mark.parametrize("name", ["builtin", "accel_core.detection.autoload", "accel_core.toolkit.plugins"])
+@pytest.mark.parametrize("name", ["builtin", "accel_core.detection.autoload", "accel_core.toolkit"])
 def test_a_name_that_is_nowhere_is_missing(name):
-    assert not is_in(name, [*CORE, "accel_core.toolkit"])
+    assert not is_in(name, CORE)

@@ -15,10 +15,9 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
-from accel_core import Accelerator, discover
-from accel_core._support import packages
+from accel_core import Accelerator, discover, packages
 from accel_core.cli import accel
-from accel_core.toolkit import vendors
+from accel_core.hardware import vendors
 from accel_simulated import VENDORS, declared, device, faults, imports
 from accel_simulated.asked import MOST, read
 from accel_simulated.detector import advice, blame, command, formats, names

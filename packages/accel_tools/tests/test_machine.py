@@ -1,11 +1,11 @@
 """What reports and figures name of a machine, on trees built on disk."""
 
-from accel_core.toolkit import host
+from accel_core import hardware
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 
 
 def test_the_last_level_caches_are_added_up(computer, monkeypatch):
-    monkeypatch.setattr(host, "allowed_cores", lambda: frozenset(range(4)))
+    monkeypatch.setattr(hardware, "allowed_cores", lambda: frozenset(range(4)))
     assert last_level_cache(computer.path) is None
     for core in range(8):
         for index, (level, size, shared) in enumerate((
@@ -15,7 +15,7 @@ def test_the_last_level_caches_are_added_up(computer, monkeypatch):
             for name, text in {"level": level, "size": size, "shared_cpu_list": shared}.items():
                 computer.write(f"{folder}/{name}", f"{text}\n")
     assert last_level_cache(computer.path) == 64 * 2**20  # one of the first two cores, one of the others
-    monkeypatch.setattr(host, "allowed_cores", lambda: frozenset({1}))
+    monkeypatch.setattr(hardware, "allowed_cores", lambda: frozenset({1}))
     assert last_level_cache(computer.path) == 32 * 2**20
     computer.write("sys/devices/system/cpu/cpu1/cache/index2/size", "large")
     assert last_level_cache(computer.path) == 2**20

@@ -10,9 +10,9 @@ from accel_tests.asking import chosen
 from accel_tests.tools import raising
 
 import accel_train_startup as startup
-from accel_core._support import packages
-from accel_core._support.torch_import import TORCH_GROUP
+from accel_core import packages
 from accel_core.detection import discovery
+from accel_core.torch_import import TORCH_GROUP
 
 #: What importing and calling the entry point imports, of ours and of others, and what importing a framework
 #: does after that.
@@ -81,7 +81,7 @@ print(json.dumps({{
 }}))
 """
 AS_TORCH_CALLS_IT = "startup.autoload()\nstartup.autoload()"
-THROUGH_US = "from accel_core._support.torch_import import import_torch\nimport_torch()"
+THROUGH_US = "from accel_core.torch_import import import_torch\nimport_torch()"
 
 
 @pytest.mark.parametrize("names", ["deepspeed", " DeepSpeed ,"])

@@ -73,7 +73,7 @@ def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
     for name in ("habana_frameworks", "habana_frameworks.torch.utils.experimental"):
         monkeypatch.setitem(sys.modules, name, None)
     tried = []
-    computes = "accel_core.accelerators.dtypes.computes_in"
+    computes = "accel_core.interface.dtypes.computes_in"
     monkeypatch.setattr(computes, lambda torch, device, dtype: not tried.append(dtype))
     assert acc.is_fp16_supported() is True
     assert tried == [torch.float16]

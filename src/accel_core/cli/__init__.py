@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from accel_core import __version__
-from accel_core._support import logged_by, packages
-from accel_core._support.torch_import import IMPORTED
+from accel_core import __version__, packages
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
 from accel_core.detection import Verdict
-from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
-from accel_core.machine.vendors import install_command
+from accel_core.hardware.vendors import install_command
+from accel_core.log import logged_by
+from accel_core.sandbox.guard import quiet, restoring
 from accel_core.settings import VARIABLES, entry_points
+from accel_core.torch_import import IMPORTED
 
 T = TypeVar("T")
 

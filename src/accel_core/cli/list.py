@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import click
 
-from accel_core._support.torch_import import torch_build
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
 from accel_core.detection import Status, Verdict, messages
 from accel_core.detection.select import Survey, survey
 from accel_core.errors import clean
-from accel_core.machine.vendors import command_with_its_package
+from accel_core.hardware.vendors import command_with_its_package
 from accel_core.settings import Settings
+from accel_core.torch_import import torch_build
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
-from accel_core.machine import platform_matches
-from accel_core.machine.devices import Evidence
-from accel_core.machine.vendors import command_with_its_package
+from accel_core.hardware import platform_matches
+from accel_core.hardware.bus import Evidence
+from accel_core.hardware.vendors import command_with_its_package
+from accel_core.packages import brought_by
 
 if TYPE_CHECKING:
-    from accel_core.accelerators import Accelerator
+    from accel_core.interface import Accelerator
 
 
 class Status(str, enum.Enum):

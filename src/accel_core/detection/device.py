@@ -15,17 +15,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from accel_core import errors
-from accel_core._support import torch_import
-from accel_core._support.packages import is_installed
+from accel_core import errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery, no_device
-from accel_core.detection.guard import announce, last_step, quiet, restoring
-from accel_core.machine import devices
+from accel_core.hardware import bus
+from accel_core.packages import is_installed
+from accel_core.sandbox.guard import announce, last_step, quiet, restoring
 
 if TYPE_CHECKING:
-    from accel_core.accelerators import Accelerator
-    from accel_core.machine.visible_devices import Masks
+    from accel_core.hardware.visible_devices import Masks
+    from accel_core.interface import Accelerator
 
 
 class Group(NamedTuple):
@@ -70,7 +69,7 @@ def create(candidate: Candidate, group: Group) -> Accelerator:
     if candidate.backend in group.built:
         return group.built[candidate.backend]
     # Here, for whoever lists or explains creates nothing, and the interface is many modules.
-    from accel_core.accelerators import Accelerator, adapted
+    from accel_core.interface import Accelerator, adapted
 
     backend, source, others = candidate.backend, candidate.provenance, group.beside(candidate)
     with quiet():
@@ -109,12 +108,12 @@ def create(candidate: Candidate, group: Group) -> Accelerator:
 
 
 #: Serves any device module of torch.
-_ANY = "accel_core.accelerators.torch_device:TorchAccelerator"
+_ANY = "accel_core.interface.torch_device:TorchAccelerator"
 
 
 def _instance(backend: Backend) -> object:
     """Return an instance of the declared class; a class of another framework as it is, for its adapter."""
-    from accel_core.accelerators import Accelerator, prepared
+    from accel_core.interface import Accelerator, prepared
 
     module, _, name = (backend.accelerator or _ANY).partition(":")
     with contextlib.nullcontext() if module.startswith("accel_core.") else prepared():
@@ -291,21 +290,21 @@ def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> Pr
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """Return `no_device` with the most likely reason and the next step; files are looked up below `root`."""
     # These here, as whoever has a device never comes here.
-    from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import masks, there
+    from accel_core.hardware.placement import denied_nodes, permission_step, placement
+    from accel_core.hardware.visible_devices import masks, there
 
-    nodes = (devices.evidence(backend, root) or devices.Evidence()).nodes
+    nodes = (bus.evidence(backend, root) or bus.Evidence()).nodes
     mask = masks(backend, os.environ, there(backend, root))
     if mask.faulty:
         return hidden(backend, mask)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
-        reason = f"this process may not open {devices.enumerated(denied)}{place.withheld(backend)}"
+        reason = f"this process may not open {bus.enumerated(denied)}{place.withheld(backend)}"
         return no_device(reason, permission_step(denied[0], root, place.step(backend)))
     reason = "the vendor's runtime counts no device"
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
-        return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
+        return no_device(f"{reason} in {place.name}, which shows {bus.enumerated(nodes)}", step)
     used = [step for step in mask.steps if not step.overruled_by]
     hint = f"unset {used[-1].variable}, or name in it devices that exist" if used else ""
     return no_device(" with ".join(filter(None, [reason, " and ".join(map(str, used))])), hint)
@@ -313,7 +312,7 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
 
 def hidden(backend: Backend, mask: Masks) -> Outcome:
     """Return `no_device` for a variable that hides every device of `backend`."""
-    from accel_core.machine.placement import placement
+    from accel_core.hardware.placement import placement
 
     place = placement()
     # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.

@@ -15,8 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from accel_core import __version__, errors
-from accel_core._support import packages, torch_import
+from accel_core import __version__, errors, packages, torch_import
 from accel_core.backend import (
     ENTRY_POINT_GROUP,
     PROJECT,
@@ -26,8 +25,8 @@ from accel_core.backend import (
     is_unknown_field,
 )
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
-from accel_core.detection.guard import announce, quiet, restoring
-from accel_core.machine.vendors import install_command
+from accel_core.hardware.vendors import install_command
+from accel_core.sandbox.guard import announce, quiet, restoring
 from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
@@ -37,7 +36,7 @@ CPU = Backend(
     name="cpu",
     priority=0,
     device_type="cpu",
-    accelerator="accel_core.accelerators.cpu:CPUAccelerator",
+    accelerator="accel_core.interface.cpu:CPUAccelerator",
     description="the processor, through torch.cpu",
     install_hint="accel setup cpu",
     communication_backend="gloo",
@@ -47,7 +46,7 @@ GENERIC = Backend(
     name="generic",
     priority=100,
     device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
-    accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
+    accelerator="accel_core.interface.torch_device:GenericAccelerator",
     description="an accelerator that torch reports and no installed plugin knows",
     install_hint="accel setup",
 )
@@ -473,7 +472,7 @@ def counted_builtin(count: int, backend: Backend) -> Outcome:
 
 def _torchs_device() -> Any:
     """The device of `torch.accelerator`, if it is here."""
-    from accel_core.accelerators.devices import torchs_device  # here, as most children need no accelerator
+    from accel_core.interface.devices import torchs_device  # here, as most children need no accelerator
 
     return torchs_device(torch_import.import_torch())
 
@@ -587,7 +586,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     if not torch_import.autoload_is_on() and not torch_import.failed_before():
         return ()
     # These here, as in most environments there is nothing to try.
-    from accel_core._support import child
+    from accel_core.sandbox import child
 
     found: dict[Provenance, Spoiler] = {}
     while left := [package for package in packages if package not in found]:

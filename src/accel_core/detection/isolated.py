@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from accel_core import machine
-from accel_core._support import LOGGER, torch_import
+from accel_core import hardware, torch_import
 from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
-from accel_core.detection.guard import announcing_to, choosing
 from accel_core.errors import raise_if_users
+from accel_core.log import LOGGER
+from accel_core.sandbox.guard import announcing_to, choosing
 from accel_core.settings import read
 
 #: What plugins declare, or why they cannot be loaded.
@@ -39,12 +39,14 @@ class IsolatedLoader:
     def __call__(self, entry_points: Sequence[Provenance]) -> list[Ranked]:
         """Return the declarations of each."""
         if new := [e for e in dict.fromkeys(entry_points) if e not in self._known]:
-            from accel_core._support import child  # here, as where no plugin is installed none starts
+            from accel_core.sandbox import child  # here, as where no plugin is installed none starts
 
             LOGGER.debug("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
-            alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
+            alone = (
+                child.each(lambda e: self._in_child([e])[e], left, hardware.usable_cores()) if left else ()
+            )
             for entry_point, rows in zip(left, alone, strict=True):
                 together = () if _fails(rows) else found.get(entry_point, ())
                 found[entry_point] = tuple(map(_beside_others, together)) or rows
@@ -107,7 +109,7 @@ def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[s
 
 def _run(function: Callable[..., object], job: dict[str, object], timeout: float, candidate: Judged) -> Any:
     """Run the child that asks a backend: its report, or what an end without an answer means."""
-    from accel_core._support import child
+    from accel_core.sandbox import child
 
     try:
         report = child.run(function, job, timeout)

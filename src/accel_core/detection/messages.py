@@ -6,14 +6,14 @@ verdicts themselves: `accel why NAME` and `accel list --all` show it.
 
 from collections.abc import Iterable, Sequence
 
-from accel_core._support.torch_import import torch_build
 from accel_core.backend import Provenance
 from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.errors import clean, did_you_mean
-from accel_core.machine import vendors
-from accel_core.machine.devices import none_found
+from accel_core.hardware import vendors
+from accel_core.hardware.bus import none_found
 from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.torch_import import torch_build
 
 # --- Verdicts ------------------------------------------------------------------------------------------
 

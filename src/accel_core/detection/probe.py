@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core import machine
-from accel_core._support import LOGGER
-from accel_core._support.packages import requirement, version
-from accel_core._support.torch_import import BUILDS, torch_build
+from accel_core import hardware
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
 from accel_core.errors import BackendUnavailableError, hint_for, shown, tolerating
-from accel_core.machine import devices
+from accel_core.hardware import bus
+from accel_core.log import LOGGER
+from accel_core.packages import requirement, version
 from accel_core.settings import Settings
+from accel_core.torch_import import BUILDS, torch_build
 
 if TYPE_CHECKING:
-    from accel_core.accelerators import Accelerator
+    from accel_core.interface import Accelerator
 
 
 class Case(NamedTuple):
@@ -30,8 +30,8 @@ class Case(NamedTuple):
 
     candidate: Judged
     settings: Settings
-    #: Of its hardware, as `machine.devices` gives it.
-    evidence: devices.Evidence | None
+    #: Of its hardware, as `hardware.devices` gives it.
+    evidence: bus.Evidence | None
     #: The user asked for this backend by name, so it may be usable without a device.
     pinned: bool = False
     #: The folder under which `/proc` and the container's marks are looked for.
@@ -153,7 +153,7 @@ def can_be_broken(candidate: Judged, outcome: Outcome | Verdict) -> bool:
 
 
 def _case(candidate: Judged, settings: Settings, pinned: bool = False) -> Case:
-    seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
+    seen = bus.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
     return Case(candidate, settings, seen, pinned)
 
 
@@ -196,7 +196,7 @@ def _unread(case: Case) -> Outcome | None:
 def _platform(case: Case) -> Outcome | None:
     platforms = case.backend.hardware.platforms
     elsewhere = Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(platforms)} only")
-    return None if machine.platform_matches(platforms) else elsewhere
+    return None if hardware.platform_matches(platforms) else elsewhere
 
 
 def _vendor_installed(case: Case) -> Outcome | None:
@@ -258,7 +258,7 @@ def _own_namespace(case: Case) -> Outcome | None:
 
 def _place(case: Case) -> Any:
     """The container or job of this process."""
-    from accel_core.machine.placement import placement  # here, as most choices do not ask
+    from accel_core.hardware.placement import placement  # here, as most choices do not ask
 
     return placement(case.root)
 
@@ -268,13 +268,13 @@ def _on_the_machine(case: Case) -> Outcome | None:
     backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    named = devices.with_article(backend.hardware.name)
+    named = bus.with_article(backend.hardware.name)
     sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
     if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
         place = _place(case)
         if place.container and (step := place.step(backend)):
             return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
-        if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+        if backend.hardware.driver_file and not hardware.path_exists(backend.hardware.driver_file, root):
             reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
             return no_device(reason, f"if it has {named}, {backend.hardware.driver_step}")
     build = torch_build() if backend.in_torch.builds else None
@@ -311,7 +311,7 @@ def _not_hidden(case: Case) -> Outcome | None:
     if case.is_running or not any(name in os.environ for name in names):
         return None
     # Here, as its patterns cost more than all the other steps.
-    from accel_core.machine.visible_devices import masks, there
+    from accel_core.hardware.visible_devices import masks, there
 
     # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
     hides = masks(backend, os.environ).devices == ()
@@ -323,10 +323,10 @@ def _driver_loaded(case: Case) -> Outcome | None:
     backend, evidence, root = case.backend, case.evidence, case.root
     if not evidence or evidence.nodes or not backend.hardware.name or case.is_running:
         return None
-    if devices.device_nodes(backend.hardware.shared_nodes, root):
+    if bus.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    named = devices.with_article(backend.hardware.name)
-    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+    named = bus.with_article(backend.hardware.name)
+    if backend.hardware.driver_file and not hardware.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
     nodes = " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]])

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core import errors, machine
-from accel_core._support import LOGGER
-from accel_core._support.torch_import import FREE_SLOT
+from accel_core import errors, hardware
 from accel_core.backend import Backend
 from accel_core.detection import (
     Candidate,
@@ -30,11 +28,13 @@ from accel_core.detection import (
 )
 from accel_core.detection.discovery import Load, find_candidates, load_plugin, needs_slot, slot_is_held
 from accel_core.detection.probe import Prober, can_be_broken
-from accel_core.machine.vendors import missing_plugins
+from accel_core.hardware.vendors import missing_plugins
+from accel_core.log import LOGGER
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
+from accel_core.torch_import import FREE_SLOT
 
 if TYPE_CHECKING:
-    from accel_core.accelerators import Accelerator
+    from accel_core.interface import Accelerator
 
 #: The candidates that a pin means; `None` for all of them.
 Find = Callable[[Pin | None], Ranked]
@@ -320,9 +320,9 @@ def survey(
     # Probing says more of these than the verdict that was had without.
     unsettled = [c for c, v in verdicts.items() if v.status is Status.NOT_PROBED or can_be_broken(c, v)]
     if unsettled:
-        from accel_core._support import child  # here, as on most machines nothing is left to probe
+        from accel_core.sandbox import child  # here, as on most machines nothing is left to probe
 
-        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, hardware.usable_cores())
         verdicts |= zip(unsettled, probed, strict=True)
     choice = select(settings, find=find, judge=judge)
     return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)

@@ -24,8 +24,8 @@ path, code, flags = sys.argv[1:]
 sys.path[:] = path.split("|")
 del sys.argv[1:]
 if "bare" in flags:
-    import accel_core.machine.vendors
-    accel_core.machine.vendors.known_hardware = lambda *root: ()
+    import accel_core.hardware.vendors
+    accel_core.hardware.vendors.known_hardware = lambda *root: ()
 if "strict" in flags:
     import warnings
     warnings.simplefilter("error")

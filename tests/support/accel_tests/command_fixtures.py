@@ -13,9 +13,9 @@ import traceback
 import pytest
 from click.testing import CliRunner
 
-from accel_core import Environment, Visibility, _support
-from accel_core._support import child, torch_import
+from accel_core import Environment, Visibility, log, torch_import
 from accel_core.cli import accel as command
+from accel_core.sandbox import child
 from accel_tests import children
 from accel_tests.fixtures import NOTHING_CHOSEN, other_modules
 from accel_tests.plugins import arguments, declaring, hook
@@ -37,7 +37,7 @@ finally:
 CARD = """
 import torch
 from accel_core import Accelerator, DeviceProperties
-from accel_core.accelerators.streams import HostStream
+from accel_core.interface.streams import HostStream
 
 class Card(Accelerator):
     def device_count(self):
@@ -129,7 +129,7 @@ class Accel:
             patch.setattr(child, "run", self._answer)
             patch.setattr(child, "each", lambda function, items, _at_once: [*map(function, items)])
             patch.setattr(child, "_over", False)
-            patch.setattr(_support.LOGGER, "level", _support.LOGGER.level)
+            patch.setattr(log.LOGGER, "level", log.LOGGER.level)
             with as_a_new_process(self.world.root, path, children.clean_environment(**variables)):
                 done = CliRunner().invoke(
                     command, [*map(str, args)], prog_name="accel", catch_exceptions=False

@@ -20,7 +20,7 @@ import accel_testing
 import accel_tools
 import accel_train
 from accel_core import current
-from accel_core.machine import vendors
+from accel_core.hardware import vendors
 from accel_tests import children, layouts, plugins, variables
 from accel_tests.computers import Computer
 

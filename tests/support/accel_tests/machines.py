@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 _PROBE = """
 import json, os, sys
-from accel_core.machine import devices
+from accel_core.hardware import devices
 devices.device_nodes = lambda patterns, root="/": tuple({nodes!r})
 devices.pci_devices = lambda root="/": ()
 from accel_core.detection.select import discover

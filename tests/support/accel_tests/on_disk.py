@@ -23,7 +23,7 @@ def accel_backends():
 """
 #: torch.mps keeps its only generator under a name of its own.
 MPS_ACCELERATOR = """
-from accel_core.accelerators.torch_device import TorchAccelerator
+from accel_core.interface.torch_device import TorchAccelerator
 
 class SimulatedMPS(TorchAccelerator):
     def default_generator(self, device_index):
@@ -41,7 +41,7 @@ def install_plugin(folder, vendor):
         private_use1=vendor.kind == "PrivateUse1",
         accelerator="simulated_mps_accelerator:SimulatedMPS"
         if vendor.name == "mps"
-        else "accel_core.accelerators.torch_device:TorchAccelerator",
+        else "accel_core.interface.torch_device:TorchAccelerator",
     )
     write_distribution(
         folder, f"accel-simulated-{vendor.name}", "1.0", {GROUP: {name: module}},

@@ -3,7 +3,7 @@
 import sys
 from importlib import metadata as reference
 
-from accel_core._support.packages import entry_points
+from accel_core.packages import entry_points
 from accel_tests.layouts import GROUP
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.

@@ -59,7 +59,7 @@ def of_source(file, source, left_out=_names_of_threads):
 
 
 def _install_command(call):
-    """The command that a call of `accel_core.machine.vendors.install_command` returns."""
+    """The command that a call of `accel_core.hardware.vendors.install_command` returns."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     names = [argument.value if isinstance(argument, ast.Constant) else HOLE for argument in call.args]
     if "option" in keywords:

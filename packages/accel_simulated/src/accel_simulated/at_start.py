@@ -52,7 +52,7 @@ def begin() -> None:
 
         kunlunxin.install()
     if name == "mps":  # of which accel_core knows that it is on Macs only
-        imports.change("accel_core.machine", after=_on_any_platform)
+        imports.change("accel_core.hardware", after=_on_any_platform)
 
 
 def device() -> tuple[str, str]:

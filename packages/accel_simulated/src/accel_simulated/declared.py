@@ -61,7 +61,8 @@ def find(name: str) -> Declared | None:
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
-    from accel_core.toolkit import ENTRY_POINT_GROUP, packages
+    from accel_core import packages
+    from accel_core.backend import ENTRY_POINT_GROUP
 
     announced = any(e.name == name for e in packages.entry_points(ENTRY_POINT_GROUP))
     if name in DEVICES and (name not in _NOBODYS or not announced):

@@ -31,8 +31,8 @@ def install(backend: str, device_type: str, told: Callable[[], str]) -> None:
     changes = {
         "accel_core.settings": _check,
         "accel_core.backend": _describe,
-        "accel_core.machine.devices": _have_no_sign,
-        "accel_core.accelerators.devices": _name,
+        "accel_core.hardware.bus": _have_no_sign,
+        "accel_core.interface.devices": _name,
     }
     for module, change in changes.items():
         imports.change(module, after=functools.partial(change, backend=backend, told=told))

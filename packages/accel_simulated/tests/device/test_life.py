@@ -46,7 +46,7 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
 
 NVML = """
 import accel_core, json, os, torch, warnings
-from accel_core.toolkit import read_settings
+from accel_core.settings import read as read_settings
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.topics import visible_devices
 warnings.simplefilter("error")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import Accelerator
 from accel_core.errors import OURS, InvalidDeviceError
-from accel_core.toolkit import CPUAccelerator
+from accel_core.interface.cpu import CPUAccelerator
 from accel_testing.faults import Faults
 
 if TYPE_CHECKING:

@@ -17,9 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from accel_core import Accelerator, Backend
+from accel_core import Accelerator, Backend, packages
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection import discovery
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError, shown
-from accel_core.toolkit import ACCEL_ALLOW, ENTRY_POINT_GROUP, discovery, normalize_distribution, packages
+from accel_core.settings import ACCEL_ALLOW, normalize_distribution
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake

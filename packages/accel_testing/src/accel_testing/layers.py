@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from accel_core.current import exchange
 from accel_core.errors import InvalidArgumentError
-from accel_core.toolkit import exchange, fork_safe_lock
+from accel_core.locks import fork_safe_lock
 
 __all__ = ["Layer", "environment", "is_set"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core import Accelerator, Backend, Check, ProbeResult, hookimpl
+from accel_core.backend import PROJECT
 from accel_core.errors import BackendUnavailableError
-from accel_core.toolkit import PROJECT
 from accel_testing.fakes import Fake
 from accel_testing.faults import Faults
 

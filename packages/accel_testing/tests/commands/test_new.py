@@ -12,7 +12,7 @@ from accel_tests.children import run_python
 from click.testing import CliRunner
 
 from accel_core.cli import accel
-from accel_core.toolkit import vendors
+from accel_core.hardware import vendors
 from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
 

@@ -32,7 +32,7 @@ else:
 DEVICES = """
 import ctypes, os, signal, time
 import torch
-from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.interface.cpu import CPUAccelerator
 
 class Wild(CPUAccelerator):
     def __init__(self, backend):

@@ -6,8 +6,9 @@ import time
 import pytest
 
 import accel_core
-from accel_core import InvalidDeviceError, ProbeResult, Status, UnsupportedError, operators
+from accel_core import InvalidDeviceError, ProbeResult, Status, UnsupportedError
 from accel_core.backend import Visibility
+from accel_core.op_providers import providers
 from accel_testing import Call, FakeAccelerator, Fault, fake, installed
 from accel_testing.faults import STEPS
 
@@ -131,6 +132,6 @@ def test_every_hook_has_its_fault():
     ):
         assert verdict().hint == "plug it in"
     with installed(fake("acme", Fault("accel_op_builders", raises=OSError("no kernels"))), isolated=True):
-        first = operators.providers(accel_core.get_accelerator().backend)[0]
+        first = providers.providers(accel_core.get_accelerator().backend)[0]
         assert "accel-fake-acme" in first.name
         assert "no kernels" in first.advice

@@ -15,7 +15,7 @@ import accel_core
 from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
 from accel_core.detection import How
 from accel_core.errors import AccelError, InvalidArgumentError
-from accel_core.machine import vendors
+from accel_core.hardware import vendors
 from accel_core.settings import read
 from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
 from accel_testing.plugins import _kept

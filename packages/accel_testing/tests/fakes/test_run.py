@@ -13,7 +13,7 @@ from accel_tests.children import SIMULATED
 
 import accel_core
 from accel_core import Backend, ChildError, InvalidArgumentError
-from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.interface.cpu import CPUAccelerator
 from accel_testing import FakeAccelerator, Fault, fake, installed, run, write_distribution
 
 # ---------------------------------------------------------------------------- run

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 
-from accel_core.toolkit import host
+from accel_core import hardware
 
 __all__ = ["driver_of", "last_level_cache", "processor_name"]
 
 
 def processor_name(root: str = "/") -> str:
     """Return the processor's own name, `"AMD EPYC 9654 96-Core Processor"`; empty if it is not known."""
-    for line in host.read_text("/proc/cpuinfo", root).splitlines():
+    for line in hardware.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
         if colon and key.strip() in ("model name", "Model"):  # x86; some of Arm's kernels
             return value.strip()
@@ -30,19 +30,19 @@ _CACHE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 def last_level_cache(root: str = "/") -> int | None:
     """Return the total bytes of the last-level caches of this process's cores; `None` if not known."""
-    allowed = host.allowed_cores()
+    allowed = hardware.allowed_cores()
     caches: dict[int, dict[str, int]] = {}
     for core in sorted(allowed if allowed is not None else range(os.cpu_count() or 1)):
-        for name in host.names_in(f"{_CORES}/cpu{core}/cache", root):
+        for name in hardware.names_in(f"{_CORES}/cpu{core}/cache", root):
             folder = f"{_CORES}/cpu{core}/cache/{name}"
             level, size = (
-                host.parse_number(host.read_text(f"{folder}/level", root)),
-                host.read_text(f"{folder}/size", root),
+                hardware.parse_number(hardware.read_text(f"{folder}/level", root)),
+                hardware.read_text(f"{folder}/size", root),
             )
-            amount, unit = host.parse_number(size[:-1]), _CACHE_UNITS.get(size[-1:])
+            amount, unit = hardware.parse_number(size[:-1]), _CACHE_UNITS.get(size[-1:])
             if level is not None and amount is not None and unit is not None:
                 # By the cores that share it: each of them shows the same cache.
-                shared = host.read_text(f"{folder}/shared_cpu_list", root)
+                shared = hardware.read_text(f"{folder}/shared_cpu_list", root)
                 caches.setdefault(level, {})[shared or str(core)] = amount * unit
     return sum(caches[max(caches)].values()) if caches else None
 
@@ -56,6 +56,6 @@ def driver_of(pci_address: str | None, root: str = "/") -> str:
         return ""
     device = f"/sys/bus/pci/devices/{pci_address.lower()}"
     # The link's target would be the name; read so, as `root` may be a folder of any machine's files.
-    uevent = host.read_text(f"{device}/uevent", root).splitlines()
+    uevent = hardware.read_text(f"{device}/uevent", root).splitlines()
     name = next((line.partition("=")[2] for line in uevent if line.startswith("DRIVER=")), "")
-    return f"{name} {host.read_text(f'{device}/driver/module/version', root)}".strip()
+    return f"{name} {hardware.read_text(f'{device}/driver/module/version', root)}".strip()

@@ -217,7 +217,7 @@ ROWS = [
 @TORCH
 @pytest.mark.usefixtures("tiny")
 def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
-    from accel_core.accelerators.cpu import CPUAccelerator
+    from accel_core.interface.cpu import CPUAccelerator
 
     device = device_facts(CPUAccelerator(CPU))
     run = Run("2026-01-02T03:04:05+00:00", 1.0, True, machine_facts(), device, tuple(ROWS))

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from accel_core.accelerators.records import Capabilities
+from accel_core.interface.records import Capabilities
 from accel_tools.commands import info
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from accel_tests import layouts
 
-from accel_core._support import torch_import
+from accel_core import torch_import
 from accel_core.settings import read
 from accel_tools.doctor import start_files as start_files_module
 from accel_tools.doctor.records import Level, Visit

@@ -6,7 +6,7 @@ import pytest
 from accel_tests import layouts
 
 from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.records import Level, Visit
@@ -140,7 +140,7 @@ def test_code_for_a_gpu(capability, has, missing):
 
 def test_a_device_without_its_plugin(said, world, monkeypatch):
     """As the choice says it, from metadata alone."""
-    evidence = devices.Evidence(("/dev/davinci0",))
+    evidence = bus.Evidence(("/dev/davinci0",))
     known = vendors.Vendor("Ascend NPU", "npu", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     finding = said(CPU_BUILD)["machine.no-plugin"]
@@ -178,7 +178,7 @@ def test_what_the_control_group_leaves(said, computer):
 
 
 def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, monkeypatch):
-    evidence = devices.Evidence((), ("10de:2335 at 0000:17:00.0",))
+    evidence = bus.Evidence((), ("10de:2335 at 0000:17:00.0",))
     known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     monkeypatch.setattr(topic, "torch_build", lambda: CPU_BUILD)

@@ -235,7 +235,7 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
 
 def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkeypatch):
     """One child for all of them: a healthy visit must not pay one for each."""
-    from accel_core._support import child
+    from accel_core.sandbox import child
 
     for name in ("aurora", "borealis", "calima"):
         torch_world.backend(name, vendor_import="torch")

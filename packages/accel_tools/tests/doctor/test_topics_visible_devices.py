@@ -7,7 +7,7 @@ from accel_tests import plugins
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Hardware, Visibility
-from accel_core.machine import devices
+from accel_core.hardware import bus
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
@@ -26,7 +26,7 @@ def said(torch_world, monkeypatch):
 
     def examined(nodes, **variables):
         found = tuple(f"/dev/npu{i}" for i in range(nodes))
-        monkeypatch.setattr(devices, "device_nodes", lambda patterns, root="/": found if patterns else ())
+        monkeypatch.setattr(bus, "device_nodes", lambda patterns, root="/": found if patterns else ())
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         return list(TOPIC.examine(Visit(read(variables), variables)))
@@ -94,7 +94,7 @@ from accel_core.settings import read
 print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 """
     parent, code, facts = torch_world.child(code, variables={"NPU_VISIBLE_DEVICES": ""}).answer
-    assert code == "visible-devices.none"
+    assert code == "visible-bus.none"
     if sys.platform.startswith("linux"):
         assert f", started by process {parent} (" in facts["NPU_VISIBLE_DEVICES comes from"]
 

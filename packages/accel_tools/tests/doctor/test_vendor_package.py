@@ -13,7 +13,7 @@ from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core import Provenance, Status, TorchBuild, Verdict
-from accel_core.toolkit import vendors
+from accel_core.hardware import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from accel_core.machine import devices
+from accel_core.hardware import bus
 from accel_tools.setup import machines
 from accel_tools.setup.planning import planned
 
@@ -40,7 +40,7 @@ def saved_machine(tmp_path, monkeypatch):
     """A machine, which goes through the file that `accel setup --machine` reads: a context manager."""
 
     def save(machine):
-        devices.pci_devices.cache_clear()
+        bus.pci_devices.cache_clear()
         about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
         file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))

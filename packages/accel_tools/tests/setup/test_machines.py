@@ -12,7 +12,7 @@ from accel_tests.children import executable, run_python
 from accel_tests.computers import Computer
 from accel_tests.fuzzing import bounded
 
-from accel_core.machine import devices, vendors
+from accel_core.hardware import bus, vendors
 from accel_tools.setup import archives, machines
 from accel_tools.setup.hardware import VOLTA, seen
 from accel_tools.setup.planning import planned
@@ -61,7 +61,7 @@ def packed(computer, tmp_path, kind):
 @pytest.mark.parametrize("kind", ["tree", "json", "bundle", "zip", "tar.gz"])
 def test_every_kind_of_file_gives_the_machine(computer, tmp_path, kind):
     here = seen(machines.here("3.12", computer.path))
-    devices.pci_devices.cache_clear()
+    bus.pci_devices.cache_clear()
     with machines.saved(str(packed(computer, tmp_path, kind)), "3.12") as machine:
         assert seen(machine) == here
         assert (machine.system, machine.python, machine.is_here) == ("linux", "3.12", False)

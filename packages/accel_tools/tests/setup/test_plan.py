@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core import Candidate, TorchBuild
-from accel_core.toolkit import IsolatedLoader, find_candidates, packages, read_settings, vendors
+from accel_core import Candidate, TorchBuild, packages
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.hardware import vendors
+from accel_core.settings import read as read_settings
 from accel_tools.setup import by_build, formats, plan, planning, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
-from accel_core.toolkit import torchs_device
+from accel_core.interface.devices import torchs_device
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK

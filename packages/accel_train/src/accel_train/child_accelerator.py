@@ -31,20 +31,13 @@ from accel_core import (
     selection,
     set_accelerator,
 )
-from accel_core.toolkit import (
-    ACCEL_PROBE,
-    LOGGER,
-    How,
-    Pin,
-    Settings,
-    child,
-    decode_backend,
-    exact,
-    guard,
-    named,
-    normalize_distribution,
-    select,
-)
+from accel_core.backend import decode_backend
+from accel_core.current import exact, named
+from accel_core.detection import How
+from accel_core.detection.select import select
+from accel_core.log import LOGGER
+from accel_core.sandbox import child, guard
+from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from accel_core import Accelerator

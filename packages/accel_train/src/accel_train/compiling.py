@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import UnsupportedError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.device_interface import register
 
 if TYPE_CHECKING:

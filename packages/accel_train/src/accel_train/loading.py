@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import accel_core
 from accel_core.errors import tolerating
-from accel_core.toolkit import import_torch, torchs_device
+from accel_core.interface.devices import torchs_device
+from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     from accel_core import Accelerator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     from accel_core import Accelerator

@@ -17,7 +17,7 @@ from typing import Any
 
 import accel_core
 from accel_core.errors import AccelError, printable, tolerating
-from accel_core.toolkit import Variable
+from accel_core.settings import Variable
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
 from accel_train_startup import VARIABLE

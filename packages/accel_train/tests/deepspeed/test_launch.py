@@ -89,7 +89,7 @@ def test_status_and_words(child, folder, variables, device, more, arguments, sta
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
-    from accel_core.toolkit import packages
+    from accel_core import packages
     from accel_train.deepspeed import _children
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)

@@ -25,7 +25,7 @@ import accel_core
 
 
 PORTABLE = "accel_train.ops.portable"
-NOBODY = "accel_core.accelerators.operators.NotImplementedBuilder"
+NOBODY = "accel_core.interface.op_builders.NotImplementedBuilder"
 SHAPES = [(7, 3), (1,), (64,), (5, 1, 2)]
 
 
@@ -247,7 +247,7 @@ WAITING = [
 @pytest.mark.parametrize(("name", "more", "op", "reason"), WAITING)
 @forked("cpu", ACCEL_COMPILE="1")
 def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op, reason, tmp_path):
-    from accel_core.ops import table
+    from accel_core.operators import table
     from accel_train.deepspeed import op_builders
     from accel_train.ops import provided
 

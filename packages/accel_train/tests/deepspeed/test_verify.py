@@ -18,7 +18,7 @@ NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
 #: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
 BROKEN = """
 import torch
-from accel_core.accelerators.torch_device import TorchAccelerator
+from accel_core.interface.torch_device import TorchAccelerator
 
 class Broken(TorchAccelerator):
     def pin_memory(self, tensor, align_bytes=1):

@@ -53,7 +53,7 @@ def cpu_backend(tmp_path):
 
     def install(name, version="1.0", folder="site", **fields):
         declared = plugins.arguments(
-            name, 950, accelerator="accel_core.accelerators.cpu:CPUAccelerator",
+            name, 950, accelerator="accel_core.interface.cpu:CPUAccelerator",
             **{"device_type": "cpu", "communication_backend": "gloo", **fields},
         )  # fmt: skip
         module = f"accel_{name}_plugin"

@@ -159,7 +159,7 @@ def sixteen_cores(computer, monkeypatch):
     for node, cores, card in ((0, "0-7", "0000:af:00.0"), (1, "8-15", "0000:3b:00.0")):
         computer.write(f"sys/devices/system/node/node{node}/cpulist", cores)
         computer.write(f"sys/bus/pci/devices/{card}/numa_node", str(node))
-    monkeypatch.setattr("accel_core.machine.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr("accel_core.hardware.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return computer.path
 

@@ -30,7 +30,7 @@ CHOOSE = "import accel_core, json; acc = accel_core.get_accelerator()\n"
 
 def test_it_is_chosen_when_there_is_a_card(with_cann):
     code = (
-        "from accel_core.machine import devices\n"
+        "from accel_core.hardware import devices\n"
         "devices.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
         f"{CHOOSE}s = accel_core.selection()\n"
         "(npu,) = [v for v in s.verdicts if v.name == 'npu']\n"
@@ -136,7 +136,7 @@ def test_a_whole_home_is_reported(with_cann, tmp_path):
 
 
 def test_another_accelerator_in_torch(with_cann):
-    code = "import accel_core\nfrom accel_core._support.torch_import import import_torch\n"
+    code = "import accel_core\nfrom accel_core.torch_import import import_torch\n"
     code += "torch = import_torch()\n"
     code += "torch._C._get_accelerator = lambda *_: torch.device('cuda')\n" + REFUSED
     message = with_cann(code).answer

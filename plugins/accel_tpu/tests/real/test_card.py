@@ -233,7 +233,7 @@ STARTED = "import torch, torch_tpu; from torch_tpu import _loader; _loader._init
 GENERIC = f"""
 {STARTED}
 import json
-from accel_core._support import packages
+from accel_core.log import packages
 everything = packages.entry_points
 packages.entry_points = lambda group: tuple(e for e in everything(group) if e.name != "tpu")
 import accel_core

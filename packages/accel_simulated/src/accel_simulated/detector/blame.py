@@ -116,7 +116,8 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from accel_core.toolkit import ENTRY_POINT_GROUP, packages
+    from accel_core import packages
+    from accel_core.backend import ENTRY_POINT_GROUP
 
     return frozenset(e.module.partition(".")[0] for e in packages.entry_points(ENTRY_POINT_GROUP))
 

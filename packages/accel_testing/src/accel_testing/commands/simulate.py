@@ -15,8 +15,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from accel_core.cli import page
+from accel_core.cli.output import answering, status_of
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
-from accel_core.toolkit import answering, page, status_of, vendors
+from accel_core.hardware import vendors
 from accel_testing.conformance.simulated import simulator
 
 __all__ = ["become", "command", "runnable"]

@@ -8,8 +8,9 @@ import sys
 
 import click
 
+from accel_core.cli.output import status_of
 from accel_core.errors import AccelError, BackendNotFoundError, did_you_mean
-from accel_core.toolkit import entry_points, status_of
+from accel_core.settings import entry_points
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]

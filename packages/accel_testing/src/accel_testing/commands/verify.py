@@ -14,19 +14,16 @@ from typing import Any
 import click
 
 from accel_core import Candidate, Unloaded
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
+from accel_core.detection import messages
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError, clean
-from accel_core.toolkit import (
-    IsolatedLoader,
-    Pin,
-    Settings,
-    answering,
-    find_candidates,
-    messages,
-    options,
-    page,
-    select,
-    vendors,
-)
+from accel_core.hardware import vendors
+from accel_core.settings import Pin, Settings
 from accel_testing.conformance import document, simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.expected import NOTHING, Expected, read

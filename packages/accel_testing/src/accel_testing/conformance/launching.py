@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Accelerator
-from accel_core.toolkit import child
+from accel_core.sandbox import child
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import patient
 from accel_testing.conformance.parts import BEGINNING

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from accel_core.toolkit import child
+from accel_core.sandbox import child
 from accel_testing.conformance.claims import NOT_CLAIMED
 
 __all__ = ["BEGINNING", "do"]

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Candidate, Unloaded, __version__
+from accel_core.detection.select import survey
 from accel_core.errors import OURS
-from accel_core.toolkit import child, read_settings, survey
+from accel_core.sandbox import child
+from accel_core.settings import read as read_settings
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.forks import patient
@@ -236,7 +238,7 @@ _OUTPUT = 1 << 17
 
 def _how(code: int, output: Any) -> str:
     """How a child that did not come to its end ended, and in which call, or else its last words."""
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _OUTPUT))

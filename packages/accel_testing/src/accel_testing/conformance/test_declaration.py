@@ -12,7 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from accel_core import Candidate, hookspecs
-from accel_core.toolkit import PROJECT, child
+from accel_core.backend import PROJECT
+from accel_core.sandbox import child
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
 from accel_testing.conformance.subject import Subject, candidate_of
 
@@ -167,7 +168,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         started = time.perf_counter()
         module = importlib.import_module(name)
         took.append(time.perf_counter() - started)
-    from accel_core.toolkit import discovery
+    from accel_core.detection import discovery
 
     vendors = {v.partition(".")[0] for each in discovery.declarations(module) for v in each.vendor_imports}
     heavy = sorted({"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new})

@@ -14,8 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from accel_core import hardware
 from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause, tolerating
-from accel_core.toolkit import DS_ACCELERATOR, child, host, import_torch, missing_defaults
+from accel_core.interface.devices import missing_defaults
+from accel_core.sandbox import child
+from accel_core.settings import DS_ACCELERATOR
+from accel_core.torch_import import import_torch
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
@@ -143,8 +147,8 @@ def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: 
     is_host = on_host(accelerator)
     there = 1 if is_host else accelerator.device_count()
     near = [None if is_host else _node(accelerator, index % there) for index in range(count)]
-    allowed = host.allowed_cores()
-    share = share_out(near, allowed, quota=host.cgroup_cpu_quota())[rank] if allowed else None
+    allowed = hardware.allowed_cores()
+    share = share_out(near, allowed, quota=hardware.cgroup_cpu_quota())[rank] if allowed else None
     environment = missing_defaults(accelerator.backend, os.environ)
     environment |= {
         DS_ACCELERATOR.name: pin_of(accelerator),

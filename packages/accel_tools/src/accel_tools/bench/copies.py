@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from accel_core.errors import UnsupportedError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import attempted, measured, sampled, wrong
 from accel_tools.machine import last_level_cache

@@ -6,9 +6,9 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties
+from accel_core import DeviceProperties, hardware
 from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
-from accel_core.toolkit import host, import_torch
+from accel_core.torch_import import import_torch
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def machine_facts() -> dict[str, Any]:
     torch = import_torch()
     return {
         "cpu": processor_name(),
-        "cores": host.usable_cores(),
+        "cores": hardware.usable_cores(),
         "last_level_cache": last_level_cache(),
         "memory": int(psutil.virtual_memory().total),
         "system": f"{platform.system()} {platform.release()}",

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import UnsupportedError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_tools.bench.copies import buffer_bytes
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import attempted, measured, quickest, sampled, wrong

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_tools.bench.records import Effort, Measurement, Outcome
 
 __all__ = ["Samples", "Tried", "attempted", "measured", "quickest", "sampled", "wrong"]

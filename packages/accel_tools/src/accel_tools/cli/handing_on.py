@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.toolkit import page
+from accel_core.cli import page
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Report, Visit
 

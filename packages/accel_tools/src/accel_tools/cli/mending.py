@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.toolkit import Output, page
+from accel_core.cli import page
+from accel_core.cli.output import Output
 from accel_tools.doctor.records import Level, Report, Topic, Visit
 from accel_tools.doctor.topics import checks
 

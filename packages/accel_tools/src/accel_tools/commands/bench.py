@@ -10,8 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
 from accel_core.errors import clean
-from accel_core.toolkit import Pin, Settings, answering, options, page, vendors
+from accel_core.hardware import vendors
+from accel_core.settings import Pin, Settings
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import click
 
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
 from accel_core.errors import clean
-from accel_core.toolkit import Pin, answering, options, page
+from accel_core.settings import Pin
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit

@@ -10,15 +10,13 @@ from typing import Any
 import click
 
 from accel_core import Backend, Candidate, Unloaded
+from accel_core.cli import output as options
+from accel_core.cli.output import answering
+from accel_core.detection import messages
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendNotFoundError
-from accel_core.toolkit import (
-    IsolatedLoader,
-    Pin,
-    answering,
-    find_candidates,
-    messages,
-    options,
-)
+from accel_core.settings import Pin
 
 __all__ = ["command"]
 

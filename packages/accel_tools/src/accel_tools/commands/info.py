@@ -8,8 +8,15 @@ from typing import Any, TypeVar
 import click
 
 from accel_core import Accelerator, DeviceProperties, HostStream
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
+from accel_core.detection import How
+from accel_core.detection.discovery import spoilers
 from accel_core.errors import CAUGHT, UnsupportedError, clean, root_cause, shown
-from accel_core.toolkit import How, Pin, answering, guard, import_torch, options, page, spoilers
+from accel_core.sandbox import guard
+from accel_core.settings import Pin
+from accel_core.torch_import import import_torch
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]

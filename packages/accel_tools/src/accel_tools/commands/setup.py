@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 import click
 
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
 from accel_core.errors import clean
-from accel_core.toolkit import answering, options, page
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accel_core.errors import clean
-from accel_core.toolkit import logged_by
+from accel_core.log import logged_by
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor

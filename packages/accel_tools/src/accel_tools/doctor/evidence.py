@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from accel_core import Backend
-from accel_core.toolkit import devices, host, vendors
+from accel_core import Backend, hardware
+from accel_core.hardware import bus, vendors
 from accel_tools.machine import driver_of
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
@@ -23,9 +23,9 @@ def hardware_facts(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
-    if host.on_linux():
-        nodes = devices.device_nodes((*backend.hardware.nodes, *backend.hardware.shared_nodes), root)
-        yield "device nodes", devices.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes)
+    if hardware.on_linux():
+        nodes = bus.device_nodes((*backend.hardware.nodes, *backend.hardware.shared_nodes), root)
+        yield "device nodes", bus.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes)
         yield "PCI devices", _functions(backend, root)
         yield "driver", _driver(backend, root)
     yield "toolkit", ", ".join(_variables(backend, environ))
@@ -38,9 +38,9 @@ def _none_of(patterns: tuple[str, ...]) -> str:
 def _functions(backend: Backend, root: str) -> str:
     if not backend.hardware.pci_ids:
         return ""
-    found = [d for d in devices.pci_devices(root) if devices.matches_pci(d, backend.hardware.pci_ids)]
+    found = [d for d in bus.pci_devices(root) if bus.matches_pci(d, backend.hardware.pci_ids)]
     told = (f"{device} (driver {driver_of(device.address, root) or 'none'})" for device in found)
-    return devices.enumerated(tuple(told)) or _none_of(backend.hardware.pci_ids)
+    return bus.enumerated(tuple(told)) or _none_of(backend.hardware.pci_ids)
 
 
 def _driver(backend: Backend, root: str) -> str:
@@ -48,14 +48,14 @@ def _driver(backend: Backend, root: str) -> str:
     file = backend.hardware.driver_file
     if not file:
         return ""
-    if not host.path_exists(file, root):
+    if not hardware.path_exists(file, root):
         return f"not loaded ({file} is not there)"
-    if os.path.isdir(host.below(root, file)):  # noqa: PTH112
-        version = host.read_text(f"{file}/version", root)
+    if os.path.isdir(hardware.below(root, file)):  # noqa: PTH112
+        version = hardware.read_text(f"{file}/version", root)
         return f"{file.rpartition('/')[2]} {version}".strip()
-    first = host.read_text(file, root).partition("\n")[0]
+    first = hardware.read_text(file, root).partition("\n")[0]
     module = file.split("/")[3] if file.startswith("/sys/module/") else ""
-    version = host.read_text(f"/sys/module/{module}/version", root) if module else ""
+    version = hardware.read_text(f"/sys/module/{module}/version", root) if module else ""
     return f"{module} {version}".strip() if module else first
 
 
@@ -113,7 +113,7 @@ def lost_folders(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _all_there(value: str) -> bool:
-    return all(host.path_exists(part) for part in value.split(os.pathsep) if part)
+    return all(hardware.path_exists(part) for part in value.split(os.pathsep) if part)
 
 
 def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -> dict[str, str]:
@@ -123,7 +123,7 @@ def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -
     """
     wanted, found, left = set(names), dict[str, str](), _MOST_FOLDERS
     waiting = [(folder, 0) for folder in folders if folder.startswith("/")]
-    waiting += [(host.below(root, folder), 0) for folder in _TOOLKITS]
+    waiting += [(hardware.below(root, folder), 0) for folder in _TOOLKITS]
     seen: set[str] = set()
     while waiting and wanted - found.keys() and left:
         folder, depth = waiting.pop(0)
@@ -132,7 +132,7 @@ def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -
         if real in seen:
             continue
         seen.add(real)
-        inside = host.names_in(folder)
+        inside = hardware.names_in(folder)
         found.update((name, folder) for name in inside if name in wanted and name not in found)
         if depth < _DEEPEST and left:
             below = sorted(name for name in inside if "." not in name or name[0].isdigit())

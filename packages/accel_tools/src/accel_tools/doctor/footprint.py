@@ -18,7 +18,7 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from accel_core.toolkit import origin
+from accel_core.torch_import import origin
 
 __all__ = ["Change", "Footprint", "changes", "footprint"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import vendors
+from accel_core.hardware import vendors
 
 __all__ = ["FRAMEWORKS", "Framework", "ask"]
 

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from accel_core import packages
+from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.errors import OURS
-from accel_core.toolkit import AUTOLOAD, ENTRY_POINT_GROUP, packages
+from accel_core.torch_import import AUTOLOAD
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 

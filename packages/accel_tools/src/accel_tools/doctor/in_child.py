@@ -9,7 +9,8 @@ from typing import Any
 
 from accel_core import Provenance
 from accel_core.errors import CAUGHT, clean, root_cause
-from accel_core.toolkit import guard, import_torch
+from accel_core.sandbox import guard
+from accel_core.torch_import import import_torch
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.toolkit import host, vendors
+from accel_core import hardware
+from accel_core.hardware import vendors
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -58,7 +59,7 @@ def unmet_needs(
     """
     if why_unknown():
         return
-    there = {name for folder in loaded for name in host.names_in(folder)}
+    there = {name for folder in loaded for name in hardware.names_in(folder)}
     search = _Search(environ.get("LD_LIBRARY_PATH", ""))
     seen: set[str] = set()
     waiting = deque((path, search.of_python()) for path in paths)

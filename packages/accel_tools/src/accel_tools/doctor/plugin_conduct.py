@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from accel_core import Provenance
+from accel_core import Provenance, packages
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection import discovery
 from accel_core.errors import CAUGHT, OURS
-from accel_core.toolkit import ENTRY_POINT_GROUP, discovery, guard, packages
+from accel_core.sandbox import guard
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -52,7 +54,7 @@ def conducts(
 
 def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
     """List what all of them do together; `None` if the child crashed or hung."""
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
     try:

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from accel_core import __version__
+from accel_core import __version__, packages
 from accel_core.errors import CAUGHT, AccelError, clean, root_cause
-from accel_core.toolkit import child, packages, read_settings
+from accel_core.sandbox import child
+from accel_core.settings import read as read_settings
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine

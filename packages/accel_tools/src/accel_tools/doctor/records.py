@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from accel_core import Candidate, Unloaded
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.select import Survey, survey
 from accel_core.errors import CAUGHT
-from accel_core.toolkit import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
+from accel_core.settings import Pin, Settings
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 

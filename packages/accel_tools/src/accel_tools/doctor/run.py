@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from accel_core import hardware
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import child, host
+from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
@@ -47,7 +48,7 @@ def examine(
     examinations = [_Examination(visit, topic) for topic in topics]
     try:
         # All topics together: more imports of torch than cores would only make each other late.
-        with _at_most(host.usable_cores()):
+        with _at_most(hardware.usable_cores()):
             for examination in examinations:
                 examination.start()
             for examination in examinations:

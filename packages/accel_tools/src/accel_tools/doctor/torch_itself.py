@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from accel_core import torch_build
 from accel_core.errors import CAUGHT, clean, root_cause, root_place
-from accel_core.toolkit import child
+from accel_core.sandbox import child
 from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries

@@ -13,8 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from accel_core import packages
 from accel_core.errors import clean
-from accel_core.toolkit import TORCH_GROUP, packages
+from accel_core.torch_import import TORCH_GROUP
 
 __all__ = ["Unannounced", "found"]
 

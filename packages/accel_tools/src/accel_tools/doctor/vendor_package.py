@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 
-from accel_core import package_folders, torch_build
-from accel_core.toolkit import host, normalize_distribution
+from accel_core import hardware, package_folders, torch_build
+from accel_core.settings import normalize_distribution
 from accel_tools.doctor.installed_package import VendorPackage
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
 
@@ -102,7 +102,7 @@ def extensions(folder: str) -> list[str]:
     waiting = [(folder, 0)]
     while waiting and len(found) < _MOST_EXTENSIONS:
         here, depth = waiting.pop(0)
-        for name in sorted(host.names_in(here)):
+        for name in sorted(hardware.names_in(here)):
             path = f"{here}/{name}"
             if _is_extension(name):
                 found.append(path)
@@ -122,7 +122,7 @@ def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple
     These count as available: torch's libraries, because torch is imported first; the libraries that torch
     loads from NVIDIA's packages; and those of the package itself, which may load them by path.
     """
-    if not host.on_linux():
+    if not hardware.on_linux():
         return ()
     loaded = [*_folders_below(package.folder, 2)]
     for torch in package_folders("torch")[:1]:
@@ -148,6 +148,6 @@ def missing_libraries(unmet: Iterable[Unmet]) -> str:
 def _folders_below(folder: str, depth: int) -> Iterator[str]:
     yield folder
     if depth:
-        for name in host.names_in(folder):
+        for name in hardware.names_in(folder):
             if "." not in name and os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
                 yield from _folders_below(f"{folder}/{name}", depth - 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import Selection, Verdict
-from accel_core.toolkit import How, Survey
+from accel_core.detection import How
+from accel_core.detection.select import Survey
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
 from accel_tools.doctor.topics.candidates import COMPUTES_OTHERWISE
 

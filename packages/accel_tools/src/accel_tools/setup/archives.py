@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from accel_core import hardware
 from accel_core.errors import AccelError, shown
-from accel_core.toolkit import host
 
 __all__ = ["FILE", "WORDS", "MachineFileError", "unpacked"]
 
@@ -190,5 +190,5 @@ def _of_tree(folder: Path) -> dict[str, str]:
     """Check that a tree is a machine's; with the architecture that its kernel names."""
     if not any((folder / name).is_dir() for name in ("sys", "dev", "proc", "usr")):
         raise MachineFileError(_EXPECTED)
-    version = host.read_text("/proc/version", str(folder))
+    version = hardware.read_text("/proc/version", str(folder))
     return WORDS | {"architecture": "aarch64" if re.search("aarch64|arm64|tegra", version) else "x86_64"}

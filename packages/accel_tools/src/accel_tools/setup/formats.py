@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from accel_core.toolkit import vendors
+from accel_core.hardware import vendors
 from accel_tools.setup import builds
 from accel_tools.setup.plan import Plan
 

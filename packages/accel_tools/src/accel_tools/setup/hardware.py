@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accel_core.toolkit import devices, host, vendors
+from accel_core import hardware
+from accel_core.hardware import bus, vendors
 from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
 
 __all__ = ["BEFORE_ARC", "KEPLER", "TURING", "UNNAMED", "VOLTA", "Hardware", "Present", "seen"]
@@ -110,7 +111,7 @@ def _present(machine: Machine) -> Iterator[Present]:
 
 def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
     """The GPUs whose Windows drivers lie in that folder: the bus of WSL2 names none."""
-    for name in sorted(host.names_in(folder, machine.root)):
+    for name in sorted(hardware.names_in(folder, machine.root)):
         for start, label, backend in (
             ("nv_disp", "NVIDIA GPU", "cuda"),
             ("nvd", "NVIDIA GPU", "cuda"),
@@ -143,7 +144,7 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
     stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
     """
     found = []
-    for name in sorted(host.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)):
+    for name in sorted(hardware.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)):
         properties = machine.text(f"{_TOPOLOGY}/{name}/properties")
         match = re.search(r"(?m)^gfx_target_version (\d+)$", properties)
         if match and (number := int(match[1])):
@@ -153,7 +154,7 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
 
 def _ids(machine: Machine, pattern: str) -> list[int]:
     """The device ids of the PCI functions that fit, `"10de/03"`."""
-    return [int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, [pattern])]
+    return [int(d.device, 16) for d in bus.pci_devices(machine.root) if bus.matches_pci(d, [pattern])]
 
 
 def _intel(machine: Machine, labels: list[str]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from accel_core import TorchBuild, torch_build
-from accel_core.toolkit import devices, packages
+from accel_core import TorchBuild, packages, torch_build
+from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan
 from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
@@ -55,7 +55,7 @@ def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str
     if mark:
         fits = mark in f"{build.version} {packages.version('torch')}"  # Iluvatar's torch.version may lack it
         maker = label.partition(" ")[0]
-        here = f"{devices.with_article(label)} is here ({evidence})"
+        here = f"{bus.with_article(label)} is here ({evidence})"
         return "" if fits else f"torch {build.version} is not {maker}'s build; {here}"
     field, _ = BUILDS.get(label, ("", ""))
     if not field or getattr(build, field):

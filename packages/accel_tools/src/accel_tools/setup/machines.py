@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core.toolkit import devices, host, vendors
+from accel_core import hardware
+from accel_core.hardware import bus, vendors
 from accel_tools.setup.archives import FILE, MachineFileError, unpacked
 
 __all__ = [
@@ -98,7 +99,7 @@ class Machine(NamedTuple):
 
     def text(self, path: str) -> str:
         """Return the text of one of the machine's files; empty if it is missing."""
-        return host.read_text(path, self.root).replace("\0", "").strip()
+        return hardware.read_text(path, self.root).replace("\0", "").strip()
 
 
 def here(python: str = "", root: str = "/") -> Machine:
@@ -113,28 +114,28 @@ def here(python: str = "", root: str = "/") -> Machine:
 def driver_version(root: str = "/") -> str:
     """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty if no file has it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        if found := re.search(_NVIDIA_VERSION, host.read_text(path, root)):
+        if found := re.search(_NVIDIA_VERSION, hardware.read_text(path, root)):
             return found[0]
     return ""
 
 
-def unknown_devices(machine: Machine) -> tuple[devices.PciDevice, ...]:
+def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
     """Return PCI functions that may be accelerators, but are from no vendor that we know."""
-    found = devices.pci_devices(machine.root) if machine.system == "linux" else ()
+    found = bus.pci_devices(machine.root) if machine.system == "linux" else ()
     return tuple(device for device in found if _may_count(device) and not _is_known(device))
 
 
-def _is_known(device: devices.PciDevice) -> bool:
-    return devices.matches_pci(device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci])
+def _is_known(device: bus.PciDevice) -> bool:
+    return bus.matches_pci(device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci])
 
 
-def _may_count(device: devices.PciDevice) -> bool:
+def _may_count(device: bus.PciDevice) -> bool:
     return device.class_code.startswith(_MAY_COUNT)
 
 
 def _by_nvidia_smi(root: str) -> str:
     """Ask `nvidia-smi` on Windows and in WSL2, if no file has the driver's version; empty on any failure."""
-    in_wsl = "microsoft" in host.read_text("/proc/version", root).lower()
+    in_wsl = "microsoft" in hardware.read_text("/proc/version", root).lower()
     if not (in_wsl or sys.platform == "win32") or driver_version(root):
         return ""
     places = ("nvidia-smi", *([_WSL_NVIDIA_SMI] if in_wsl else []))
@@ -195,24 +196,24 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
     it.
     """
     root = machine.root
-    functions = [d.address for d in devices.pci_devices(root) if _is_known(d) or _may_count(d)]
-    nodes = devices.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
+    functions = [d.address for d in bus.pci_devices(root) if _is_known(d) or _may_count(d)]
+    nodes = bus.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
     facts = {
         **_FACTS,
         **{f"{_BUS}/{address}/modalias": r"\A.*" for address in functions},
-        **{f"{_TOPOLOGY}/{name}/properties": _GFX for name in host.names_in(_TOPOLOGY, root)},
-        **{file: fact for glob, fact in toolkits.items() for file in devices.device_nodes((glob,), root)},
+        **{f"{_TOPOLOGY}/{name}/properties": _GFX for name in hardware.names_in(_TOPOLOGY, root)},
+        **{file: fact for glob, fact in toolkits.items() for file in bus.device_nodes((glob,), root)},
     }
     texts = {path: _facts(machine.text(path), expression) for path, expression in facts.items()}
     drivers = [
         f"{folder}/{name}/x"
         for folder in (WSL_DRIVERS, WINDOWS_DRIVERS)
-        for name in host.names_in(folder, root)
+        for name in hardware.names_in(folder, root)
         if _OF_GPUS.match(name)
     ]
     marks = [*nodes, *_MARKS, *drivers]
     files = {path: text for path, text in texts.items() if text}
-    files |= {mark: "" for mark in marks if host.path_exists(mark.removesuffix("/x"), root)}
+    files |= {mark: "" for mark in marks if hardware.path_exists(mark.removesuffix("/x"), root)}
     return {
         "schema": _SCHEMA,
         "system": machine.system,

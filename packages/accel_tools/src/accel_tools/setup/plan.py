@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accel_core.toolkit import packages, vendors
+from accel_core import packages
+from accel_core.hardware import vendors
 from accel_tools.setup.hardware import Hardware
 
 __all__ = ["Part", "Plan", "for_installation", "requirement", "with_plugin"]

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core import Candidate
-from accel_core.toolkit import (
-    IsolatedLoader,
-    Pin,
-    find_candidates,
-    host,
-    installed_names,
-    read_settings,
-    vendors,
-)
+from accel_core import Candidate, hardware
+from accel_core.detection.discovery import find_candidates, installed_names
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.hardware import vendors
+from accel_core.settings import Pin
+from accel_core.settings import read as read_settings
 from accel_tools.setup.builds import OLDEST_GLIBC
 from accel_tools.setup.by_build import PYTORCH, by_build
 from accel_tools.setup.by_table import by_table
@@ -148,7 +144,7 @@ def _unfit(machine: Machine, torch: str) -> str:
             "PyTorch has no wheels for Macs with Intel processors since torch 2.3; Apple silicon needs a "
             "Python built for arm64"
         )
-    if host.path_exists(ALPINE, machine.root):
+    if hardware.path_exists(ALPINE, machine.root):
         return "this is Alpine Linux, whose C library is musl, and PyTorch's wheels need glibc"
     is_old = machine.glibc and Version(machine.glibc) < Version(OLDEST_GLIBC)
     if is_old and (not torch or Version(torch) >= Version("2.7")):

@@ -20,7 +20,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import devices, entry_points
+from accel_core.hardware import bus
+from accel_core.settings import entry_points
 from accel_tools.setup.machines import Machine
 
 __all__ = [
@@ -155,7 +156,7 @@ def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
 
 def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
     for pattern, expression in (recipe.toolkit.files if recipe.toolkit else {}).items():
-        for path in devices.device_nodes((pattern,), machine.root):
+        for path in bus.device_nodes((pattern,), machine.root):
             match = re.search(expression, machine.text(str(Path(path).as_posix())))
             if match and (version := parsed_version(match[1])):
                 yield version

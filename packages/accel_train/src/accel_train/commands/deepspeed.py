@@ -6,8 +6,8 @@ import sys
 
 import click
 
+from accel_core.cli.output import status_of
 from accel_core.errors import AccelError
-from accel_core.toolkit import status_of
 from accel_train.child_accelerator import fallback_in_words
 from accel_train.commands import launcher
 

@@ -7,20 +7,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from accel_core import Backend, Candidate, Unloaded
+from accel_core import Backend, Candidate, Unloaded, packages
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
+from accel_core.detection import messages
+from accel_core.detection.discovery import find_candidates
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, clean
-from accel_core.toolkit import (
-    IsolatedLoader,
-    Pin,
-    Settings,
-    answering,
-    find_candidates,
-    messages,
-    options,
-    packages,
-    page,
-    vendors,
-)
+from accel_core.hardware import vendors
+from accel_core.settings import Pin, Settings
 from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.doors.catalogue import ANY, DOORS, Door
 

@@ -10,19 +10,13 @@ from typing import Any
 import click
 
 from accel_core import Backend, Candidate
+from accel_core.cli import output as options
+from accel_core.cli.output import answering
+from accel_core.detection.discovery import find_candidates, spoilers
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendUnavailableError, LaunchError
-from accel_core.toolkit import (
-    ACCEL_PROBE,
-    DS_ACCELERATOR,
-    LOGGER,
-    IsolatedLoader,
-    Pin,
-    Settings,
-    answering,
-    find_candidates,
-    options,
-    spoilers,
-)
+from accel_core.log import LOGGER
+from accel_core.settings import ACCEL_PROBE, DS_ACCELERATOR, Pin, Settings
 from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.launch import environment, formats
 

@@ -14,8 +14,13 @@ from click.shell_completion import CompletionItem
 
 import accel_core
 from accel_core import Accelerator, OpCandidate, Operator
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
+from accel_core.detection.discovery import installed_names
 from accel_core.errors import OpBuildError, clean
-from accel_core.toolkit import ACCEL_PROBE, Pin, answering, guard, installed_names, options, page
+from accel_core.sandbox import guard
+from accel_core.settings import ACCEL_PROBE, Pin
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
@@ -99,7 +104,7 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
     from accel_core import Candidate, discover
-    from accel_core.toolkit import providers
+    from accel_core.op_providers import providers
 
     # A plugin that ends its process must not end the shell's question.
     os.environ[ACCEL_PROBE.name] = "isolated"

@@ -8,8 +8,11 @@ import sys
 
 import click
 
+from accel_core.cli.output import status_of
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, clean
-from accel_core.toolkit import LOGGER, entry_points, status_of, vendors
+from accel_core.hardware import vendors
+from accel_core.log import LOGGER
+from accel_core.settings import entry_points
 from accel_train.commands import launcher
 from accel_train.launch import command_line, forked, launch, plan
 from accel_train.launch.plan import Machine, RankPlan

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
-from accel_core.toolkit import DS_ACCELERATOR
+from accel_core.settings import DS_ACCELERATOR
 from accel_train.deepspeed import _children, _installed, _limits, _placing
 from accel_train.deepspeed._installed import is_installed
 from accel_train.launch.communication import communication_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from accel_core.toolkit import AUTOLOAD, autoload_is_on, packages
+from accel_core import packages
+from accel_core.torch_import import AUTOLOAD, autoload_is_on
 from accel_train.deepspeed import _installed
 from accel_train_startup import AT_START
 

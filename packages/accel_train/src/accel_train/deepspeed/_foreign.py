@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import OpBuildError, OpInputError
-from accel_core.toolkit import is_host_code
+from accel_core.operators import is_host_code
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.ops import arguments
 

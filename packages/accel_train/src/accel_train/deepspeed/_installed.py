@@ -6,9 +6,8 @@ import functools
 import re
 from pathlib import Path
 
-from accel_core import package_folders
+from accel_core import package_folders, packages
 from accel_core.errors import IntegrationMissingError
-from accel_core.toolkit import packages
 
 __all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "knows", "version"]
 

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from accel_core.detection.discovery import spoilers
 from accel_core.errors import IntegrationError
-from accel_core.toolkit import read_settings, spoilers
+from accel_core.settings import read as read_settings
 from accel_train.deepspeed import _children, activate
 from accel_train.launch.environment import for_ranks, why_kept
 

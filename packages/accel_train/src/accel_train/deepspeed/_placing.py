@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
-from accel_core.toolkit import Variable, flag
+from accel_core.settings import Variable, flag
 from accel_train.deepspeed import _alone, _by_host, _lists
 from accel_train.import_hook import ImportHook
 
@@ -109,7 +109,8 @@ def _present() -> Accelerator:
     try:
         return get_accelerator()
     except RecursiveChoiceError:
-        from accel_core.toolkit import CPUAccelerator, discovery
+        from accel_core.detection import discovery
+        from accel_core.interface.cpu import CPUAccelerator
 
         _stand_in = _stand_in or CPUAccelerator(discovery.CPU)
         return _stand_in

@@ -14,7 +14,8 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from accel_core import Accelerator
-from accel_core.toolkit import AUTOLOAD, visible_devices
+from accel_core.hardware import visible_devices
+from accel_core.torch_import import AUTOLOAD
 
 __all__ = ["launcher_view"]
 

@@ -17,7 +17,8 @@ from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError, raise_if_users, tolerating
-from accel_core.toolkit import import_torch, providers
+from accel_core.op_providers import providers
+from accel_core.torch_import import import_torch
 from accel_train.deepspeed import _lists, _placing, op_builders
 from accel_train.staged import STAGED, obstacle
 
@@ -90,7 +91,7 @@ def _declaration(made: Any, kind: type, device_type: str) -> Backend:
 def _base(device_type: str) -> type[Accelerator]:
     """The class of ours whose members stand in for those that are missing."""
     if device_type == "cpu":
-        from accel_core.toolkit import CPUAccelerator
+        from accel_core.interface.cpu import CPUAccelerator
 
         return CPUAccelerator
     if hasattr(import_torch(), device_type):

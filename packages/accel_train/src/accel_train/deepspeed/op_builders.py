@@ -21,7 +21,8 @@ from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
 from accel_core.errors import tolerating
-from accel_core.toolkit import guard, import_torch
+from accel_core.sandbox import guard
+from accel_core.torch_import import import_torch
 from accel_train.deepspeed import _foreign, _installed
 
 __all__ = [

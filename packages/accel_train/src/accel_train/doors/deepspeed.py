@@ -9,7 +9,7 @@ import os
 
 import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
-from accel_core.toolkit import DS_ACCELERATOR
+from accel_core.settings import DS_ACCELERATOR
 from accel_train.deepspeed import activate
 from accel_train.deepspeed._placing import known_to_deepspeed
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import RankLostError, RankMismatchError, clean, raise_if_users, tolerating
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.launch.rendezvous import Rank
 
 if TYPE_CHECKING:

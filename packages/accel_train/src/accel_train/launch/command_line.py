@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 from accel_core import torch_build
 from accel_core.errors import BackendUnavailableError, LaunchError
-from accel_core.toolkit import import_torch, vendors
+from accel_core.hardware import vendors
+from accel_core.torch_import import import_torch
 
 __all__ = ["FLAGS", "MOST_USED", "OPTIONS", "parse"]
 

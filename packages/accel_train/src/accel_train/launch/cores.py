@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from accel_core.toolkit import host
+from accel_core import hardware
 
 __all__ = ["format_ranges", "numa_node_of", "numa_nodes", "parse_ranges", "physical_cores"]
 
@@ -17,10 +17,10 @@ _MOST_CORES = 1 << 16
 def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
     """Return the logical cores of each NUMA node that has some; memory-only nodes (CXL, HBM) are left out."""
     nodes = {}
-    for name in host.names_in(_NODES, root):
-        number = host.parse_number(name.removeprefix("node"))
+    for name in hardware.names_in(_NODES, root):
+        number = hardware.parse_number(name.removeprefix("node"))
         if name.startswith("node") and number is not None:
-            cores = parse_ranges(host.read_text(f"{_NODES}/{name}/cpulist", root))
+            cores = parse_ranges(hardware.read_text(f"{_NODES}/{name}/cpulist", root))
             if cores:
                 nodes[number] = cores
     return nodes
@@ -28,8 +28,8 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
     """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
-    text = host.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
-    return host.parse_number(text)  # the kernel writes -1 for "not known"
+    text = hardware.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
+    return hardware.parse_number(text)  # the kernel writes -1 for "not known"
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:
@@ -37,7 +37,7 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
-        begin, end = host.parse_number(first), host.parse_number(last if dash else first)
+        begin, end = hardware.parse_number(first), hardware.parse_number(last if dash else first)
         if begin is None or end is None or not begin <= end < _MOST_CORES:
             return None
         cores.update(range(begin, end + 1))
@@ -49,7 +49,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
     cores: dict[int, list[int]] = {}
     for core in sorted(ids):
         file = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        siblings = parse_ranges(host.read_text(file, root)) or (core,)
+        siblings = parse_ranges(hardware.read_text(file, root)) or (core,)
         cores.setdefault(min(siblings), []).append(core)
     return [tuple(threads) for _, threads in sorted(cores.items())]
 

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 
 import accel_train_startup as startup
 from accel_core import Backend
+from accel_core.backend import EXPECTED_PREFIX, is_variable_prefix
+from accel_core.detection import discovery
+from accel_core.detection.device import installed_imports
 from accel_core.errors import LaunchError
-from accel_core.toolkit import (
-    AUTOLOAD,
-    DS_ACCELERATOR,
-    EXPECTED_PREFIX,
-    discovery,
-    installed_imports,
-    is_variable_prefix,
-    missing_defaults,
-)
+from accel_core.interface.devices import missing_defaults
+from accel_core.settings import DS_ACCELERATOR
+from accel_core.torch_import import AUTOLOAD
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
-    from accel_core.toolkit import Spoiler
+    from accel_core.detection.discovery import Spoiler
 
 __all__ = [
     "COMMON",

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from accel_core.toolkit import child
+from accel_core.sandbox import child
 
 __all__ = ["Forked", "way_to_start"]
 

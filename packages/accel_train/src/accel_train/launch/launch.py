@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend
+from accel_core.cli import output as options
+from accel_core.detection.discovery import spoilers
 from accel_core.errors import AccelError, LaunchError, clean, tolerating
-from accel_core.toolkit import DS_ACCELERATOR, options, parse_pin, placement, spoilers, visible_devices
+from accel_core.hardware import placement, visible_devices
+from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import for_ranks, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
@@ -84,7 +87,7 @@ def _as_typed(message: str, backend: str | None) -> str:
 
 def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: return the facts of the chosen accelerator."""
-    from accel_core.toolkit import missing_defaults
+    from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
 

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import accel_train_startup as startup
+from accel_core import hardware
 from accel_core.errors import LaunchError
-from accel_core.toolkit import DS_ACCELERATOR, host
+from accel_core.settings import DS_ACCELERATOR
 from accel_train.launch.cores import format_ranges, numa_node_of, numa_nodes, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
@@ -138,13 +139,13 @@ def _torch_count(wanted: str) -> int:
 
 def _shares(arguments: argparse.Namespace, machine: Machine, count: int, root: str) -> list[Cores] | None:
     """The cores of each rank; `None` where ranks are not bound: switched off, torchrun does it, or no way."""
-    allowed = host.allowed_cores()
+    allowed = hardware.allowed_cores()
     unbound = arguments.no_bind or getattr(arguments, "numa_binding", None) or bypasses_worker(arguments)
     if unbound or not allowed:
         return None
     addresses = [None] * count if machine.is_cpu else machine.pci[:count]
     near = [numa_node_of(address, root) for address in addresses]
-    return share_out(near, allowed, root, quota=host.cgroup_cpu_quota(root))
+    return share_out(near, allowed, root, quota=hardware.cgroup_cpu_quota(root))
 
 
 def bypasses_worker(arguments: argparse.Namespace) -> bool:

@@ -13,8 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
+from accel_core.current import overriding
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users, tolerating
-from accel_core.toolkit import DS_ACCELERATOR, import_torch, overriding
+from accel_core.settings import DS_ACCELERATOR
+from accel_core.torch_import import import_torch
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree

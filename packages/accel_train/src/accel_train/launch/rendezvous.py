@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError, raise_if_users
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 
 if TYPE_CHECKING:

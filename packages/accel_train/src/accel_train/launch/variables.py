@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core.toolkit import Variable, whole_number
+from accel_core.settings import Variable, whole_number
 
 __all__ = [
     "ACCEL_COMMUNICATION_BACKEND",

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accel_core.errors import CommunicationError, RankLostError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.launch.agreement import enumerated
 from accel_train.launch.line import FULL, UNANSWERED, Line, make_room, message
 

@@ -55,7 +55,7 @@ def _go_through(module: str, own: Iterable[str]) -> None:
 
     It hears which variables this rank was given alone. Whatever else comes of it, the script starts.
     """
-    from accel_core.toolkit import AUTOLOAD  # takes as long as all else here, in each rank
+    from accel_core.torch_import import AUTOLOAD  # takes as long as all else here, in each rank
 
     environ = {**os.environ, AUTOLOAD: "0"}
     status = subprocess.call([sys.executable, "-m", module, *own], env=environ)

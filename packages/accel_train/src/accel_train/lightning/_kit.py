@@ -7,9 +7,9 @@ import os
 import sys
 from types import ModuleType
 
-from accel_core import is_installed
+from accel_core import is_installed, packages
 from accel_core.errors import IntegrationMissingError
-from accel_core.toolkit import import_torch, packages
+from accel_core.torch_import import import_torch
 from accel_train.launch.variables import WORLD_SIZE
 
 __all__ = ["lightning_module", "ranks_here", "release"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import accel_core
 from accel_core.errors import AccelError, IntegrationError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.compiling import while_training
 from accel_train.launch.communication import communication_of
 from accel_train.moving import keep_parameters

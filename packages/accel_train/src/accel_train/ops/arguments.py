@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accel_core.errors import OpInputError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 
 __all__ = [
     "check_decay",

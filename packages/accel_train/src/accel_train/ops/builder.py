@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from accel_core.errors import AccelError, OpBuildError, raise_if_users
-from accel_core.toolkit import fork_safe_lock
+from accel_core.locks import fork_safe_lock
 from accel_train.ops import cache, compiler
 from accel_train.ops.compiler import Job, Language
 

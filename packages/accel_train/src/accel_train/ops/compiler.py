@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core.errors import BackendUnavailableError, OpBuildError, raise_if_users
-from accel_core.toolkit import AUTOLOAD, import_torch
+from accel_core.torch_import import AUTOLOAD, import_torch
 from accel_train.ops import failures
 
 __all__ = ["Job", "Language", "compile_library", "content", "explained", "extensions", "fault", "first_error",
@@ -219,7 +219,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     After success, `folder` holds only the library, and `log` is removed. After failure, `log` is kept; raises
     `OpBuildError` with the first error line of the output.
     """
-    from accel_core.toolkit import child  # here, as programs that compile nothing import this module too
+    from accel_core.sandbox import child  # here, as programs that compile nothing import this module too
 
     work = folder / "work"
     work.mkdir(mode=0o700)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from accel_core.errors import OpInputError
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.ops import arguments, compiler
 from accel_train.ops.builder import OpBuilder
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from accel_core.toolkit import child
+from accel_core.sandbox import child
 
 __all__ = ["end_group_with_parent"]
 

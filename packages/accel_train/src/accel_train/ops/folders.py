@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from accel_core.toolkit import Variable
+from accel_core.settings import Variable
 
 __all__ = ["user_cache"]
 

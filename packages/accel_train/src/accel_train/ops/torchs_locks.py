@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core.toolkit import placement
+from accel_core.hardware import placement
 
 __all__ = ["Lock", "found", "locked", "prepare", "remove", "wait"]
 

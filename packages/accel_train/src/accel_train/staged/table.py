@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.toolkit import import_torch
+from accel_core.torch_import import import_torch
 from accel_train.staged.device import STAGED, Device
 
 if TYPE_CHECKING:

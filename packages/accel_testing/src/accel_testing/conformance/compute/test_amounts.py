@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator
-from accel_core.toolkit import lacks_page_locks
+from accel_core.interface.memory import lacks_page_locks
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, refused, require
 from accel_testing.conformance.subject import Subject
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from accel_core import Accelerator
-from accel_core.toolkit import AUTOLOAD, child
+from accel_core.sandbox import child
+from accel_core.torch_import import AUTOLOAD
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import in_fork, patient
 from accel_testing.conformance.subject import Subject

@@ -10,18 +10,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from accel_core import Provenance, is_installed
+from accel_core import Provenance, hardware, is_installed, packages
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection.discovery import Spoiler, spoilers
 from accel_core.errors import clean
-from accel_core.toolkit import (
-    ENTRY_POINT_GROUP,
-    TORCH_GROUP,
-    Spoiler,
-    autoload_is_on,
-    entry_points,
-    host,
-    packages,
-    spoilers,
-)
+from accel_core.settings import entry_points
+from accel_core.torch_import import TORCH_GROUP, autoload_is_on
 from accel_tools.doctor.in_child import try_acts
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.start_files import StartFile, start_files
@@ -106,7 +100,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
     """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
     failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
@@ -179,7 +173,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
     """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
@@ -187,7 +181,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
         wrong[tried.at] = tried.ending
     if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
         rest = range(tried.at + tried.hangs, len(acts))
-        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, host.usable_cores())
+        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, hardware.usable_cores())
         hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
         wrong.update((index, how) for index, how in hows if how)
     return [(acts[index], wrong[index]) for index in sorted(wrong)]
@@ -207,7 +201,7 @@ class _Tried(NamedTuple):
 
 
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
     if report.answer is not None:

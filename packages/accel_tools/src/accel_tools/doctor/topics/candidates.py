@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
+from accel_core.detection import How, messages
+from accel_core.detection.discovery import installed_names
+from accel_core.detection.select import Survey
 from accel_core.errors import did_you_mean
-from accel_core.toolkit import How, Survey, devices, installed_names, messages, vendors
+from accel_core.hardware import bus, vendors
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
@@ -212,10 +215,10 @@ def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
     missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
     others = tuple(name for name in missing if name not in verdict.reason)
     clauses = (
-        [f"{devices.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+        [f"{bus.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
     )
     unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
-    clauses += [devices.enumerated(tuple(unfit), 2)] if unfit else []
+    clauses += [bus.enumerated(tuple(unfit), 2)] if unfit else []
     return "".join(f"; {clause}" for clause in clauses)
 
 

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
+from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance, packages
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection import discovery
 from accel_core.errors import CAUGHT, clean, root_cause
-from accel_core.toolkit import ENTRY_POINT_GROUP, child, discovery, guard, packages
+from accel_core.sandbox import child, guard
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]

@@ -11,8 +11,10 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from accel_core import TorchBuild, __version__, torch_build
-from accel_core.toolkit import OURS, devices, host, installed_names, packages, placement, vendors
+from accel_core import TorchBuild, __version__, hardware, packages, torch_build
+from accel_core.detection.discovery import installed_names
+from accel_core.hardware import bus, placement, vendors
+from accel_core.settings import OURS
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
@@ -81,19 +83,19 @@ def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
         "Python": platform.python_version(),
         "processor": processor_name(root),
-        "cores": f"{host.usable_cores()} usable of {os.cpu_count() or 1}",
+        "cores": f"{hardware.usable_cores()} usable of {os.cpu_count() or 1}",
     }
-    if (quota := host.cgroup_cpu_quota(root)) is not None:
+    if (quota := hardware.cgroup_cpu_quota(root)) is not None:
         facts["time of cores, by the control group"] = f"{quota:g}"
-    if (limit := host.cgroup_memory_limit(root)) is not None:
-        left = host.cgroup_memory_available(root) or 0
+    if (limit := hardware.cgroup_memory_limit(root)) is not None:
+        left = hardware.cgroup_memory_available(root) or 0
         facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
     if place := placement.placement(root, visit.environ):
         where = [place.name.removeprefix("this ")] if place.container else []
         facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
     for known in present:
         facts[known.label] = str(known.evidence)
-    for function in devices.pci_devices(root):
+    for function in bus.pci_devices(root):
         driver = driver_of(function.address, root)
         if driver and any(str(function) in known.evidence.pci for known in present):
             facts[f"driver of {function.address}"] = driver
@@ -152,7 +154,7 @@ def _driver(
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
     # A newer libcuda may stand in for the driver's own, and CUDA 13 runs on what CUDA 12 was made for.
-    may_work = host.path_exists(_FORWARD, root) or _usable(visit, "cuda")
+    may_work = hardware.path_exists(_FORWARD, root) or _usable(visit, "cuda")
     yield Finding(
         Level.WARNING if may_work else _severity(visit, "cuda"),
         "machine.driver-too-old",
@@ -177,7 +179,7 @@ def _code(build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Vi
     nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
     if not build or not build.cuda or not nodes:
         return
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     try:
         report = child.run(architectures, {}, visit.settings.probe_timeout)
@@ -248,9 +250,9 @@ def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> It
 
 
 def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
-    left = host.cgroup_memory_available(root)
+    left = hardware.cgroup_memory_available(root)
     if left is not None and left < _LITTLE_MEMORY:
-        limit = host.cgroup_memory_limit(root) or 0
+        limit = hardware.cgroup_memory_limit(root) or 0
         yield Finding(
             Level.WARNING, "machine.little-memory",
             f"the control group leaves {_size(left)} of {_size(limit)}: beyond it, processes are killed",
@@ -270,7 +272,7 @@ def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
 def _shared_memory(root: str) -> int | None:
     """Bytes that /dev/shm, through which data loaders' workers hand tensors over, can hold."""
     try:
-        status = os.statvfs(host.below(root, "/dev/shm"))
+        status = os.statvfs(hardware.below(root, "/dev/shm"))
     except (AttributeError, OSError):  # Windows; no such folder
         return None
     return status.f_blocks * status.f_frsize

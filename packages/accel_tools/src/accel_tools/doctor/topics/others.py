@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from accel_core import torch_build
+from accel_core import hardware, torch_build
+from accel_core.detection import discovery
+from accel_core.detection.select import Survey
 from accel_core.errors import clean
-from accel_core.toolkit import Survey, discovery, host
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -28,12 +29,12 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
         return
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     integrated = visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
     seconds = visit.settings.probe_timeout
     asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
-    answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, host.usable_cores()))
+    answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, hardware.usable_cores()))
     ours, device = _ours(visit.survey())
     for framework, version in installed:
         who = f"{framework.name} {version}"
@@ -55,7 +56,7 @@ def _version(framework: Framework) -> str:
 
 def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     """Return the device that it chooses; else how it fails; else why that is not known."""
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     try:
         # With torch's autoload, as the user's program has it.

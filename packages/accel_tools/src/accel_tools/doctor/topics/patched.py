@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accel_core import Candidate, is_installed
+from accel_core import Candidate, hardware, is_installed
+from accel_core.detection.device import installed_imports
 from accel_core.errors import clean
-from accel_core.toolkit import host, installed_imports
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
 from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
@@ -78,9 +78,9 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
-    told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
+    told = child.each(lambda module: _changed_by(module, timeout), modules, hardware.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         if found is None:
             what = f"what {module} changes at import is not known: its process ended or took too long"
@@ -92,7 +92,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 def _changed_by(module: str, timeout: float) -> list[Change] | None:
     """List what its import changes; `None` if the process crashed or hung in it."""
-    from accel_core.toolkit import child
+    from accel_core.sandbox import child
 
     try:
         report = child.run(import_vendor, {"module": module}, timeout)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accel_core import Candidate, Provenance
-from accel_core.toolkit import AUTOLOAD, discovery, installed_imports
+from accel_core.detection import discovery
+from accel_core.detection.device import installed_imports
+from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 

@@ -10,8 +10,9 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 
-from accel_core import Backend, Candidate, Status, Verdict, torch_build
-from accel_core.toolkit import devices, host, late_changes, visible_devices
+from accel_core import Backend, Candidate, Status, Verdict, hardware, torch_build
+from accel_core.current import late_changes
+from accel_core.hardware import bus, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "origin_of_variable"]
@@ -23,7 +24,7 @@ _MOST_ANCESTORS = 64
 def _examine(visit: Visit) -> Iterator[Finding]:
     for text in late_changes():  # by the program that examines itself
         what, _, step = text.partition(". Next step: ")
-        yield Finding(Level.WARNING, "visible-devices.changed", what, step)
+        yield Finding(Level.WARNING, "visible-bus.changed", what, step)
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
@@ -39,7 +40,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield from _of(candidate, visit)
     if not limited:
         yield Finding(
-            Level.OK, "visible-devices.unset", "no variable limits which devices are seen", facts=looked_at
+            Level.OK, "visible-bus.unset", "no variable limits which devices are seen", facts=looked_at
         )
 
 
@@ -50,7 +51,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         names = (*backend.visibility.filters, *backend.visibility.variables)
         facts = {name: repr(visit.environ[name]) for name in names if name in visit.environ}
         yield Finding(
-            Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
+            Level.OK, "visible-bus.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
         return
@@ -63,7 +64,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         variables = " with ".join(f"{step.variable}={step.value!r}" for step in sees.steps)
         number = "every device" if sees.devices is None else f"{len(sees.devices)} of {count or '?'} devices"
         yield Finding(
-            Level.OK, "visible-devices.mapped", f"{variables} shows {number.replace(' of ?', '')}",
+            Level.OK, "visible-bus.mapped", f"{variables} shows {number.replace(' of ?', '')}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
     yield from _numbering(candidate, visit.environ)
@@ -115,7 +116,7 @@ def _faults(
     if sees.devices == ():
         # The verdict may know that it was a scheduler who wrote it.
         told = found.hint if found is not None and "Slurm" in found.reason else ""
-        yield Finding(Level.WARNING, "visible-devices.none", str(sees), told or sees.step, about, facts)
+        yield Finding(Level.WARNING, "visible-bus.none", str(sees), told or sees.step, about, facts)
         return
     for step in sees.steps:
         write = (
@@ -123,14 +124,14 @@ def _faults(
         )
         if step.malformed:
             level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            yield Finding(level, "visible-devices.malformed", str(step), write, about, facts)
+            yield Finding(level, "visible-bus.malformed", str(step), write, about, facts)
         elif step.overruled_by:
             what = f"{step} is ignored, because {step.overruled_by} is set too"
             yield Finding(
-                Level.WARNING, "visible-devices.overruled", what, f"unset {step.variable}", about, facts
+                Level.WARNING, "visible-bus.overruled", what, f"unset {step.variable}", about, facts
             )
         elif step.lost:
-            yield Finding(Level.WARNING, "visible-devices.dropped", str(step), write, about, facts)
+            yield Finding(Level.WARNING, "visible-bus.dropped", str(step), write, about, facts)
     if any(step.lost or step.malformed for step in sees.steps):
         return
     if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
@@ -144,7 +145,7 @@ def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: 
     named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
     return Finding(
         Level.WARNING,
-        "visible-devices.fewer",
+        "visible-bus.fewer",
         f"{first} names {named}, but the vendor sees {seen or 'none'}",
         f"unset {' '.join(step.variable for step in sees.steps)}",  # one alone may leave the others' mask
         candidate.name,
@@ -161,11 +162,11 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
     if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     own = backend.hardware.pci_ids if "NVIDIA" in backend.hardware.name else ()
-    gpus = [d for d in devices.pci_devices() if devices.matches_pci(d, own)]
+    gpus = [d for d in bus.pci_devices() if bus.matches_pci(d, own)]
     if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
         yield Finding(
             Level.WARNING,
-            "visible-devices.order",
+            "visible-bus.order",
             "the GPUs differ: CUDA numbers them by speed, nvidia-smi by their position on the bus",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
@@ -185,7 +186,7 @@ def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None =
     at = os.getpid() if pid is None else pid
     first = above = 0
     for _ in range(_MOST_ANCESTORS):
-        if f"{name}={value}" not in host.read_text(f"/proc/{at}/environ", root).split("\0"):
+        if f"{name}={value}" not in hardware.read_text(f"/proc/{at}/environ", root).split("\0"):
             above = at
             break
         first, at = at, _parent(at, root)
@@ -199,14 +200,14 @@ def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None =
 
 def _parent(pid: int, root: str) -> int:
     """Return the pid of the parent; 0 where there is none, or it is unknown."""
-    for line in host.read_text(f"/proc/{pid}/status", root).splitlines():
+    for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
-            return host.parse_number(line.partition(":")[2].strip()) or 0
+            return hardware.parse_number(line.partition(":")[2].strip()) or 0
     return 0
 
 
 def _command(pid: int, root: str) -> str:
-    return host.read_text(f"/proc/{pid}/comm", root) or "not known"
+    return hardware.read_text(f"/proc/{pid}/comm", root) or "not known"
 
 
 TOPIC = Topic("visible-devices", "Visible devices", _examine)

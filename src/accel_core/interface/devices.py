@@ -13,13 +13,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accel_core import errors
-from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
+from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.records import DeviceCapability, DeviceProperties
+    from accel_core.interface.records import DeviceCapability, DeviceProperties
 
 
 #: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
@@ -311,7 +311,7 @@ class Devices(Base):
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        from accel_core.accelerators.records import DeviceProperties, read_properties
+        from accel_core.interface.records import DeviceProperties, read_properties
 
         index = self._index(device_index)
         told = self._part("get_device_properties", index)
@@ -331,7 +331,7 @@ class Devices(Base):
         The ids are the vendor's own: indices, module ids or UUIDs. Raises `SettingError` for a value that the
         runtime refuses too.
         """
-        from accel_core.machine.visible_devices import parse_visible_devices
+        from accel_core.hardware.visible_devices import parse_visible_devices
 
         values = (os.environ[name] for name in self.visible_devices_envs() if name in os.environ)
         return parse_visible_devices(self.backend.visibility.grammar, next(values, None)).ids

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core import machine
+from accel_core import hardware
 from accel_core.backend import Backend
 
 #: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
@@ -109,13 +109,13 @@ _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
 
 def _container(root: str, environ: Mapping[str, str]) -> str:
     """The kind of the innermost container; empty outside."""
-    found = {kind for mark, kind in _MARKS if machine.path_exists(mark, root)}
+    found = {kind for mark, kind in _MARKS if hardware.path_exists(mark, root)}
     if _APPTAINER in environ or _SINGULARITY in environ:
         found.add("apptainer")
-    if _KUBERNETES in environ or machine.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
+    if _KUBERNETES in environ or hardware.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
         found.add("kubernetes")
     # Which container a systemd in it was started in; to systemd, WSL is one.
-    if (manager := machine.read_text("/run/systemd/container", root)) not in ("", "wsl"):
+    if (manager := hardware.read_text("/run/systemd/container", root)) not in ("", "wsl"):
         found.add(manager if manager in ("docker", "podman") else "container")
     return next((kind for _, kind in _MARKS if kind in found), "")
 
@@ -127,7 +127,7 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     As in Linux (fs/namei.c, `inode_permission`), the control group's list of devices applies too.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
-    return () if any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own) else own
+    return () if any(os.access(hardware.below(root, node), os.R_OK | os.W_OK) for node in own) else own
 
 
 def permission_step(node: str, root: str, start: str = "") -> str:
@@ -135,7 +135,7 @@ def permission_step(node: str, root: str, start: str = "") -> str:
 
     A container that shows a node lacks only the node's group, which may have no name there.
     """
-    path = Path(machine.below(root, node))
+    path = Path(hardware.below(root, node))
     try:
         status, mine = path.stat(), (*os.getgroups(), os.getegid())
         closed = status.st_mode & 0o060 == 0o060 and status.st_gid not in mine

@@ -9,11 +9,11 @@ from functools import cached_property, wraps
 from operator import attrgetter
 from typing import Any
 
-from accel_core._support.torch_import import FREE_SLOT
-from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import Device, parameters, torchs_device
 from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError, raise_if_users
+from accel_core.interface import Accelerator
+from accel_core.interface.devices import Device, parameters, torchs_device
+from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.

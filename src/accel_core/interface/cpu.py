@@ -9,19 +9,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core import machine
-from accel_core._support.packages import is_installed
-from accel_core.accelerators import Accelerator
-from accel_core.accelerators.devices import Device
-from accel_core.accelerators.streams import HostEvent, HostStream
+from accel_core import hardware
 from accel_core.backend import Backend
 from accel_core.errors import tolerating
+from accel_core.interface import Accelerator
+from accel_core.interface.devices import Device
+from accel_core.interface.streams import HostEvent, HostStream
+from accel_core.packages import is_installed
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.records import DeviceProperties
+    from accel_core.interface.records import DeviceProperties
 
 #: Set by launchers: the ranks on this host, and which of them this is.
 LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
@@ -42,7 +42,7 @@ class CPUAccelerator(Accelerator):
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
-        self._nodes = machine.numa_node_count()
+        self._nodes = hardware.numa_node_count()
         #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
         self._floor = self._seen = 0
         cpu = self._torch.cpu
@@ -94,7 +94,7 @@ class CPUAccelerator(Accelerator):
         """Return the processor's name, the memory that it may use and its number of logical cores."""
         import platform
 
-        from accel_core.accelerators.records import DeviceProperties
+        from accel_core.interface.records import DeviceProperties
 
         name = self._features().get("cpu_name") or platform.processor() or platform.machine()
         total = self.total_memory(device_index)
@@ -165,12 +165,12 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Return the host's memory in bytes, or the control group's (container's) limit if that is lower."""
         self._index_or_none(device_index)
-        return min(filter(None, (memory()[0], machine.cgroup_memory_limit())))
+        return min(filter(None, (memory()[0], hardware.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """Return `(available, total)` bytes of the host, or of the control group if that has less."""
         total = self.total_memory(device_index)
-        free, left = memory()[1], machine.cgroup_memory_available()
+        free, left = memory()[1], hardware.cgroup_memory_available()
         return free if left is None else min(free, left), total
 
     #: Nothing copies out of host memory here, so locking it would only cost.
@@ -232,7 +232,7 @@ def memory() -> tuple[int, int]:
 
 def _counted(file: Path) -> dict[str, int]:
     """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other systems."""
-    lines = (line.split() for line in machine.read_text(str(file)).splitlines() if line.endswith(" kB"))
+    lines = (line.split() for line in hardware.read_text(str(file)).splitlines() if line.endswith(" kB"))
     return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
 
 

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core.accelerators.devices import Base
-from accel_core.accelerators.streams import Streams
 from accel_core.errors import tolerating
+from accel_core.interface.devices import Base
+from accel_core.interface.streams import Streams
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.records import Graph
+    from accel_core.interface.records import Graph
 
 
 class Graphs(Streams):

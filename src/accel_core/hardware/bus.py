@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel_core import machine
+from accel_core import hardware
 from accel_core.backend import Backend
 
 
@@ -76,7 +76,7 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
     false `Evidence` means that the hardware was looked for and not found.
     """
-    if not machine.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
+    if not hardware.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None
     functions = tuple(str(d) for d in pci_devices(root) if matches_pci(d, backend.hardware.pci_ids))
     return Evidence(device_nodes(backend.hardware.nodes, root), functions)
@@ -93,8 +93,8 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
 
     They are read once per process, because a server has hundreds and every backend asks.
     """
-    names = machine.names_in(_BUS, root)
-    functions = (_pci_device(name, machine.read_text(f"{_BUS}/{name}/modalias", root)) for name in names)
+    names = hardware.names_in(_BUS, root)
+    functions = (_pci_device(name, hardware.read_text(f"{_BUS}/{name}/modalias", root)) for name in names)
     return tuple(sorted(function for function in functions if function is not None))
 
 
@@ -146,7 +146,7 @@ def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str
         yield from (f"/{path}" for path in glob(pattern.lstrip("/"), root_dir=root))
         return
     if folder not in names:
-        names[folder] = machine.names_in(folder, root)
+        names[folder] = hardware.names_in(folder, root)
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
     likely = (entry for entry in names[folder] if entry.startswith(fixed))
     yield from (f"{folder}/{entry}" for entry in likely if fnmatchcase(entry, name))

@@ -18,18 +18,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from accel_core.accelerators.communication import Communication
-from accel_core.accelerators.dtypes import Dtypes
-from accel_core.accelerators.generators import Random
-from accel_core.accelerators.graphs import Compilation, Graphs
-from accel_core.accelerators.memory import Memory, Pinning
-from accel_core.accelerators.operators import Operators
-from accel_core.accelerators.streams import Ranges
 from accel_core.backend import Backend
+from accel_core.interface.communication import Communication
+from accel_core.interface.dtypes import Dtypes
+from accel_core.interface.generators import Random
+from accel_core.interface.graphs import Compilation, Graphs
+from accel_core.interface.memory import Memory, Pinning
+from accel_core.interface.op_builders import Operators
+from accel_core.interface.streams import Ranges
 from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.records import Capabilities
+    from accel_core.interface.records import Capabilities
 
 #: Entry points that name a module with `adapt` and `prepared`.
 ADAPTERS = "accel.adapters"
@@ -58,7 +58,7 @@ class Accelerator(Dtypes, Pinning, Graphs, Compilation, Operators, Ranges, Rando
 
         A question that the vendor refuses to answer counts as no.
         """
-        from accel_core.accelerators.records import Capabilities
+        from accel_core.interface.records import Capabilities
 
         given = [(field.name, getattr(self, field.name)) for field in fields(Capabilities)]
         return Capabilities(**{n: bool(self._if_supported(a)) if callable(a) else a for n, a in given})

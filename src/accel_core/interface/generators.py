@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
-from accel_core.accelerators.devices import Device, Devices
 from accel_core.errors import InvalidDeviceError
+from accel_core.interface.devices import Device, Devices
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

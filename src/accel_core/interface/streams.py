@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core.accelerators.devices import Base, Device, Devices
 from accel_core.errors import raise_if_users, tolerating
+from accel_core.interface.devices import Base, Device, Devices
 
 if TYPE_CHECKING:
     import torch

@@ -11,9 +11,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from accel_core._support import LOGGER
 from accel_core.backend import Provenance
 from accel_core.errors import clean, raise_if_users, tolerating
+from accel_core.log import LOGGER
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Device, Devices, has_parameter
 from accel_core.errors import HostMemoryError, raise_if_users
+from accel_core.interface.devices import Device, Devices, has_parameter
 
 if TYPE_CHECKING:
     import torch

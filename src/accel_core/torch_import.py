@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core import errors
-from accel_core._support import fork_safe_lock
-from accel_core._support.packages import entry_points, package_folders
+from accel_core.locks import fork_safe_lock
+from accel_core.packages import entry_points, package_folders
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: Packages, by comma, that are imported after torch: they bring a device, and announce it to nobody.

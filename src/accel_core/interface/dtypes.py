@@ -9,14 +9,14 @@ from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Devices, has_parameter
 from accel_core.errors import raise_if_users, tolerating
+from accel_core.interface.devices import Devices, has_parameter
 
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
-    from accel_core.accelerators.records import GradScalerOptions
+    from accel_core.interface.records import GradScalerOptions
 
 
 class TensorType:

@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, TextIO
 
-from accel_core._support import LOGGER, fork_safe_lock
 from accel_core.errors import RecursiveChoiceError, raise_if_users, tolerating
+from accel_core.locks import fork_safe_lock
+from accel_core.log import LOGGER
 
 # --- Announced -----------------------------------------------------------------------------------------
 

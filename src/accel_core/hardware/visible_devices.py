@@ -13,10 +13,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from accel_core import machine
+from accel_core import hardware
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
-from accel_core.machine.devices import device_nodes, evidence
+from accel_core.hardware.bus import device_nodes, evidence
 
 #: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
 _DIGITS = "[0-9]{1,9}"
@@ -140,8 +140,8 @@ def there(backend: Backend, root: str = "/") -> Present:
     numbers = [int(digits[0]) for node in found.nodes if (digits := re.search("[0-9]+$", node))]
     doors = device_nodes(("/dev/dri/renderD[0-9]*",), root)
     count = len(numbers) or (found.nodes and min(len(found.pci), len(doors) or len(found.pci)))
-    files = machine.names_in(_GPUS, root) if "cuda" in backend.in_torch.builds else []
-    texts = "\n".join(machine.read_text(f"{_GPUS}/{name}/information", root) for name in sorted(files))
+    files = hardware.names_in(_GPUS, root) if "cuda" in backend.in_torch.builds else []
+    texts = "\n".join(hardware.read_text(f"{_GPUS}/{name}/information", root) for name in sorted(files))
     return count or None, numbers, re.findall(r"GPU UUID:\s*(\S+)", texts)
 
 

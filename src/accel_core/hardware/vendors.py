@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from accel_core import machine
-from accel_core._support import packages
-from accel_core.machine import devices
-from accel_core.machine.devices import Evidence, PciDevice
+from accel_core import hardware, packages
+from accel_core.hardware import bus
+from accel_core.hardware.bus import Evidence, PciDevice
 from accel_core.settings import read
 
 
@@ -177,7 +176,7 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
         return f"{distribution}{extras} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{below}"
     if "dir_info" in origin and url.startswith("file:"):
         place = f"{url2pathname(urlsplit(url).path)}/{folder}".rstrip("/")
-        if machine.path_exists(f"{place}/pyproject.toml"):
+        if hardware.path_exists(f"{place}/pyproject.toml"):
             return f"{place}{extras}"
     return by_name
 
@@ -205,15 +204,15 @@ def _origin() -> Mapping[str, Any]:
 
 def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
     """Return the accelerators on this machine that have a first-party plugin, each with its evidence."""
-    linux = machine.on_linux()
-    bus = devices.pci_devices(root) if linux else ()
-    nodes = devices.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()
+    linux = hardware.on_linux()
+    functions = bus.pci_devices(root) if linux else ()
+    nodes = bus.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()
     present = []
     for vendor in VENDORS:
         evidence = Evidence(
-            tuple(node for node in nodes if devices.matches_node(node, vendor.nodes)),
-            tuple(str(d) for d in bus if devices.matches_pci(d, vendor.pci) and vendor.counts(d)),
-            "Apple silicon" if vendor.platform and machine.platform_matches((vendor.platform,)) else "",
+            tuple(node for node in nodes if bus.matches_node(node, vendor.nodes)),
+            tuple(str(d) for d in functions if bus.matches_pci(d, vendor.pci) and vendor.counts(d)),
+            "Apple silicon" if vendor.platform and hardware.platform_matches((vendor.platform,)) else "",
         )
         if evidence:
             present.append(vendor._replace(evidence=evidence))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 
-from accel_core.accelerators.devices import Devices
 from accel_core.errors import UnsupportedError
-from accel_core.machine.vendors import install_command
+from accel_core.hardware.vendors import install_command
+from accel_core.interface.devices import Devices
 from accel_core.settings import entry_points
 
 #: The process group for a device that has none.
@@ -79,7 +79,7 @@ class Communication(Devices):
         also reads `CUDA_VISIBLE_DEVICES`), or would filter the devices twice. Raises `ValueError` for ids
         that the variable cannot express.
         """
-        from accel_core.machine.visible_devices import format_visible_devices
+        from accel_core.hardware.visible_devices import format_visible_devices
 
         grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:

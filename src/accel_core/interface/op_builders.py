@@ -7,14 +7,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accel_core.accelerators.devices import Base
 from accel_core.errors import UnsupportedError, raise_if_users
-from accel_core.machine.vendors import install_command
+from accel_core.hardware.vendors import install_command
+from accel_core.interface.devices import Base
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.records import OpBuilderLike
     from accel_core.backend import Backend
-    from accel_core.ops import Operator, OpProvider
+    from accel_core.interface.records import OpBuilderLike
+    from accel_core.operators import Operator, OpProvider
 
 
 #: The next step where nobody has an operator, although accel-train's are installed.
@@ -69,7 +69,7 @@ class Operators(Base):
         support any device. A plugin with a package of builders names it in its `OpProvider` or overrides this
         member.
         """
-        return next((p.package for p in self._known()[0] if p.package), "accel_core.ops")
+        return next((p.package for p in self._known()[0] if p.package), "accel_core.operators")
 
     def op_builders(self) -> Mapping[str, str]:
         """Return every known operator builder of this backend: its name, and the `"module:Class"` tried
@@ -148,10 +148,10 @@ class Operators(Base):
         if self._op_providers is None:  # there is nobody to ask yet
             return (), {}
         if self._answers is None:
-            from accel_core import ops  # here: most processes never ask for an operator
+            from accel_core import operators  # here: most processes never ask for an operator
 
             providers = self._providers()
-            self._answers = providers, ops.table(providers)
+            self._answers = providers, operators.table(providers)
         return self._answers
 
     def _providers(self) -> tuple[OpProvider, ...]:

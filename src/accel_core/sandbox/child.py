@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
-from accel_core._support import LOGGER
-from accel_core._support.torch_import import AUTOLOAD
 from accel_core.errors import printable
+from accel_core.log import LOGGER
+from accel_core.torch_import import AUTOLOAD
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -46,7 +46,7 @@ _ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", 
 #: on stdin: a command line has its limits, and everybody can read it.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
-    "from accel_core._support.child import main; main()"
+    "from accel_core.sandbox.child import main; main()"
 )
 
 
