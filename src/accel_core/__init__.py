@@ -35,7 +35,7 @@ _HOMES = {
         "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
         "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
         "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-        "HostMemoryError", "hint_for", "tolerating",
+        "HostMemoryError", "hint_for",
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "hardware.bus": ("Evidence", "evidence"),

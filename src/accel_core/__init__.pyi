@@ -45,7 +45,6 @@ from accel_core.errors import SettingError as SettingError
 from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
 from accel_core.errors import hint_for as hint_for
-from accel_core.errors import tolerating as tolerating
 from accel_core.hardware.bus import Evidence as Evidence
 from accel_core.hardware.bus import evidence as evidence
 from accel_core.hardware.visible_devices import hidden_by as hidden_by
@@ -144,7 +143,6 @@ __all__ = [
     "package_folders",
     "selection",
     "set_accelerator",
-    "tolerating",
     "torch_build",
     "use_accelerator",
 ]

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
@@ -41,7 +40,7 @@ def printable(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return a plugin's result as text for an error: shortened, and safe for objects without a `repr`."""
-    with tolerating(Exception):  # `10**5000` has none
+    with suppress(Exception):  # `10**5000` has none
         text = repr(value)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return f"of {type(value).__name__}"
@@ -268,39 +267,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
 
 
-def raise_if_users(error: BaseException) -> None:
-    """Raise the exception again if the program's own signal handler raised it.
-
-    Such an exception is meant for the program: a deadline by `SIGALRM`, or a scheduler's SIGTERM. It says
-    nothing about the code that was running.
-    """
-    if not (error.__context__ or (error.__traceback__ and error.__traceback__.tb_next)):
-        return  # the function that caught it raised it
-    import signal  # here, as nearly every process never comes here
-    from traceback import walk_tb
-
-    handlers = map(signal.getsignal, signal.valid_signals())
-    called = (getattr(each, "func", each) for each in handlers if callable(each))
-    # Of a function, a method, or an object that is called.
-    codes = {getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None) for f in called}
-    for each in _chain(error):
-        if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
-            raise each
-
-
-class tolerating(suppress):  # noqa: N801 - as `suppress` is written
-    """`contextlib.suppress`, but for what the program's own signal handler raised."""
-
-    def __exit__(self, *raised: Any) -> bool:
-        """Whether the block's exception is one of these kinds."""
-        if known := super().__exit__(*raised):
-            raise_if_users(raised[1])
-        return known
-
-
 def message(error: BaseException) -> str:
     """Return the text of `error`, even if its `__str__` fails."""
-    with tolerating(*CAUGHT):  # an exception whose own message fails must not be what the user gets to see
+    with suppress(*CAUGHT):  # an exception whose own message fails must not be what the user gets to see
         return str(error)
     return "(its message cannot be read)"
 

@@ -12,7 +12,7 @@ from itertools import chain
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import Candidate, discovery
 from accel_core.detection.select import discover
-from accel_core.errors import CAUGHT, raise_if_users, root_cause
+from accel_core.errors import CAUGHT, root_cause
 from accel_core.operators import OpProvider
 from accel_core.sandbox.guard import quiet, restoring
 from accel_core.settings import entry_points
@@ -50,7 +50,6 @@ def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fals
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
-        raise_if_users(error)
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 

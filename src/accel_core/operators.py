@@ -9,11 +9,12 @@ is asked for.
 import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from accel_core.errors import CAUGHT, raise_if_users, root_cause, tolerating
+from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import Variable, flag
 
 #: Whether operators are compiled for the processor at their first use; else what starts at once serves.
@@ -120,7 +121,6 @@ class OpCandidate:
         try:
             return self.origin.compatibility(self._builder)
         except CAUGHT as error:
-            raise_if_users(error)
             return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
 
     @cached_property
@@ -141,7 +141,7 @@ class OpCandidate:
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
         """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
-        with tolerating(*CAUGHT):
+        with suppress(*CAUGHT):
             return question(self._builder)
         return None
 
@@ -150,7 +150,6 @@ class OpCandidate:
         try:
             return self.origin.load(self.source), None
         except CAUGHT as error:
-            raise_if_users(error)
             return None, error
 
     @cached_property

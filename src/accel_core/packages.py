@@ -6,13 +6,14 @@ import sys
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from accel_core.backend import Provenance
-from accel_core.errors import clean, raise_if_users, tolerating
+from accel_core.errors import clean
 from accel_core.log import LOGGER
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
 
 
 def _mtime(entry: str) -> int | None:
-    with tolerating(OSError, TypeError, ValueError):
+    with suppress(OSError, TypeError, ValueError):
         return os.stat(entry or ".").st_mtime_ns  # noqa: PTH116
     return None
 
@@ -71,7 +72,6 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
     try:
         return ask(whom)
     except Exception as error:
-        raise_if_users(error)
         if not isinstance(error, metadata.PackageNotFoundError):
             who = getattr(whom, "_path", whom)
             LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
@@ -96,7 +96,7 @@ def distributions() -> list[metadata.Distribution]:
         finally:
             done.release()
 
-    with tolerating(RuntimeError):  # there are as many threads as the user may have, or Python ends
+    with suppress(RuntimeError):  # there are as many threads as the user may have, or Python ends
         handlers = {*map(signal.getsignal, range(1, signal.NSIG))} - {signal.default_int_handler}
         if any(map(callable, handlers)):
             start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
@@ -181,7 +181,7 @@ def _spec(name: str) -> ModuleSpec | None:
     if sys.modules.get(top, sys) is None:  # how an import is forbidden
         return None
     spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
-    with tolerating(ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
+    with suppress(ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
         spec = find_spec(top)
     for part in below:
         if spec is None or spec.origin is not None or spec.submodule_search_locations is None:

@@ -2,6 +2,7 @@
 
 torch imports every entry point of group `torch.backends` while it is itself imported, and one broken
 vendor wheel then makes `import torch` fail for the whole process. Where accel_core is the first to
+from contextlib import suppress
 import torch, it does so with autoload off, and the chosen vendor's package is loaded by name. Where the
 user imported torch before, what is there is taken as it is.
 """
@@ -67,7 +68,6 @@ def _with_named(torch: ModuleType) -> ModuleType:
             if function:
                 getattr(imported, function)()
         except errors.CAUGHT as error:
-            errors.raise_if_users(error)
             told, step = cause_and_step(error)
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
             step = step or f"take {name} out of {IMPORTED}"
@@ -110,7 +110,6 @@ def _import() -> ModuleType:
     except errors.AccelError:  # which says what helps
         raise
     except Exception as error:
-        errors.raise_if_users(error)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
@@ -166,7 +165,7 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     # A simulated device has a finder of its own, which gives the source for the build that it simulates.
     for finder in sys.meta_path:
         if spec := finder.find_spec("torch.version", folders):
-            with errors.tolerating(Exception):  # it cannot be read
+            with contextlib.suppress(Exception):  # it cannot be read
                 text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
                 return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
     return {}

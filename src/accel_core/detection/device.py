@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
@@ -226,7 +227,6 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
 
     What a signal handler of the program's raised is raised anew.
     """
-    errors.raise_if_users(error)
     if not (candidate.builtin or candidate.provenance.module in sys.modules):
         return discovery.failure(candidate.provenance, error)
     if error.__traceback__ is not None:
@@ -278,7 +278,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
     answer: object = None
-    with errors.tolerating(*errors.CAUGHT), quiet(), restoring(plugin):
+    with suppress(*errors.CAUGHT), quiet(), restoring(plugin):
         answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
     return given if isinstance(given, ProbeResult) and not _misfit(given) else None

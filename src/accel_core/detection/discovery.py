@@ -285,7 +285,6 @@ def failure(entry_point: Provenance, error: BaseException) -> Outcome:
 
     An exception of the program's own signal handler is raised again.
     """
-    errors.raise_if_users(error)
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
     name, hint = entry_point.distribution, getattr(error, "hint", "")
     if isinstance(error, errors.InvalidBackendError):
@@ -487,7 +486,6 @@ def _load(package: Provenance) -> None:
     try:
         package.load()()
     except errors.CAUGHT as error:
-        errors.raise_if_users(error)
         spoiler = _failing(package, error)
         raise errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint) from error
 
@@ -593,8 +591,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         job: dict[str, object] = {"packages": left, "chosen": chosen._asdict() if chosen else None}
         try:
             report = child.run(try_in_child, job, timeout)
-        except OSError as error:  # no process is to be had, and nothing is known
-            errors.raise_if_users(error)
+        except OSError:  # no process is to be had, and nothing is known
             return ()
         if report.answer is not None:
             told: Any = report.answer["spoilers"]

@@ -13,7 +13,6 @@ from accel_core.backend import Provenance, decode_backend
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
-from accel_core.errors import raise_if_users
 from accel_core.log import LOGGER
 from accel_core.sandbox.guard import announcing_to, choosing
 from accel_core.settings import read
@@ -114,7 +113,6 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
     try:
         report = child.run(function, job, timeout)
     except OSError as error:
-        raise_if_users(error)
         hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
         return Outcome(Status.CRASHED, f"no process could be started to ask it: {error}", hint, error=error)
     if report.answer is not None:

@@ -8,13 +8,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
-from accel_core.errors import BackendUnavailableError, hint_for, shown, tolerating
+from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.hardware import bus
 from accel_core.log import LOGGER
 from accel_core.packages import requirement, version
@@ -48,7 +49,7 @@ class Case(NamedTuple):
         """Whether the device's runtime has started here: then neither files nor variables decide."""
         namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
         ask = getattr(namespace, "is_initialized", None)
-        with tolerating(Exception):  # a vendor's namespace, before or after its package has failed
+        with suppress(Exception):  # a vendor's namespace, before or after its package has failed
             return bool(ask and ask())
         return False
 

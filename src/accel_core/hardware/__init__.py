@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import PurePosixPath
 from stat import S_ISREG
@@ -18,9 +19,7 @@ from stat import S_ISREG
 
 def read_text(path: str, root: str = "/") -> str:
     """Return the stripped text of a small file (`"/proc/self/cgroup"`); empty if it cannot be read."""
-    from accel_core.errors import tolerating  # here, as a rank's worker needs numbers only
-
-    with tolerating(OSError, ValueError):  # ValueError: a NUL in the path
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the path
         # A tree from elsewhere may hold a FIFO, or a link to `/dev/zero`.
         if S_ISREG(os.stat(file := below(root, path)).st_mode):
             with FileIO(file) as opened:  # not `open`, which takes twice as long: the bus has hundreds
@@ -30,9 +29,7 @@ def read_text(path: str, root: str = "/") -> str:
 
 def names_in(folder: str, root: str = "/") -> list[str]:
     """Return the names in a folder, unsorted; none if it cannot be listed."""
-    from accel_core.errors import tolerating
-
-    with tolerating(OSError, ValueError):
+    with suppress(OSError, ValueError):
         return os.listdir(below(root, folder))
     return []
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from accel_core import hardware
 from accel_core.backend import Backend
-from accel_core.errors import tolerating
 from accel_core.interface import Accelerator
 from accel_core.interface.devices import Device
 from accel_core.interface.streams import HostEvent, HostStream
@@ -157,7 +156,7 @@ class CPUAccelerator(Accelerator):
         """
         self._index_or_none(device_index)
         self._floor = high_water()
-        with tolerating(OSError):  # not Linux, or not permitted here
+        with suppress(OSError):  # not Linux, or not permitted here
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
             self._floor = 0
         self._seen = resident()
@@ -191,7 +190,7 @@ class CPUAccelerator(Accelerator):
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:
-        with tolerating(AttributeError, RuntimeError):  # a torch built without oneDNN
+        with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
             return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
         return any(bool(self._features().get(feature)) for feature in features)
 

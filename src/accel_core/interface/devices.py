@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -156,7 +156,7 @@ class Base:
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
         """The member's answer; `None` where the device cannot do it, or refuses this one question."""
-        with errors.tolerating(RuntimeError):  # an `UnsupportedError` is one
+        with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
 
@@ -210,7 +210,7 @@ class Devices(Base):
 
     def is_available(self) -> bool:
         """Whether at least one device can be used; never raises an error."""
-        with errors.tolerating(Exception):
+        with suppress(Exception):
             return self.device_count() > 0
         return False
 
@@ -359,7 +359,7 @@ class Devices(Base):
         """
         index = self._index_or_none(device_index)
         # Of an older torch; torch's word for a device that does not tell.
-        with errors.tolerating(AttributeError, RuntimeError):
+        with suppress(AttributeError, RuntimeError):
             told = self._torch_accelerator.get_device_capability(self._index(index))
             return {"supported_dtypes": set(told["supported_dtypes"])}
         device = self.device(index)
@@ -380,7 +380,7 @@ class Devices(Base):
         """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
         vendors = self._lookup(name)
         ask = self._asking(name, vendors) if vendors else getattr(self._torch_accelerator, torchs, None)
-        with errors.tolerating(errors.UnsupportedError if vendors else RuntimeError):
+        with suppress(errors.UnsupportedError if vendors else RuntimeError):
             return ask and ask(*map(self._index, devices))
         return None
 
@@ -392,7 +392,6 @@ class Devices(Base):
             try:
                 return ask(*given, **named)
             except RuntimeError as error:
-                errors.raise_if_users(error)
                 if name.startswith("is_"):
                     return False
                 if isinstance(error, errors.UnsupportedError) or not self._holds_tensors():
@@ -442,7 +441,7 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-            with errors.tolerating(RuntimeError, TypeError):  # the device has not this type
+            with suppress(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
                 found.add(dtype)
@@ -453,7 +452,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
     written in C.
     """
-    with errors.tolerating(TypeError, ValueError):
+    with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
     return None
 

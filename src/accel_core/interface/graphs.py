@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core.errors import tolerating
 from accel_core.interface.devices import Base
 from accel_core.interface.streams import Streams
 
@@ -48,7 +47,7 @@ class Graphs(Streams):
 
     @cached_property
     def _can_make_a_graph(self) -> bool:
-        with tolerating(RuntimeError, TypeError):
+        with suppress(RuntimeError, TypeError):
             self._graph_and_capture[0]()
             return True
         return False
@@ -155,7 +154,7 @@ class Graphs(Streams):
 
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph; starts no device."""
-        with tolerating(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
+        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
             return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
         return False
 
@@ -206,7 +205,7 @@ def _compiler_for(device_type: str) -> str:
     # For these every inductor generates code; for others its table is asked, which takes seconds.
     if device_type in ("cpu", "cuda", "xpu"):
         return "inductor"
-    with tolerating(ImportError):  # a build without inductor
+    with suppress(ImportError):  # a build without inductor
         import torch._dynamo
 
         default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()

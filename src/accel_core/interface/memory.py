@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from accel_core.errors import HostMemoryError, raise_if_users
+from accel_core.errors import HostMemoryError
 from accel_core.interface.devices import Device, Devices, has_parameter
 
 if TYPE_CHECKING:
@@ -165,7 +165,6 @@ class Pinning(Devices):
         try:
             return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
         except RuntimeError as error:
-            raise_if_users(error)
             return not lacks_page_locks(error)  # whoever asked is told of all else
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:

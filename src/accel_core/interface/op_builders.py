@@ -7,7 +7,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accel_core.errors import UnsupportedError, raise_if_users
+from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
 from accel_core.interface.devices import Base
 
@@ -133,7 +133,6 @@ class Operators(Base):
         try:
             return builder()
         except Exception as error:
-            raise_if_users(error)
             why = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
             return _not_implemented(class_name, why)()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core.errors import raise_if_users, tolerating
 from accel_core.interface.devices import Base, Device, Devices
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Streams(Devices):
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        with tolerating(RuntimeError, TypeError):  # torch's words for what a backend does not implement
+        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
             stream, event = self._stream_class(), self._torch.Event()
             event.record(stream)
             event.synchronize()
@@ -156,18 +155,17 @@ class Streams(Devices):
         no memory can be given away too early.
         """
         kind = self._torch.Stream
-        with tolerating(RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no such stream
+        with suppress(RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no such stream
             now = self._torch_accelerator.current_stream()
             numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
             make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
             made: Any = type("Stream", (one_queue, kind), make)
             stream = made()
-            with tolerating(RuntimeError):  # a device that holds no tensors yet has none to record
+            with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
                 tensor = self._torch.empty(1, device=self._device_type)
                 try:
                     tensor.record_stream(stream)
-                except RuntimeError as error:  # as NotImplementedError, or what a fallback to the CPU says
-                    raise_if_users(error)
+                except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
                     _record_nothing(self._torch, self._device_type)
             return made
         return one_queue

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from accel_core.backend import Backend
-from accel_core.errors import BackendUnavailableError, raise_if_users
+from accel_core.errors import BackendUnavailableError
 from accel_core.interface import Accelerator
 from accel_core.interface.devices import Device, parameters, torchs_device
 from accel_core.torch_import import FREE_SLOT
@@ -214,7 +214,6 @@ class TorchAccelerator(Accelerator):
                 try:
                     answer = shaped(*given, **named)
                 except RuntimeError as error:
-                    raise_if_users(error)
                     is_none = isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
                     if function == self._lookup(name) and not is_none:
                         raise  # of a device that fails

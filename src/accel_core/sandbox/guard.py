@@ -12,11 +12,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, TextIO
 
-from accel_core.errors import RecursiveChoiceError, raise_if_users, tolerating
+from accel_core.errors import RecursiveChoiceError
 from accel_core.locks import fork_safe_lock
 from accel_core.log import LOGGER
 
@@ -137,7 +138,6 @@ def restoring(who: object) -> Iterator[SimpleNamespace]:
             kept.stays = False
             if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
                 raise
-            raise_if_users(error)
             raise RuntimeError(f"{who} raised {type(error).__name__}") from error
         finally:
             if directory and _directory() != directory:
@@ -162,7 +162,7 @@ def restoring(who: object) -> Iterator[SimpleNamespace]:
 
 
 def _directory() -> str | None:
-    with tolerating(OSError):
+    with suppress(OSError):
         return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
     return None
 

@@ -110,7 +110,6 @@ def call_on_accelerator(
         try:
             report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live, start=start)
         except OSError as error:
-            errors.raise_if_users(error)
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
         if report.answer is not None:

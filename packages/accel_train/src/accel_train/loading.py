@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import accel_core
-from accel_core.errors import tolerating
 from accel_core.interface.devices import torchs_device
 from accel_core.torch_import import import_torch
 
@@ -27,6 +27,6 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     torchs = torchs_device(torch)
     if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
         return False
-    with tolerating(RuntimeError):  # the host has no more of it to lock, and a batch can be copied without
+    with suppress(RuntimeError):  # the host has no more of it to lock, and a batch can be copied without
         return asked.is_pinned(asked.pin_memory(torch.empty(1)))
     return False

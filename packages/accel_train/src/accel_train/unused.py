@@ -13,10 +13,11 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import accel_core
-from accel_core.errors import AccelError, printable, tolerating
+from accel_core.errors import AccelError, printable
 from accel_core.settings import Variable
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
@@ -55,7 +56,7 @@ def tell(*, in_training: bool = False) -> None:
         return
     # The filters of warnings are those of all threads: they are left alone while a program runs.
     quietly = contextlib.nullcontext() if in_training else _ignoring()
-    with tolerating(Exception), quietly:
+    with suppress(Exception), quietly:
         accelerator = _chosen()
         if accelerator is not None and _is_unused(accelerator):
             _told = True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import Backend, DeviceProperties, SettingError, TorchAccelerator, is_installed, tolerating
+from accel_core import Backend, DeviceProperties, SettingError, TorchAccelerator, is_installed
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -93,7 +94,7 @@ class CUDAAccelerator(TorchAccelerator):
 
         `domain` and `category` need the package `nvtx`; without it the range is in NVTX's default domain.
         """
-        with tolerating(Exception):
+        with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
                 import_module("nvtx").push_range(str(msg), domain=domain, category=category)
             else:
@@ -101,7 +102,7 @@ class CUDAAccelerator(TorchAccelerator):
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the NVTX range that this thread opened last in `domain`; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
                 import_module("nvtx").pop_range(domain=domain)
             else:

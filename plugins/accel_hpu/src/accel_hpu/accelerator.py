@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties, InvalidDeviceError, TorchAccelerator, tolerating
+from accel_core import DeviceProperties, InvalidDeviceError, TorchAccelerator
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ def module_ids() -> tuple[int, ...] | None:
     """
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
     printed = ""
-    with tolerating(OSError, subprocess.SubprocessError):
+    with suppress(OSError, subprocess.SubprocessError):
         printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     rows = (line.replace(",", " ").split() for line in printed.splitlines())
     found = {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and "".join(row).isdigit()}

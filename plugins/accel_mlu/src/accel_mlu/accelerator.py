@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accel_core import TorchAccelerator, is_installed, tolerating
+from contextlib import suppress
+
+from accel_core import TorchAccelerator, is_installed
 
 __all__ = ["MLUAccelerator"]
 
@@ -25,16 +27,16 @@ class MLUAccelerator(TorchAccelerator):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a CNPX range; `domain` and `category` are ignored; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.cnpx.range_push(str(msg))
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the CNPX range that this thread opened last; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.cnpx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without it."""
-        with tolerating(AttributeError, RuntimeError):
+        with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.cncl.version())
         return None

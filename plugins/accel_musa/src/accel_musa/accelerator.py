@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accel_core import TorchAccelerator, is_installed, tolerating
+from contextlib import suppress
+
+from accel_core import TorchAccelerator, is_installed
 
 __all__ = ["MUSAAccelerator"]
 
@@ -20,6 +22,6 @@ class MUSAAccelerator(TorchAccelerator):
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of MCCL: `(2, 11, 4)`; `None` in a torch_musa built without it."""
-        with tolerating(AttributeError, RuntimeError):
+        with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.mccl.version()[:3])  # a suffix may follow
         return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties, TorchAccelerator, tolerating
+from accel_core import DeviceProperties, TorchAccelerator
 from accel_npu import cann_version
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class NPUAccelerator(TorchAccelerator):
         }
 
     def _cann_version(self, part: str) -> str:
-        with tolerating(Exception):  # newer than the oldest torch_npu that fits
+        with suppress(Exception):  # newer than the oldest torch_npu that fits
             return str(self.device_module.utils.get_cann_version(part))
         return ""
 
@@ -96,12 +97,12 @@ class NPUAccelerator(TorchAccelerator):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a range for the vendor's profiler (mstx: domains, no categories); never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the mstx range that was opened last in `domain`; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from accel_core import Check, CheckResult, tolerating
+from accel_core import Check, CheckResult
 from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
@@ -77,7 +78,7 @@ def no_cann() -> str:
 def torch_npu_version() -> str | None:
     """Return the installed release of torch_npu; `None` if it is not installed."""
     for found in metadata.distributions(name="torch-npu"):
-        with tolerating(Exception):  # a folder without metadata: importlib_metadata's own error
+        with suppress(Exception):  # a folder without metadata: importlib_metadata's own error
             if number := found.version:
                 return number
     return None

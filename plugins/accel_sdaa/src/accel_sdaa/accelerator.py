@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 
-from accel_core import Backend, TorchAccelerator, tolerating
+from accel_core import Backend, TorchAccelerator
 
 __all__ = ["SDAAAccelerator"]
 
@@ -43,7 +44,7 @@ class SDAAAccelerator(TorchAccelerator):
             return
         self._knows_compilers = True
         # 3.1.1a3 registers its compiler in a module of its own; whatever fails there leaves torch's.
-        with tolerating(ImportError, AttributeError, RuntimeError):
+        with suppress(ImportError, AttributeError, RuntimeError):
             import_module("torch_sdaa._inductor")
         from torch._dynamo import list_backends
 

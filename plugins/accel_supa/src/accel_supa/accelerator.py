@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accel_core import TorchAccelerator, is_installed, tolerating
+from contextlib import suppress
+
+from accel_core import TorchAccelerator, is_installed
 
 __all__ = ["SUPAAccelerator"]
 
@@ -29,12 +31,12 @@ class SUPAAccelerator(TorchAccelerator):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a BRTX range; `domain` and `category` are ignored; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.brtx.range_push(str(msg))
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the BRTX range that this thread opened last; never raises an error."""
-        with tolerating(Exception):
+        with suppress(Exception):
             self.device_module.brtx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
@@ -42,6 +44,6 @@ class SUPAAccelerator(TorchAccelerator):
         ask = getattr(self.device_module.bccl, "version", None)
         if ask is None:
             return None
-        with tolerating(AttributeError, RuntimeError):
+        with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in ask()[:3])  # a suffix may follow
         return None

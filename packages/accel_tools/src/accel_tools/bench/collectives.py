@@ -11,11 +11,12 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from accel_core import hardware
-from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause, tolerating
+from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
 from accel_core.interface.devices import missing_defaults
 from accel_core.sandbox import child
 from accel_core.settings import DS_ACCELERATOR
@@ -175,7 +176,7 @@ def _node(accelerator: Accelerator, index: int) -> int | None:
     """The NUMA node of the device; `None` whatever goes wrong: the rank is spread then."""
     from accel_train.launch.cores import numa_node_of
 
-    with tolerating(Exception):
+    with suppress(Exception):
         return numa_node_of(accelerator.device_properties(index).pci_address)
     return None
 

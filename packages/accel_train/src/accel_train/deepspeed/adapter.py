@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
-from accel_core.errors import InvalidAcceleratorError, raise_if_users, tolerating
+from accel_core.errors import InvalidAcceleratorError
 from accel_core.op_providers import providers
 from accel_core.torch_import import import_torch
 from accel_train.deepspeed import _lists, _placing, op_builders
@@ -61,7 +62,6 @@ def _object(kind: type) -> Any:
     try:
         return (_concrete(kind) if getattr(kind, "__abstractmethods__", None) else kind)()
     except Exception as error:
-        raise_if_users(error)
         raise InvalidAcceleratorError(
             f"{_described(kind)} cannot be made without arguments: {type(error).__name__}: {error}. Give "
             "accel_core.set_accelerator() an object of it, or declare a class that takes none"
@@ -206,12 +206,12 @@ class _Adapted:
         found = {}
         for name in sorted(names):
             kind = None
-            with tolerating(Exception):  # of a class whose builders are not installed
+            with suppress(Exception):  # of a class whose builders are not installed
                 kind = self._foreign.get_op_builder(name)
             if isinstance(kind, type) and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED:
                 found[name] = f"{kind.__module__}:{kind.__qualname__}"
         provider, package = _described(_original(type(self._foreign))), ""
-        with tolerating(Exception):
+        with suppress(Exception):
             package = self._foreign.op_builder_dir()
         return op_builders.DeepSpeedProvider(
             found, name=provider, kind="deepspeed", package=package, optional=True

@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from accel_core.errors import raise_if_users
-
 __all__ = ["warned", "warning"]
 
 
@@ -17,7 +15,6 @@ def warned(framework: str, step: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise_if_users(error)
         why = f"{type(error).__name__}: {str(error).rstrip('.')}"
         warning(f"{framework} cannot use accel's accelerator: {why}. {step}")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import accel_core
-from accel_core.errors import raise_if_users
 from accel_train.compiling import compiler_of, known_to_inductor, refused
 from accel_train.device_interface import register
 
@@ -48,7 +47,6 @@ def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Cal
             graph, inputs
         )
     except Exception as error:
-        raise_if_users(error)
         # A vendor may register its code in that call, so of its device nothing is known before.
         if declared and not known_to_inductor(declared):
             raise refused(declared) from error

@@ -12,10 +12,11 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.errors import RankLostError, RankMismatchError, clean, raise_if_users, tolerating
+from accel_core.errors import RankLostError, RankMismatchError, clean
 from accel_core.torch_import import import_torch
 from accel_train.launch.rendezvous import Rank
 
@@ -195,7 +196,7 @@ class Exchanged(NamedTuple):
     def depart_last(self) -> None:
         """On rank 0, whose process may hold the store: wait briefly until all others have the verdict."""
         end = time.monotonic() + _GRACE
-        with tolerating(RuntimeError):
+        with suppress(RuntimeError):
             while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
                 time.sleep(0.02)
 
@@ -262,7 +263,6 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
         said = round_store.get("verdict")
         round_store.add("verdict-read", 1)
     except RuntimeError as error:
-        raise_if_users(error)
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
         did = "closed the store early" if closed else f"did not answer within {patience:g} s"
         raise (kind if closed else RankLostError)(

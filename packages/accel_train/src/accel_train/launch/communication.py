@@ -7,7 +7,7 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from accel_core.errors import LaunchError, raise_if_users
+from accel_core.errors import LaunchError
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_train.staged import obstacle, register
 
@@ -55,7 +55,6 @@ def prepared(accelerator: Accelerator) -> str:
             if not torch.distributed.is_backend_available("ccl"):
                 raise ImportError(f"{_CCL} registers no backend ccl with this torch")
         except (Exception, SystemExit) as error:
-            raise_if_users(error)
             accelerator._communication_backend_name = "gloo"
             warnings.warn(
                 f"oneCCL's bindings do not work here, so the CPU communicates over gloo: "

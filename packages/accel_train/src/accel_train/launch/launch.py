@@ -11,13 +11,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from accel_core import Backend
 from accel_core.cli import output as options
 from accel_core.detection.discovery import spoilers
-from accel_core.errors import AccelError, LaunchError, clean, tolerating
+from accel_core.errors import AccelError, LaunchError, clean
 from accel_core.hardware import placement, visible_devices
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
@@ -157,7 +158,7 @@ def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str
 
 def _pci(accelerator: Any, index: int) -> str | None:
     """The device's PCI address, for its NUMA node only: whatever goes wrong, the rank is spread instead."""
-    with tolerating(Exception):
+    with suppress(Exception):
         address: str | None = accelerator.device_properties(index).pci_address
         return address
     return None

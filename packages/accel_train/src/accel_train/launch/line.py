@@ -15,10 +15,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
-
-from accel_core.errors import raise_if_users, tolerating
 
 try:
     import resource
@@ -235,7 +234,6 @@ def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: flo
             try:
                 connection = socket.create_connection((address, port), _ATTEMPT)
             except OSError as error:
-                raise_if_users(error)
                 problem = error
                 continue
             connected = True
@@ -251,7 +249,7 @@ def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: flo
 
 def _introduced(connection: socket.socket, name: str, rank: int, patience: float) -> Line | None:
     """The line, once the other end has shown that it is rank 0 of this round; `None` where it is not."""
-    with tolerating(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError, TypeError):
         connection.settimeout(patience)
         connection.sendall(json.dumps(["hello", [name, rank]]).encode() + b"\n")
         answer = b""

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
 from accel_core.current import overriding
-from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users, tolerating
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
 from accel_train.launch import arguments
@@ -312,7 +313,6 @@ def _start_together(
                 continue
             if problem is None or not isinstance(error, AccelError):
                 raise
-            raise_if_users(problem)  # the others know; this rank's program gets what its own handler raised
             raise error from problem
         _again = True
         assert chosen is not None
@@ -353,7 +353,7 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timede
     speaker = speakers(agreed.hosts)[me.rank]
     if speaker != me.rank:
         # Another host may have the same name, and the rank that speaks may have ended.
-        with tolerating(OSError, RuntimeError, ValueError):
+        with suppress(OSError, RuntimeError, ValueError):
             store, key = _ports_of_speakers(agreed, meeting), str(speaker)
             store.wait([key], min(wait, _SPEAKER))
             line = lines.call(["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0)
@@ -362,7 +362,6 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timede
     try:
         return call(wait.total_seconds())
     except OSError as error:
-        raise_if_users(error)
         raise RankLostError(
             f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
             f"{', '.join(call.addresses)}: {error}. Hosts of one job must reach each other at every port; "

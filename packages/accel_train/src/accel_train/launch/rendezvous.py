@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core.errors import LaunchError, RankLostError, raise_if_users
+from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
 from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 
@@ -128,7 +128,6 @@ def _meeting_errors(me: Rank, method: str, timeout: timedelta, again: bool) -> I
     try:
         yield
     except RuntimeError as error:
-        raise_if_users(error)
         if "EADDRINUSE" in str(error):  # torch's DistNetworkError has it in its text alone
             raise LaunchError(
                 f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "

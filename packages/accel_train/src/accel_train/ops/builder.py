@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from accel_core.errors import AccelError, OpBuildError, raise_if_users
+from accel_core.errors import AccelError, OpBuildError
 from accel_core.locks import fork_safe_lock
 from accel_train.ops import cache, compiler
 from accel_train.ops.compiler import Job, Language
@@ -202,7 +202,6 @@ class OpBuilder(ABC):
         try:
             return importlib.import_module(name)
         except Exception as error:
-            raise_if_users(error)
             raise OpBuildError(
                 f"{name} was built ahead of time and does not load: {type(error).__name__}: {error}. "
                 "Build it again with this torch, or remove it so that its first use compiles it."

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from accel_core.errors import OpCacheError, raise_if_users
+from accel_core.errors import OpCacheError
 from accel_train.ops.folders import user_cache
 from accel_train.ops.ownership import check, check_above, check_opened, elsewhere
 
@@ -235,7 +235,6 @@ class Entry(NamedTuple):
                 waiting()
                 lock.acquire()
         except OSError as error:
-            raise_if_users(error)
             raise _unwritable(self.folder.parent, error) from error
         try:
             yield

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from accel_core.errors import BackendUnavailableError, OpBuildError, raise_if_users
+from accel_core.errors import BackendUnavailableError, OpBuildError
 from accel_core.torch_import import AUTOLOAD, import_torch
 from accel_train.ops import failures
 
@@ -322,7 +322,6 @@ def _output_of(command: Sequence[str], *arguments: str) -> str:
     try:
         done = subprocess.run([*command, *arguments], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise_if_users(error)
         stderr = getattr(error, "stderr", b"") or b""
         why = _first_line(stderr.decode("utf-8", "replace")) or str(error)
         raise OpBuildError(f"{shlex.join(command)} does not run: {why}") from error

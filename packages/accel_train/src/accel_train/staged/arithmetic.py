@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from torch import Tensor
 # Not torch.distributed's names: some are private there, and these are the same in every version.
 from torch._C import _distributed_c10d as c10d
 
-from accel_core.errors import tolerating
 from accel_train.staged.host import bytes_of
 
 __all__ = ["Reduction", "put_bytes", "reduction"]
@@ -158,7 +158,7 @@ def _of_uint64(name: str) -> Reduction:
 def _gloo_has(dtype: torch.dtype) -> bool:
     """Whether this torch's gloo sums that type: asked of a group of one."""
     alone: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
-    with tolerating(RuntimeError):
+    with suppress(RuntimeError):
         alone.allreduce([torch.ones(1, dtype=dtype)], c10d.AllreduceOptions()).wait()
         return True
     return False

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accel_core.errors import raise_if_users
 from accel_train.staged.device import Device
 
 __all__ = ["Buffers", "Queue", "bytes_of"]
@@ -67,8 +66,8 @@ class Buffers:
                 locked = self._device.pin_empty(size, dtype=torch.uint8)
                 if locked.is_cpu:  # DeepSpeed's class for Metal gives a tensor of Metal's, as torch does
                     return locked
-            except Exception as error:  # whatever the vendor says: there is none, and pageable memory serves
-                raise_if_users(error)
+            except Exception:  # whatever the vendor says: there is none, and pageable memory serves
+                pass
             self._page_locks = False
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 

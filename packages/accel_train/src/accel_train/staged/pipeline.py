@@ -9,9 +9,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
-from accel_core.errors import CommunicationError, raise_if_users, tolerating
+from accel_core.errors import CommunicationError
 from accel_train.staged.host import Buffers, Queue
 from accel_train.staged.operation import Operation, StagedWork
 
@@ -81,7 +82,7 @@ class Pipeline:
         for thread in others:
             thread.join(_PATIENCE)
         if any(thread.is_alive() for thread in others):
-            with tolerating(Exception):  # whatever gloo says of its own end
+            with suppress(Exception):  # whatever gloo says of its own end
                 self._abort()
             for thread in others:
                 thread.join(_PATIENCE)
@@ -160,10 +161,8 @@ class Pipeline:
 
 def _raise_if_programs(error: BaseException) -> None:
     """Raise `error` again if it came from a signal while the program waited: Ctrl-C, or its own handler's."""
-    if threading.current_thread() is threading.main_thread() and not isinstance(error, CommunicationError):
-        raise_if_users(error)
-        if not isinstance(error, Exception):
-            raise error
+    if threading.current_thread() is threading.main_thread() and not isinstance(error, Exception):
+        raise error
 
 
 class PeerWork(StagedWork):
