@@ -58,10 +58,11 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
     from accel_core import Backend
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-    from accel_core.detection import Candidate
-    from accel_core.detection.discovery import builtin_candidates, rank
+    from accel_core.builtin import builtin_verdicts
+    from accel_core.plugins import rank
+    from accel_core.verdict import Verdict
 
-    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
+    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_verdicts()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
         distribution = re.findall(r'^name = "(.+)"', section(text, "project"), re.MULTILINE)[0]
@@ -76,8 +77,12 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = [declared] if isinstance(declared, Backend) else declared
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {Candidate(s.backend._replace(provenance=Provenance(s.distribution, ""))): s for s in found}
-    return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
+    sources = [Provenance(s.distribution, "") for s in found]
+    verdicts = {
+        Verdict(s.backend.name, source, s.backend._replace(provenance=source)): s
+        for s, source in zip(found, sources, strict=True)
+    }
+    return [verdicts[verdict] for verdict in rank(verdicts)]
 
 
 # ---------------------------------------------------------------------------- words

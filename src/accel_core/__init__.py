@@ -42,8 +42,8 @@ _HOMES = {
     "operators": ("OpCandidate", "Operator", "OpProvider"),
     "packages": ("is_installed", "package_folders"),
     "torch_import": ("TorchBuild", "torch_build"),
-    "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
-    "detection.select": ("discover",),
+    "verdict": ("Reason", "Selection", "Status", "Verdict", "Why"),
+    "select": ("discover",),
     "hardware.visible_devices": ("hidden_by",),
 }  # fmt: skip
 

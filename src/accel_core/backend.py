@@ -49,6 +49,11 @@ class Provenance(NamedTuple):
         """Return the module that the entry point's value names; empty if the value names none."""
         return self.value.partition("[")[0].partition(":")[0].strip()
 
+    @property
+    def top(self) -> str:
+        """The top-level package of that module."""
+        return self.module.partition(".")[0]
+
     def load(self) -> Any:
         """Import and return the module or object that the value names: `"package.module"`,
         `"package.module:object"`.

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import chain
 
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import Candidate, discovery
-from accel_core.detection.select import discover
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.operators import OpProvider
+from accel_core.plugins import Plugin
 from accel_core.sandbox.guard import quiet, restoring
+from accel_core.select import discover
 from accel_core.settings import entry_points
 
 #: Entry points that name a module with the hook `accel_op_builders` and no backend.
@@ -29,7 +29,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     `accel.op_builders`, by name, without those of blocked distributions; at the end, providers with
     `OpProvider.last`. A provider that fails has no builders, and its `advice` says why.
     """
-    plugins = dict.fromkeys(c.provenance for c in discover() if isinstance(c, Candidate) and not c.builtin)
+    plugins = dict.fromkeys(v.provenance for v in discover() if v.backend is not None and not v.builtin)
     found: list[OpProvider] = []
     for plugin in sorted(plugins, key=lambda plugin: plugin.distribution != backend.distribution):
         found += _ask(backend, plugin, "plugin")
@@ -42,11 +42,12 @@ def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fals
     """Give one distribution's answer, named after it; `needed`: it must have the hook."""
     try:
         with quiet(), restoring(source):
-            if not discovery.functions_for(discovery.imported(source), _HOOK):
+            hook = getattr(Plugin(source).hooks, _HOOK)
+            if not hook.get_hookimpls():
                 if not needed:
                     return []
                 raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
-            answers = discovery.ask(source, _HOOK, backend=backend)
+            answers = hook(backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:

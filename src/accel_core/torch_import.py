@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core import errors
-from accel_core.locks import fork_safe_lock
+from accel_core.locks import ForkSafeLock
 from accel_core.packages import entry_points, package_folders
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -28,7 +28,7 @@ IMPORTED = "ACCEL_IMPORT"
 TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, with its distribution: it follows what a parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
-_lock = fork_safe_lock()
+_lock = ForkSafeLock()
 #: Whether accel_core imported torch in this process, with torch's autoload off.
 imported_by_us = False
 
@@ -43,7 +43,7 @@ def import_torch() -> ModuleType:
         # lock, since that thread may come here from a package that torch loads.
         return _with_named(_import())
     global imported_by_us
-    with _lock, autoload_restored():
+    with _lock.held(), autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         imported_by_us = True

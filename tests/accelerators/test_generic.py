@@ -12,7 +12,7 @@ from accel_tests.tools import raising
 from torch.utils import backend_registration
 
 from accel_core import BackendUnavailableError, HostEvent, TorchAccelerator, UnsupportedError
-from accel_core.detection.discovery import GENERIC
+from accel_core.builtin import GENERIC
 from accel_core.interface.devices import torchs_device
 from accel_core.interface.torch_device import GenericAccelerator
 

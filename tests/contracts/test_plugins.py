@@ -18,8 +18,8 @@ from accel_tests import surfaces
 from accel_tests.tools import load
 
 import accel_core
-from accel_core import Backend, Candidate, Provenance
-from accel_core.detection.device import Group, explain
+from accel_core import Backend, Provenance
+from accel_core.build import Group, explain_error
 from accel_core.interface.torch_device import ROWS
 from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue
@@ -103,7 +103,7 @@ def explained(plugin, message, *backends):
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
         candidate = Candidate(backend._replace(provenance=source))
-        found.add(explain(candidate, error, Group((candidate,))).hint)
+        found.add(explain_error(candidate, error, Group((candidate,))).hint)
     return found
 
 

@@ -16,8 +16,6 @@ from accel_tests.plugins import hook
 
 import accel_core
 from accel_core import current
-from accel_core.detection import How
-from accel_core.detection.select import select
 from accel_core.errors import (
     BackendConflictError,
     BackendNotFoundError,
@@ -27,7 +25,9 @@ from accel_core.errors import (
     SettingError,
 )
 from accel_core.sandbox import guard
+from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import How
 
 # ---------------------------------------------------------------------------- one object
 

@@ -22,7 +22,6 @@ from accel_tests.processes import beside
 
 import accel_core
 from accel_core import hardware
-from accel_core.detection import discovery
 from accel_core.errors import AcceleratorFallbackWarning, SettingWarning
 from accel_core.sandbox import guard
 from accel_testing.conformance import forks
@@ -245,7 +244,7 @@ PASSED_OVER = {
     ),
     "metadata": ("accel_core.packages._entry_points_text", accel_core.get_accelerator),
     "a probe": ("accel_core.sandbox.child.run", accel_core.get_accelerator),
-    "autoload": ("accel_core.sandbox.child.run", lambda: discovery.spoilers(None, 9)),
+    "autoload": ("accel_core.sandbox.child.run", lambda: autoload_conflicts(None, 9)),
 }
 
 

@@ -8,10 +8,10 @@ from accel_tests.asking import chosen, error, only
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
-from accel_core import AcceleratorFallbackWarning, Candidate, Hardware, InTorch, Status, torch_import
-from accel_core.detection.discovery import spoilers
-from accel_core.detection.select import select
+from accel_core import AcceleratorFallbackWarning, Hardware, InTorch, Status, torch_import
+from accel_core.explain.autoload import autoload_conflicts
 from accel_core.sandbox import child
+from accel_core.select import select
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- autoload
@@ -46,7 +46,8 @@ def announce(world, name, source):
 def told(backend="", timeout=10):
     candidate = only(backend) if backend else None
     return [
-        str(s) for s in spoilers(candidate.backend if isinstance(candidate, Candidate) else None, timeout)
+        str(s)
+        for s in autoload_conflicts(candidate.backend if candidate.backend is not None else None, timeout)
     ]
 
 

@@ -14,11 +14,11 @@ from accel_tests.plugins import NO_DEVICE, hook
 import accel_core
 from accel_core import current
 from accel_core.backend import Hardware, InTorch, Visibility
-from accel_core.detection import How, Status
-from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
 from accel_core.hardware import bus, vendors
+from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import How, Status
 
 # ---------------------------------------------------------------------------- ranked
 

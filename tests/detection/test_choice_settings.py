@@ -8,11 +8,12 @@ from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
 from accel_core.backend import Hardware, Visibility
-from accel_core.detection import How, messages
-from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
+from accel_core.explain import messages
 from accel_core.hardware import bus, vendors
+from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import How
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 
@@ -323,7 +324,7 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
 @posix
 def test_a_choice_in_children_only_imports_nothing_here(several):
     for environ in ({}, pin("mlu")):
-        assert select(read(environ), isolated=True).selection.chosen == "mlu"
+        assert select(read(environ), isolated=True).name == "mlu"
     assert "torch" not in sys.modules
 
 

@@ -15,10 +15,10 @@ from accel_tests.plugins import arguments, declaring
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
 from accel_core import Backend, InTorch, Provenance, discover, packages
-from accel_core.detection import Candidate, Status, discovery
-from accel_core.detection.discovery import rank
 from accel_core.packages import entry_points as find_entry_points
+from accel_core.plugins import rank
 from accel_core.settings import entry_points, parse_pin
+from accel_core.verdict import Status
 
 # ---------------------------------------------------------------------------- discovery
 # Plugins on disk become candidates, and a pin imports as few of them as can be.
@@ -165,7 +165,7 @@ def test_priority_then_name_then_distribution():
 
 def test_the_builtin_cpu_is_below_every_plugin_of_its_priority():
     """The CPU, which is always usable, is the fallback and never makes a conflict."""
-    cpu = discovery.builtin_candidates()[0]
+    cpu = builtin.builtin_verdicts()[0]
     assert cpu.name == "cpu"
     assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {("aaa", "zzz", "cpu")}
 

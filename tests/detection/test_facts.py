@@ -12,10 +12,10 @@ import pytest
 from accel_tests import children
 from accel_tests.acme import ACME, acme
 from accel_tests.computers import Computer
+from TODO.accel_core.detection.device import uncounted
+from TODO.accel_core.detection.probe import Case, examine
 
-from accel_core import Backend, Candidate, Hardware, Status, evidence
-from accel_core.detection.device import uncounted
-from accel_core.detection.probe import Case, examine
+from accel_core import Backend, Hardware, Status, evidence
 from accel_core.hardware.placement import permission_step
 from accel_core.settings import Settings
 

@@ -8,11 +8,11 @@ from accel_tests.asking import chosen, counting, judge, look, names, statuses, v
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, discover
-from accel_core.detection import Candidate, Status, Unloaded, isolated
-from accel_core.detection.probe import Prober
+from accel_core import Granted, Verdict, discover, isolation
+from accel_core.probe import Prober
 from accel_core.sandbox import child
 from accel_core.settings import Pin, Settings, read
+from accel_core.verdict import Status
 
 # ---------------------------------------------------------------------------- loading
 # Plugins that end, crash or hang the process that loads them; and plugins that nobody may load.
@@ -71,7 +71,7 @@ def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(torch_world,
     for name in ("hpu", "mlu", "npu"):
         warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
         torch_world.backend(name, 500, extra=f"\n{warns}\n")
-    unloaded = [str(each) for each in look(None, settings) if isinstance(each, Unloaded)]
+    unloaded = [str(each) for each in look(None, settings) if each.backend is None]
     assert unloaded == []
 
 
@@ -87,11 +87,11 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
     here = look(None, Settings())
     assert list(map(str, there)) == list(map(str, here))
     for far, near in zip(there, here, strict=True):
-        if isinstance(near, Candidate):
-            assert isinstance(far, Candidate)
+        if near.backend is not None:
+            assert far.backend is not None
             assert (far.backend, far.provenance) == (near.backend, near.provenance)
         else:
-            assert isolated._encode(far) == isolated._encode(near)
+            assert isolation._encode(far) == isolation._encode(near)
 
 
 @posix
@@ -115,7 +115,7 @@ def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_worl
     assert bad.outcome.reason == f"the process that loaded its plugin {ending} at: {at}"
     assert bad.outcome.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
     assert worse.outcome.reason.endswith("accel-worse 1.0; last words: no licence")
-    assert {name: type(c) for name, c in found.items()} == {"npu": Candidate, "mlu": Candidate}
+    assert {name: type(c) for name, c in found.items()} == {"npu": Verdict, "mlu": Candidate}
     assert not imported(torch_world)
 
 
@@ -129,7 +129,7 @@ def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(torch_worl
     assert time.monotonic() - start < 6  # together, and then each alone, at once
     assert found["bad"].outcome.status is Status.TIMED_OUT
     assert found["bad"].outcome.reason.startswith("no answer within 1.5 s; it was at: ")
-    assert isinstance(found["npu"], Candidate)
+    assert isinstance(found["npu"], Verdict)
 
 
 @posix
@@ -138,7 +138,7 @@ def test_a_plugin_that_dies_of_anothers_thread_is_not_blamed(torch_world):
     torch_world.plugin("bomb", "import os, threading, time\n" + fuse + declaring(arguments("bomb", 900)))
     torch_world.plugin("slow", "import time\ntime.sleep(0.6)\n" + declaring(arguments("slow", 800)))
     found = {c.name: c for c in look(None, ISOLATED)}
-    assert isinstance(found["slow"], Candidate)
+    assert isinstance(found["slow"], Verdict)
 
 
 @posix
@@ -162,7 +162,7 @@ def test_a_child_that_probes_one_candidate_loads_no_other_plugin(torch_world):
     candidates = look(None, ISOLATED)
     torch_world.plugin("late", DIE)
     npu = next(c for c in candidates if c.name == "npu")
-    from accel_core.detection.probe import Prober
+    from accel_core.probe import Prober
 
     assert Prober(ISOLATED, isolated=True).probe(npu, candidates).usable
 
@@ -264,7 +264,7 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
     torch_world.backend("mlu", 500, extra="\nimport colorsys\n")
     torch_world.backend("npu", 100)
     found = {each.name: each for each in look(None, ISOLATED)}
-    assert {name for name, each in found.items() if isinstance(each, Unloaded)} == {"mlu"}
+    assert {name for name, each in found.items() if each.backend is None} == {"mlu"}
     assert found["mlu"].outcome.status is Status.BROKEN
     assert found["mlu"].outcome.reason == (
         "the plugin failed to load: ModuleNotFoundError: import of colorsys halted; None in sys.modules "
@@ -275,7 +275,7 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
     )
     for name, loads in (("npu", False), ("bbb", True)):
         again = {each.name: each for each in look(None, ISOLATED._replace(block=(Pin(name),)))}
-        assert isinstance(again["mlu"], Candidate) is loads, name
+        assert isinstance(again["mlu"], Verdict) is loads, name
 
 
 # ---------------------------------------------------------------------------- probe isolated
@@ -299,7 +299,7 @@ def test_one_judge_asks_once(torch_world, monkeypatch):
         [prober.probe(c, candidates) for c in candidates if c.name == "npu"] for _ in ("one", "two")
     ]
     assert first == again
-    assert ran == [isolated._probe_in_child]
+    assert ran == [isolation._probe_in_child]
 
 
 REINSTALL = "reinstall the vendor's package"

@@ -8,11 +8,11 @@ import pytest
 from accel_tests.asking import counting, judge, names, vendor
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
 
-from accel_core import Hardware, InTorch, discover, hardware
-from accel_core.detection import Outcome, Status, Unloaded, Verdict
-from accel_core.detection.probe import Prober
+from accel_core import Hardware, InTorch, Verdict, discover, hardware
 from accel_core.hardware import bus, vendors
+from accel_core.probe import Prober
 from accel_core.settings import Pin, Settings
+from accel_core.verdict import Status, Verdict
 
 # ---------------------------------------------------------------------------- probe
 # The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised.

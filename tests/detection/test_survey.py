@@ -9,10 +9,11 @@ import pytest
 from accel_tests import children, processes
 from accel_tests.plugins import hook
 
+from accel_core import isolation, select
 from accel_core.backend import Hardware
-from accel_core.detection import Status, isolated, select
 from accel_core.sandbox import child as isolation
 from accel_core.settings import read
+from accel_core.verdict import Status
 
 
 def ask(settings, *, probing=True):
@@ -78,8 +79,8 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
     assert found["mlu"] == ("not_probed", "installed, and not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
-    assert ran == [isolated._declare_in_child]
-    load = isolated.IsolatedLoader(60)
+    assert ran == [isolation._declare_in_child]
+    load = isolation.IsolatedLoader(60)
     for pins, pinned in (("mlu", ["mlu"]), ("mlu,npu", []), ("", [])):
         again = select.survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
         assert [candidate.name for candidate in again.pinned] == pinned

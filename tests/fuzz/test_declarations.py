@@ -10,15 +10,15 @@ from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Verdict, hookimpl, probe
 from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
-from accel_core.detection import Candidate, Outcome, Status, Verdict, probe
-from accel_core.detection.discovery import declarations
 from accel_core.errors import InvalidBackendError, clean, hint_for, printable
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
+from accel_core.plugins import declared_backends, hooks_of
 from accel_core.sandbox import child
 from accel_core.settings import Settings
+from accel_core.verdict import Status, Verdict
 from accel_tools.bench import document
 from accel_train.launch import agreement
 from accel_train.launch.line import Line
@@ -178,7 +178,7 @@ def test_what_a_hook_answers_is_declarations_or_a_named_fault(declared):
     plugin.accel_backends = hookimpl(lambda: declared)
     plugin.accel_backends.__name__ = "accel_backends"
     with pytest.raises(InvalidBackendError):
-        declarations(plugin)
+        declared_backends(hooks_of(plugin))
 
 
 # ---------------------------------------------------------------------------- answers

@@ -9,8 +9,8 @@ from accel_tests.computers import Computer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accel_core import build
 from accel_core.backend import Backend, Hardware, InTorch, Visibility
-from accel_core.detection import device
 from accel_core.hardware import visible_devices
 from accel_core.hardware.visible_devices import Masks, masks, there
 from accel_train.launch.launch import masks_of
@@ -239,7 +239,7 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
         patch.setattr(visible_devices, "there", lambda *_: present)
         patch.setattr("os.environ", world.environ)
         of_run = masks_of(backend, world.environ, len(before))
-        verdict = device.uncounted(backend, machine.path)
+        verdict = build.uncounted(backend, machine.path)
     told = ("; ".join(map(str, found.faulty)), found.step) if found.faulty else ("", "")
     assert (of_run["masked"], of_run["masked_step"]) == told
     if unset := of_run["limited_step"].split()[1:]:

@@ -3,8 +3,8 @@
 import pytest
 
 import accel_npu
-from accel_core import Candidate, Provenance
-from accel_core.detection.device import Group, explain
+from accel_core import Provenance
+from accel_core.build import Group, explain_error
 from accel_npu import BACKEND, cann_version
 
 
@@ -12,7 +12,7 @@ def explained(error, backend=BACKEND):
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = backend._replace(provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     candidate = Candidate(named)
-    return explain(candidate, error, Group((candidate,))).hint
+    return explain_error(candidate, error, Group((candidate,))).hint
 
 
 def test_what_torch_npu_refuses_is_told_before_what_it_also_says():

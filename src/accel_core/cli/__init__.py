@@ -23,13 +23,13 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from accel_core import __version__, packages
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
-from accel_core.detection import Verdict
 from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
 from accel_core.hardware.vendors import install_command
 from accel_core.log import logged_by
 from accel_core.sandbox.guard import quiet, restoring
 from accel_core.settings import VARIABLES, entry_points
 from accel_core.torch_import import IMPORTED
+from accel_core.verdict import Verdict
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core.cli import page
-from accel_core.detection.discovery import installed_names
 from accel_core.errors import AccelError, BackendNotFoundError, SettingError, did_you_mean, printable
+from accel_core.plugins import installed_names
 from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, TextIO
 
 from accel_core.errors import RecursiveChoiceError
-from accel_core.locks import fork_safe_lock
+from accel_core.locks import ForkSafeLock
 from accel_core.log import LOGGER
 
 # --- Announced -----------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def choosing() -> Iterator[None]:
 # `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
 # two threads that leave in the wrong order would lose stdout for good.
 
-_lock = fork_safe_lock()
+_lock = ForkSafeLock()
 #: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
 _thread = threading.local()
 _active = 0
@@ -95,7 +95,7 @@ def quiet(into: TextIO | None = None) -> Iterator[None]:
     """Send what this thread prints to stderr until the block ends, or `into` another stream."""
     global _active
     before = getattr(_thread, "target", None)
-    with _lock:
+    with _lock.held():
         _active += 1
         if not isinstance(sys.stdout, _Router):
             sys.stdout = _Router(sys.stdout)
@@ -105,7 +105,7 @@ def quiet(into: TextIO | None = None) -> Iterator[None]:
         yield
     finally:
         _thread.target = before
-        with _lock:
+        with _lock.held():
             _active -= 1
             if not _active and (sys.stdout is None or isinstance(sys.stdout, _Router)):
                 sys.stdout = router._stream

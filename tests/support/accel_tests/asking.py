@@ -3,9 +3,9 @@
 import os
 from unittest import mock
 
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.probe import Prober
-from accel_core.detection.select import discover, loader, select
+from accel_core.plugins import find_backends
+from accel_core.probe import Prober
+from accel_core.select import discover, loader, select
 from accel_core.settings import Settings, read
 from accel_tests import plugins
 
@@ -22,7 +22,7 @@ def chosen(**environ):
 def error(**environ):
     found = choose(environ)
     assert found.error is not None
-    assert found.selection.chosen is None
+    assert found.selection.name is None
     assert found.selection.problem == str(found.error)
     return found.error
 
@@ -49,7 +49,7 @@ def judge(name="npu", settings=None, **options):
 def look(pin=None, settings=None, load=None):
     """What `find` gives under these settings."""
     settings = settings or read()
-    return find_candidates(pin, settings, load or loader(settings))
+    return find_backends(pin, settings, load or loader(settings))
 
 
 def vendor(world, source, **fields):

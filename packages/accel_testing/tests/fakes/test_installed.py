@@ -12,11 +12,11 @@ from accel_tests import plugins
 from accel_tests.processes import beside
 
 import accel_core
-from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
-from accel_core.detection import How
+from accel_core import Accelerator, Backend, BackendConflictError, InvalidBackendError, hookimpl
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.hardware import vendors
 from accel_core.settings import read
+from accel_core.verdict import How
 from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
 from accel_testing.plugins import _kept
 
@@ -75,7 +75,7 @@ def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
         assert (there.names, there.distribution, there.version) == (("acme",), "accel-acme", "1.2")
         assert names() == ["acme", "mlu", "generic", "cpu"]
         found = accel_core.discover()[0]
-        assert isinstance(found, Candidate)
+        assert found.backend is not None
         assert str(found.provenance) == "accel-acme 1.2"
         assert "fake" in found.backend.description
         chosen = accel_core.get_accelerator()
@@ -233,7 +233,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
     try:
         with installed(module):
             found = accel_core.discover()[0]
-            assert isinstance(found, Candidate)
+            assert found.backend is not None
             assert found.provenance.load() is module
             assert found.provenance.value == "acme_plugin"
     finally:

@@ -32,12 +32,13 @@ from accel_core import (
     set_accelerator,
 )
 from accel_core.backend import decode_backend
-from accel_core.current import exact, named
-from accel_core.detection import How
-from accel_core.detection.select import select
+from accel_core.current import accelerator_of_pin, qualified_pin
+from accel_core.explain.autoload import with_autoload
 from accel_core.log import LOGGER
 from accel_core.sandbox import child, guard
+from accel_core.select import select
 from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
+from accel_core.verdict import How
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -129,21 +130,22 @@ def _chosen_apart(
     settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
+    wanted = settings if pin is None else settings._replace(pins=(qualified_pin(settings, pin),))
     # The command goes on where a program ends: it has told of that.
-    choice = select(wanted._replace(isolated=True), isolated=True)
-    if choice.error is not None:
-        raise choice.error
-    candidate, record = choice.candidate, choice.selection
-    assert candidate is not None
+    apart = wanted._replace(isolated=True)
+    record = with_autoload(select(apart, isolated=True), apart)
+    if record.error is not None:
+        raise record.error
+    chosen = record.chosen
+    assert chosen is not None
     fell = [v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)]
     crashed += map(_passed_over, fell)
     if not fell:
         crashed.append(f"The process that chose {report.ending} at: {at}")
-    distribution = "" if candidate.builtin else normalize_distribution(candidate.distribution)
+    distribution = normalize_distribution(chosen.distribution) if chosen.provenance.value else ""
     return {
         "apart": True,
-        "pin": [candidate.name, distribution],
+        "pin": [chosen.name, distribution],
         "how": None if pin is not None else record.how.value,
         "autoload": list(record.autoload),
     }
@@ -228,7 +230,7 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
 
 
 def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child: choose an accelerator, or take the one that is named, and return the answer."""
+    """In the child: choose an accelerator, or take the one that is accelerator_of_pin, and return the answer."""
     if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
         os.environ[ACCEL_PROBE.name] = "isolated"
     try:
@@ -252,7 +254,7 @@ def _choose(job: dict[str, Any]) -> Chosen:
         accelerator = get_accelerator()
         record = selection()
         return Chosen(accelerator, record.how, record.autoload)
-    accelerator = named(Pin(*job["pin"]), job["asked"])
+    accelerator = accelerator_of_pin(Pin(*job["pin"]), job["asked"])
     if job.get("apart"):  # it is the chosen one too
         set_accelerator(accelerator)
     how = job.get("how")

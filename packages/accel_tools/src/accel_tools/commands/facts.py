@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from accel_core import Backend, Candidate, Unloaded
+from accel_core import Backend, Verdict
 from accel_core.cli import output as options
 from accel_core.cli.output import answering
-from accel_core.detection import messages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendNotFoundError
+from accel_core.explain import messages
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
 from accel_core.settings import Pin
 
 __all__ = ["command"]
@@ -69,37 +69,40 @@ def command(
             output.write(json.dumps(_schema(), indent=2))
             return
         settings = options.read_settings(timeout)
-        found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+        found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
         if name is not None and not found:
             asked = f"accel facts {name}"
             raise BackendNotFoundError(messages.not_found(asked, name))
-        unread = [each for each in found if isinstance(each, Unloaded)]
+        unread = [each for each in found if each.backend is None]
         output.write_json(
             {
                 "schema": _VERSION,
-                "backends": [_facts(each) for each in found if isinstance(each, Candidate)],
+                "backends": [_facts(each) for each in found if each.backend is not None],
                 "unread": [_why(each) for each in unread],
             }
         )
-    ctx.exit(1 if any(each.outcome.status.is_failure for each in unread) else 0)
+    ctx.exit(1 if any(each.status.is_failure for each in unread) else 0)
 
 
-def _facts(candidate: Candidate) -> dict[str, Any]:
+def _facts(candidate: Verdict) -> dict[str, Any]:
     """Give every field of the declaration, so that a new one appears by itself."""
-    given = candidate.backend._asdict()
+    given = candidate.declaration._asdict()
     del given["provenance"]
     records = {name: value._asdict() for name, value in given.items() if hasattr(value, "_asdict")}
     return {**given, **records, **_origin(candidate)}
 
 
-def _why(unread: Unloaded) -> dict[str, Any]:
-    status, reason, hint, *_ = unread.outcome
+def _why(unread: Verdict) -> dict[str, Any]:
     return {
-        "name": unread.name, **_origin(unread), "status": status.value, "reason": reason, "hint": hint,
-    }  # fmt: skip
+        "name": unread.name,
+        **_origin(unread),
+        "status": unread.status.value,
+        "reason": unread.reason,
+        "hint": unread.hint,
+    }
 
 
-def _origin(each: Candidate | Unloaded) -> dict[str, str]:
+def _origin(each: Verdict) -> dict[str, str]:
     source = each.provenance
     return {"distribution": source.distribution, "version": source.version, "entry_point": source.value}
 

@@ -28,7 +28,7 @@ def visited(
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
     known = visit.surveyed
-    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    chosen = known.selection.name if known is not None and known.selection is not None else None
     return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
