@@ -10,8 +10,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, checks, errors, torch_import
@@ -32,7 +31,7 @@ class Group:
     #: Whether this process may import plugins only to explain an error: a child may.
     imports_to_explain: bool = False
     #: The accelerators that this process has, by declaration: each is built once.
-    built: Mapping[Backend, Accelerator] = MappingProxyType({})
+    built: Mapping[Backend, Accelerator] = field(default_factory=dict)
 
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
         """Return the declarations of the other backends.
@@ -176,9 +175,9 @@ def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     built, also if a pin may be honoured without a device.
     """
     answer = ask_plugin(verdict, group)
-    if answer is not None and not answer.usable:
-        if not (pinned and answer.lacks_device):
-            return answer
+    is_refused = answer is not None and not answer.usable
+    if answer is not None and is_refused and not (pinned and answer.lacks_device):
+        return answer
     try:
         announce("importing torch")
         # Before the state is noted: what torch sets is not the vendor's.

@@ -225,13 +225,16 @@ def accelerator_of_pin(pin: Pin, asked: str) -> Accelerator:
     `asked` is what errors call the request: a call, or a command.
     """
     with _lock:
-        if _chosen is not None:
-            if pin.matches(_chosen.name, _chosen.backend.distribution):
-                return _chosen
+        if _chosen is not None and _is_meant(_chosen, pin):
+            return _chosen
         if pin in _by_pin:
             return _by_pin[pin]
         settings = read()
         return _select_among((qualified_pin(settings, pin),), pin, asked, settings)
+
+
+def _is_meant(chosen: Accelerator, pin: Pin) -> bool:
+    return pin.matches(chosen.name, chosen.backend.distribution)
 
 
 def _of_type(kind: str, asked: str) -> Accelerator:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from accel_core.backend import Backend, Provenance
@@ -401,7 +400,7 @@ class Selection:
     #: The process that chose.
     pid: int = 0
     #: The environment variables that mattered, as they were.
-    environ: Mapping[str, str] = field(default=MappingProxyType({}), hash=False)
+    environ: Mapping[str, str] = field(default_factory=dict, hash=False)
     #: Hardware without an installed plugin, each with the command to run.
     missing_plugins: tuple[str, ...] = ()
     #: Milliseconds that the choice took.
@@ -453,11 +452,10 @@ class Selection:
 
     def __str__(self) -> str:
         lines = [self._headline()]
-        for verdict in self.verdicts:
-            if verdict.name != self.name or not verdict.usable:
-                lines.append(f"  {verdict.line(self.verdicts)}")
-        for line in (*self.missing_plugins, *self.autoload, *self.notes):
-            lines.append(f"  {line}")
+        others = [v for v in self.verdicts if v.name != self.name or not v.usable]
+        lines.extend(f"  {verdict.line(self.verdicts)}" for verdict in others)
+        remarks = (*self.missing_plugins, *self.autoload, *self.notes)
+        lines.extend(f"  {line}" for line in remarks)
         if self.environ:
             variables = (f"{name}={value!r}" for name, value in self.environ.items())
             lines.append("Variables: " + ", ".join(variables))

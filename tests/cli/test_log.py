@@ -31,7 +31,7 @@ def test_a_program_that_logs_at_debug_hears_what_its_children_try(accel):
 import json, logging
 import accel_core
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(process)d %(message)s")
-print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
+print(json.dumps([__import__("os").getpid(), accel_core.selection().name]))
 """
     done = accel.world.child(code, strict=False, variables={"ACCEL_PROBE": "isolated"})
     me, chosen = done.answer

@@ -15,6 +15,7 @@ import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, everything, import_plugin
 from accel_contracts.static import uses, violations
 from accel_tests import surfaces
+from accel_tests.asking import verdict_on
 from accel_tests.tools import load
 
 import accel_core
@@ -102,8 +103,8 @@ def explained(plugin, message, *backends):
     found = set()
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        candidate = Candidate(backend._replace(provenance=source))
-        found.add(explain_error(candidate, error, Group((candidate,))).hint)
+        verdict = verdict_on(backend._replace(provenance=source))
+        found.add(explain_error(verdict, error, Group((verdict,))).hint)
     return found
 
 

@@ -45,7 +45,7 @@ def in_fork(work):
 
 def mine():
     acc, record = accel_core.get_accelerator(), accel_core.selection()
-    return [acc.name, record.chosen, record.pid == os.getpid(), id(acc)]
+    return [acc.name, record.name, record.pid == os.getpid(), id(acc)]
 
 
 def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child(mlu, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     with pytest.warns(SettingWarning, match=said):
         assert accel_core.selection().notes[-1].startswith(said)
-    assert accel_core.selection().chosen == "mlu"
+    assert accel_core.selection().name == "mlu"
     monkeypatch.delenv("DS_ACCELERATOR")
     # No mask was changed, so nobody asks the vendor whether the device has started.
     monkeypatch.setattr(accel_core.get_accelerator(), "is_initialized", None)
@@ -108,7 +108,7 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
     code = FORK + (
         "os.environ['MAY_HANG'] = '1'\n"
         "import accel_core.current as current\n"
-        "from accel_core.detection import guard\n"
+        "from accel_core import guard\n"
         "current._FORK_WAIT = 0.2\n"
         "threading.Thread(target=accel_core.get_accelerator, daemon=True).start()\n"
         "while not guard._choosing or 'hanging' not in sys.modules: time.sleep(0.001)\n"
@@ -145,7 +145,7 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
 
 def test_where_there_is_no_fork_nothing_is_registered(world):
     code = (
-        "import os, json, accel_core.detection.select\ndel os.register_at_fork\n"
+        "import os, json, accel_core.select\ndel os.register_at_fork\n"
         "import accel_core.current\nprint(json.dumps(True))"
     )
     assert world.child(code, bare=False).answer is True

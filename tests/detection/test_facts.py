@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 from accel_tests import children
 from accel_tests.acme import ACME, acme
+from accel_tests.asking import counts_none, verdict_on
 from accel_tests.computers import Computer
-from TODO.accel_core.detection.device import uncounted
-from TODO.accel_core.detection.probe import Case, examine
 
 from accel_core import Backend, Hardware, Status, evidence
+from accel_core.checks import Context, run_checks, with_hardware
 from accel_core.hardware.placement import permission_step
 from accel_core.settings import Settings
 
@@ -49,8 +49,8 @@ class Machine(Computer):
 
     def examine(self, backend=ACME, *, pinned=False):
         """What rules a backend out, and what speaks against its device alone."""
-        case = Case(Candidate(backend), Settings(), evidence(backend, self.path), pinned, self.path)
-        return examine(case)
+        verdict = with_hardware(verdict_on(backend), self.path)
+        return run_checks(verdict, Context(Settings(), pinned, self.path))
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
         machine.write(f"dev/{node}")
     visible = changes.pop("visibility", {})
     found = CARDS._replace(visibility=CARDS.visibility._replace(**visible), **changes)
-    outcome = uncounted(found, machine.path)
+    outcome = counts_none(found, machine.path)
     assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
     assert outcome.reason == reason or ("…" in reason and outcome.reason.startswith(reason.strip("…")))
     assert hint in (None, outcome.hint)
@@ -388,7 +388,7 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
 ASK = """
 import os, sys
 from accel_core.backend import Backend, Granted, Hardware
-from accel_core.detection.device import uncounted
+from accel_tests.asking import counts_none
 backend = Backend(
     name="acme", priority=350, device_type="acme",
     hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
@@ -402,7 +402,7 @@ if os.geteuid() == 0:  # root may open every file
 for job in ("", "4711"):
     if job:
         os.environ["SLURM_JOB_ID"] = job
-    outcome = uncounted(backend, ROOT)
+    outcome = counts_none(backend, ROOT)
     print(outcome.reason, outcome.hint, sep=" | ")
 """
 

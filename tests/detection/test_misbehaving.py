@@ -285,10 +285,10 @@ def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, m
     torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
     found = only("npu")
     assert found.backend is None
-    assert found.outcome.status is Status.INCOMPATIBLE
+    assert found.status is Status.INCOMPATIBLE
     assert found.reason.startswith(f"it needs another accel-core than {__version__}: ")
     assert missing in found.reason
-    assert found.outcome.hint == UPGRADE
+    assert found.hint == UPGRADE
 
 
 @pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
@@ -310,10 +310,10 @@ def test_a_field_that_this_core_does_not_have(torch_world, field):
     torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
     found = only("npu")
     assert found.backend is None
-    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert (found.status, found.hint) == (Status.INCOMPATIBLE, UPGRADE)
     assert "unexpected keyword argument 'heat'" in found.reason
 
 
 def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
     world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
-    assert only("npu").outcome.status is Status.BROKEN
+    assert only("npu").status is Status.BROKEN

@@ -3,22 +3,25 @@
 import json
 import socket
 import types
+from dataclasses import replace
 
 import pytest
+from accel_tests.asking import verdict_on
 from accel_tests.fuzzing import fuzzed
 from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core import Backend, Verdict, hookimpl, probe
+from accel_core import Backend, hookimpl
 from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
+from accel_core.checks import Context, run_checks
 from accel_core.errors import InvalidBackendError, clean, hint_for, printable
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
-from accel_core.plugins import declared_backends, hooks_of
+from accel_core.plugins import declared_backends, hooks_of, load_failure
 from accel_core.sandbox import child
 from accel_core.settings import Settings
-from accel_core.verdict import Status, Verdict
+from accel_core.verdict import Status
 from accel_tools.bench import document
 from accel_train.launch import agreement
 from accel_train.launch.line import Line
@@ -145,14 +148,14 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     except InvalidBackendError:
         return
     root = str(tmp_path)
-    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
-    for evidence in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
+    source = Provenance("accel-x", "1", "x", "accel_x")
+    verdict = verdict_on(backend._replace(provenance=source))
+    broken = load_failure(source, ValueError("libx.so"))
+    for seen in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
-            outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
-            for said in filter(
-                None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
-            ):
-                found = Verdict.of(candidate, said, evidence)
+            context = Context(Settings(), pinned, root)
+            ruled_out, uncertain = run_checks(replace(verdict, seen=seen), context)
+            for found in filter(None, (ruled_out, uncertain, broken)):
                 assert found.name
                 json.dumps(found.to_dict())
     hint_for(OSError("libx.so: cannot open"), backend.hints)
@@ -167,9 +170,9 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
-    outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
-    assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
+    verdict = verdict_on(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    found, _ = run_checks(verdict, Context(Settings()))
+    assert found is None or found.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 
 
 @fuzzed(declared=ANYTHING)

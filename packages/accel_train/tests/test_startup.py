@@ -10,7 +10,7 @@ from accel_tests.asking import chosen
 from accel_tests.tools import raising
 
 import accel_train_startup as startup
-from accel_core import packages
+from accel_core import builtin, packages
 from accel_core.torch_import import TORCH_GROUP
 
 #: What importing and calling the entry point imports, of ours and of others, and what importing a framework

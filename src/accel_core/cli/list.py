@@ -207,15 +207,15 @@ def _notes(
         install = command_with_its_package("accel setup")
         text = f"torch is not installed, so no backend can be used: {install}"
         notes.append((text, "yellow"))
-    for line in selection.notes if selection else ():
-        notes.append((clean(line), "yellow"))
+    if selection is not None:
+        notes.extend((clean(line), "yellow") for line in selection.notes)
     if not everything:
         more = "`accel why NAME` says all of one backend, `accel list --all` of each."
         notes.append((more, "dim"))
-    for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts)):
-        notes.append((line, "yellow"))
-    for line in selection.autoload if selection else ():
-        notes.append((clean(line), "yellow"))
+    unclaimed = (*surveyed.missing_plugins, *remarks(surveyed.verdicts))
+    notes.extend((line, "yellow") for line in unclaimed)
+    if selection is not None:
+        notes.extend((clean(line), "yellow") for line in selection.autoload)
     return notes
 
 

@@ -74,8 +74,7 @@ def _of_choice(settings: Settings) -> _Answer:
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
     parts = [page.paragraph(*headline)]
-    for line in selection.notes:
-        parts.append(page.paragraph((clean(line), "yellow")))
+    parts.extend(page.paragraph((clean(line), "yellow")) for line in selection.notes)
     parts += _considered(selection, headline[-1][0])
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
