@@ -11,6 +11,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -76,7 +77,7 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = [declared] if isinstance(declared, Backend) else declared
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {Candidate(s.backend._replace(provenance=Provenance(s.distribution, ""))): s for s in found}
+    candidates = {Candidate(replace(s.backend, provenance=Provenance(s.distribution, ""))): s for s in found}
     return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
 
 
@@ -156,7 +157,7 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.hardware.driver_file
         else "",
         "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(f"{by} `{word}`" for by, word in backend.granted._asdict().items() if word),
+        "granted by": ", ".join(f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.environment.forward, "*"),

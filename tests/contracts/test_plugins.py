@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,7 +103,7 @@ def explained(plugin, message, *backends):
     found = set()
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        candidate = Candidate(backend._replace(provenance=source))
+        candidate = Candidate(replace(backend, provenance=source))
         found.add(explain(candidate, error, Group((candidate,))).hint)
     return found
 

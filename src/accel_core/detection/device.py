@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
@@ -195,7 +196,9 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
 
 def _misfit(answer: ProbeResult) -> tuple[str, object, str] | None:
     """The first field without its type, and which it has: they go into messages and JSON."""
-    for name, value, usual in zip(answer._fields, answer, ProbeResult(usable=False), strict=True):
+    for field in fields(answer):
+        name, value = field.name, getattr(answer, field.name)
+        usual = getattr(ProbeResult(usable=False), name)
         if not (value is None or _is_count(value) if usual is None else isinstance(value, type(usual))):
             return name, value, _COUNT if usual is None else type(usual).__name__
     return None
@@ -241,7 +244,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
     known = getattr(error, "hint", "") if isinstance(error, errors.AccelError) else ""
-    _, what, hint, *_ = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
+    explained = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
+    what, hint = explained.reason, explained.hint
     if isinstance(error, errors.BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
     cause, step = torch_import.cause_and_step(error)

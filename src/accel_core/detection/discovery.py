@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from accel_core import __version__, errors, packages, torch_import
@@ -110,7 +111,7 @@ def _generic_of_type(pin: Pin) -> Ranked:
     device = _torchs_device()
     if device is None or device.type != pin.name:
         return ()
-    return (Candidate(GENERIC._replace(device_type=pin.name, provenance=OWN), builtin=True),)
+    return (Candidate(replace(GENERIC, device_type=pin.name, provenance=OWN), builtin=True),)
 
 
 def announced_as(device_type: str) -> list[Provenance]:
@@ -171,7 +172,7 @@ OWN = Provenance("accel-core", __version__)
 
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
-    return tuple(Candidate(backend._declared_by(OWN), builtin=True) for backend in (CPU, GENERIC))
+    return tuple(Candidate(replace(backend, provenance=OWN), builtin=True) for backend in (CPU, GENERIC))
 
 
 def generic_candidates(others: tuple[Backend, ...]) -> tuple[Candidate, ...]:
@@ -181,7 +182,7 @@ def generic_candidates(others: tuple[Backend, ...]) -> tuple[Candidate, ...]:
 
 def _generic(package: Provenance, device_type: str = GENERIC.device_type) -> Candidate:
     """`generic` for the device that `package` brings; its type is known where it was pinned by that."""
-    return Candidate(GENERIC._replace(device_type=device_type, provenance=package), builtin=True)
+    return Candidate(replace(GENERIC, device_type=device_type, provenance=package), builtin=True)
 
 
 def rank(candidates: Iterable[Judged]) -> Ranked:
@@ -220,7 +221,7 @@ def load_plugin(entry_point: Provenance) -> Ranked:
                 raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
             plugin = imported(entry_point)
             announce(f"accel_backends() of {entry_point}")
-            declared = (b._declared_by(entry_point) for b in declarations(plugin))
+            declared = (replace(b, provenance=entry_point) for b in declarations(plugin))
             return tuple(Candidate(b) for b in {(b.name, b.priority): b for b in declared}.values())
     except errors.CAUGHT as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
@@ -456,7 +457,7 @@ def resolve_builtin(backend: Backend, others: tuple[Backend, ...]) -> Backend:
     is_theirs = device.type == torch_import.private_use1_name() and bringing
     if package is None and is_theirs and backend.device_type == torch_import.FREE_SLOT:
         raise errors.DeclinedError(f"{bringing[0]} brings {device.type}", stands_aside=True)
-    return backend._replace(device_type=device.type)
+    return replace(backend, device_type=device.type)
 
 
 def counted_builtin(count: int, backend: Backend) -> Outcome:
@@ -588,7 +589,10 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
 
     found: dict[Provenance, Spoiler] = {}
     while left := [package for package in packages if package not in found]:
-        job: dict[str, object] = {"packages": left, "chosen": chosen._asdict() if chosen else None}
+        job: dict[str, object] = {
+            "packages": list(map(asdict, left)),
+            "chosen": asdict(chosen) if chosen else None,
+        }
         try:
             report = child.run(try_in_child, job, timeout)
         except OSError:  # no process is to be had, and nothing is known
@@ -623,7 +627,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
     chosen = decode_backend(job["chosen"]) if job["chosen"] else None
     wrong: dict[int, Spoiler] = {}
     slot = torch._C._get_privateuse1_backend_name()
-    for index, package in enumerate(Provenance(*fields) for fields in job["packages"]):
+    for index, package in enumerate(Provenance(**fields) for fields in job["packages"]):
         stage(_step(package))
         try:
             package.load()()  # as torch calls it, whatever it is

@@ -6,6 +6,7 @@ its end, whatever it is, is an outcome. What goes in and comes back is JSON.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from accel_core import hardware, torch_import
@@ -55,7 +56,7 @@ class IsolatedLoader:
     def _in_child(self, entry_points: list[Provenance]) -> Plugins:
         """Return what each declares; nothing if the child died with several, as any may be to blame."""
         first = entry_points[0]
-        job: dict[str, object] = {"entry_points": entry_points}
+        job: dict[str, object] = {"entry_points": list(map(asdict, entry_points))}
         report = _run(_declare_in_child, job, self._timeout, unloaded(first, Outcome(Status.NOT_PROBED)))
         if isinstance(report, Outcome):
             return {first: (unloaded(first, report),)} if len(entry_points) == 1 else {}
@@ -80,7 +81,7 @@ def _beside_others(failed: Judged) -> Judged:
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
     with announcing_to(stage), choosing():
-        loaded = [discovery.load_plugin(Provenance(*fields)) for fields in job["entry_points"]]
+        loaded = [discovery.load_plugin(Provenance(**fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(_encode, candidates)) for candidates in loaded]}
 
 
@@ -133,14 +134,15 @@ def _run(function: Callable[..., object], job: dict[str, object], timeout: float
 def _encode(candidate: Judged) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself."""
     if isinstance(candidate, Candidate):
-        return {"backend": candidate.backend._asdict(), "builtin": candidate.builtin}
-    return {**vars(candidate), "outcome": _encode_outcome(candidate.outcome)}
+        return {"backend": asdict(candidate.backend), "builtin": candidate.builtin}
+    source, outcome = asdict(candidate.provenance), _encode_outcome(candidate.outcome)
+    return {"name": candidate.name, "provenance": source, "outcome": outcome}
 
 
 def _decode(given: Mapping[str, Any]) -> Judged:
     if "outcome" not in given:
         return Candidate(decode_backend(given["backend"]), builtin=given["builtin"])
-    return Unloaded(given["name"], Provenance(*given["provenance"]), _decode_outcome(given["outcome"]))
+    return Unloaded(given["name"], Provenance(**given["provenance"]), _decode_outcome(given["outcome"]))
 
 
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:

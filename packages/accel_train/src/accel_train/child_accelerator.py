@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -243,8 +244,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = accelerator.backend._replace(provenance=accelerator.backend.provenance or Provenance("", ""))
-    return {"answer": answer, "backend": declared._asdict(), "fallback": fallback}
+    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": asdict(declared), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:
