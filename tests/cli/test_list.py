@@ -247,8 +247,8 @@ def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
 ):
     """torch is built for the one, and nobody need read about the other, unless that is here too."""
     hardware = [Hardware("Acme GPU", nodes=HERE), Hardware("Other GPU", nodes=nodes)]
-    builds = [(), ("hip",)]
-    both = zip((9, 8), hardware, map(accel_core.InTorch, builds), strict=True)
+    builds = [accel_core.InTorch(), accel_core.InTorch(builds=("hip",))]
+    both = zip((9, 8), hardware, builds, strict=True)
     step = {"install_hint": "pip install it"}
     ways = [arguments("acme", rank, hardware=of, in_torch=torch, **step) for rank, of, torch in both]
     accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
