@@ -11,6 +11,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -79,7 +80,7 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     # The order that `accel list` has, impersonation included.
     sources = [Provenance(s.distribution, "") for s in found]
     verdicts = {
-        Verdict(s.backend.name, source, s.backend._replace(provenance=source)): s
+        Verdict(s.backend.name, source, replace(s.backend, provenance=source)): s
         for s, source in zip(found, sources, strict=True)
     }
     return [verdicts[verdict] for verdict in rank(verdicts)]
@@ -161,7 +162,7 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.hardware.driver_file
         else "",
         "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(f"{by} `{word}`" for by, word in backend.granted._asdict().items() if word),
+        "granted by": ", ".join(f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.environment.forward, "*"),

@@ -71,7 +71,7 @@ def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
     """
     if f"accel-{pin.name}" in OURS or not is_device_type(pin.name):
         return ()
-    backend = GENERIC._replace(device_type=pin.name)
+    backend = replace(GENERIC, device_type=pin.name)
     packages = [
         package
         for package in packages_called(pin.name)
@@ -88,7 +88,7 @@ def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
 
 
 def _builtin(backend: Backend, source: Provenance) -> Verdict:
-    declared = backend._declared_by(source)
+    declared = replace(backend, provenance=source)
     return Verdict(backend.name, source, declared, builtin=True)
 
 
@@ -228,7 +228,7 @@ def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
         raise _other_type(backend, package, device.type)
     if package is None and backend.device_type == torch_import.FREE_SLOT:
         _require_no_package(device.type, others)
-    return backend._replace(device_type=device.type)
+    return replace(backend, device_type=device.type)
 
 
 def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:

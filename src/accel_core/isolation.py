@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from accel_core import build, hardware, plugins, torch_import
@@ -69,7 +69,7 @@ class IsolatedLoader:
 
         Any of them may then be to blame.
         """
-        job = {"plugins": [_encode_source(source) for source in sources]}
+        job = {"plugins": [asdict(source) for source in sources]}
         first = Verdict(plugins.name_of(sources[0]), sources[0])
         report = _run(_declare_in_child, job, self._timeout, first)
         if isinstance(report, Verdict):
@@ -170,21 +170,12 @@ def _run(
 # --- Records as JSON --------------------------------------------------------------------
 
 
-def _encode_source(source: Provenance) -> dict[str, str]:
-    return {
-        "distribution": source.distribution,
-        "version": source.version,
-        "entry_point": source.entry_point,
-        "value": source.value,
-    }
-
-
 def _encode(verdict: Verdict) -> dict[str, object]:
     """Return a verdict without what its probe found in this process."""
     return {
         "name": verdict.name,
-        "provenance": _encode_source(verdict.provenance),
-        "backend": verdict.backend._asdict() if verdict.backend else None,
+        "provenance": asdict(verdict.provenance),
+        "backend": asdict(verdict.backend) if verdict.backend else None,
         "builtin": verdict.builtin,
         **_result(verdict),
     }

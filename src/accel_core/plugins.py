@@ -221,7 +221,7 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
     except errors.CAUGHT as error:
         return (load_failure(source, error),)
     # One that is declared twice counts once.
-    declared = {(b.name, b.priority): b._declared_by(source) for b in backends}
+    declared = {(b.name, b.priority): replace(b, provenance=source) for b in backends}
     return tuple(Verdict(b.name, source, b) for b in declared.values())
 
 

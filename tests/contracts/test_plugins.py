@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -103,7 +104,7 @@ def explained(plugin, message, *backends):
     found = set()
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        verdict = verdict_on(backend._replace(provenance=source))
+        verdict = verdict_on(replace(backend, provenance=source))
         found.add(explain_error(verdict, error, Group((verdict,))).hint)
     return found
 

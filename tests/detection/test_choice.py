@@ -364,7 +364,7 @@ HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 def cards(world, *names, nodes=GONE):
     for name in names:
-        card = Hardware(f"{name.capitalize()} GPU", nodes, pci_ids=("fade",))
+        card = Hardware(f"{name.capitalize()} GPU", nodes=nodes, pci_ids=("fade",))
         world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
 
 

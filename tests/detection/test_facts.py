@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -288,7 +289,7 @@ class TestNamespace:
     def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
         """Every function is the namespace's own, and behind them is another maker's device."""
         self.taken(monkeypatch, "torch.acme")
-        backend = own._replace(in_torch=own.in_torch._replace(taken_over_by=("torch_deep",)))
+        backend = replace(own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",)))
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
         self.aside(machine, backend, "torch_deep")
@@ -378,7 +379,7 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     for node in ("acme0", "acme1", *(["doors/acme"] if "door" in str(changes) else [])):
         machine.write(f"dev/{node}")
     visible = changes.pop("visibility", {})
-    found = CARDS._replace(visibility=CARDS.visibility._replace(**visible), **changes)
+    found = replace(CARDS, visibility=replace(CARDS.visibility, **visible), **changes)
     outcome = counts_none(found, machine.path)
     assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
     assert outcome.reason == reason or ("…" in reason and outcome.reason.startswith(reason.strip("…")))

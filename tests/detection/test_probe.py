@@ -152,7 +152,7 @@ FAILS = "raise ImportError('libhccl.so')"
 ABSENT_HARDWARE = {
     # Without the hardware nobody needs to know first that the installed package is broken.
     "no node and no PCI function end the search": (
-        FAILS, GONE._replace(pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
+        FAILS, replace(GONE, pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
     "only a node could tell, and none is counted": ("return 0", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),

@@ -3,7 +3,7 @@
 import json
 import socket
 import types
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from accel_tests.asking import verdict_on
@@ -31,7 +31,7 @@ from accel_train.launch.line import Line
 
 
 NEEDED = ("name", "priority", "device_type")
-FIELDS = sorted(set(Backend.__annotations__) - {"provenance"})
+FIELDS = sorted({field.name for field in fields(Backend)} - {"provenance"})
 TEXT = st.text(max_size=20) | st.sampled_from(
     ["", "npu", "a.b", "/dev/x*", "/dev/[", "10de/03", "torch", "\0", "\x1b[2J", "\ud800"]
 )
@@ -70,14 +70,15 @@ def some(form):
 def record(name, **forms):
     """A record whose other fields are any text, texts or truth."""
     usual = {str: TEXT, bool: st.booleans(), tuple: some(TEXT)}
-    fields = {each: usual[type(default)] for each, default in RECORDS[name]._asdict().items()}
-    return st.builds(type(RECORDS[name]), **{**fields, **forms})
+    kind = RECORDS[name]
+    defaults = {field.name: usual[type(field.default)] for field in fields(kind)}
+    return st.builds(kind, **{**defaults, **forms})
 
 
 def damaged(name):
     """The same record with anything in it."""
-    kind = type(RECORDS[name])
-    return st.builds(kind, **dict.fromkeys(kind._fields, ANYTHING))
+    kind = RECORDS[name]
+    return st.builds(kind, **{field.name: ANYTHING for field in fields(kind)})
 
 
 VALID = {
@@ -123,7 +124,7 @@ VALID = {
     )
 )
 @example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
-@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]})
+@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]()})
 def test_any_values_are_a_declaration_or_a_named_fault(given):
     complete = set(NEEDED) <= given.keys()
     try:
@@ -134,7 +135,7 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
     except TypeError as error:
         assert not complete, error
         return
-    assert Backend(**{name: getattr(backend, name) for name in Backend.__annotations__}) == backend
+    assert replace(backend) == backend
     assert hash(backend) == hash(backend)
     assert backend.name in repr(backend)
 
@@ -149,7 +150,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
         return
     root = str(tmp_path)
     source = Provenance("accel-x", "1", "x", "accel_x")
-    verdict = verdict_on(backend._replace(provenance=source))
+    verdict = verdict_on(replace(backend, provenance=source))
     broken = load_failure(source, ValueError("libx.so"))
     for seen in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
@@ -170,7 +171,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    verdict = verdict_on(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    verdict = verdict_on(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
     found, _ = run_checks(verdict, Context(Settings()))
     assert found is None or found.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 

@@ -87,7 +87,7 @@ def test_who_does_not_end_well_has_given_no_answer(job):
 #: A program that calls `work` of the module `the_job` in a child.
 PARENT = """
 import sys; sys.path[:] = {path!r}
-from accel_core.log import child
+from accel_core.sandbox import child
 import the_job
 print(child.run(the_job.work, {{}}, 60).answer, flush=True)
 """

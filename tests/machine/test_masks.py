@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -20,15 +21,15 @@ NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", visibility=Visibility((CUDA,), grammar="cuda"),
     hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)), in_torch=InTorch(builds=("cuda",)),
 )  # fmt: skip
-AMD = NVIDIA._replace(
+AMD = replace(NVIDIA,
     visibility=Visibility((HIP, CUDA), filters=(ROCR,), grammar="cuda"),
     hardware=Hardware(nodes=("/dev/kfd",), pci_ids=("1002/03",)), in_torch=InTorch(builds=("hip",)),
 )  # fmt: skip
-ASCEND = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="ascending"))
-INTEL = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="level-zero"))
-GAUDI = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="modules"))
-MLU = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="mlu"))
-PLAIN = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="indices"))
+ASCEND = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="ascending"))
+INTEL = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="level-zero"))
+GAUDI = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="modules"))
+MLU = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="mlu"))
+PLAIN = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="indices"))
 UUIDS = ("GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000")
 MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf"
 

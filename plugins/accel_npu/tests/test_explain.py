@@ -1,5 +1,7 @@
 """The next step after the errors that users meet, and CANN's version from its files."""
 
+from dataclasses import replace
+
 import pytest
 from accel_tests.asking import verdict_on
 
@@ -11,7 +13,7 @@ from accel_npu import BACKEND, cann_version
 
 def explained(error, backend=BACKEND):
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
-    named = backend._replace(provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
+    named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     verdict = verdict_on(named)
     return explain_error(verdict, error, Group((verdict,))).hint
 

@@ -117,16 +117,8 @@ def _try_packages(
     If it did not, the package at which it ended is to blame.
     """
     job: dict[str, Any] = {
-        "packages": [
-            {
-                "distribution": package.distribution,
-                "version": package.version,
-                "entry_point": package.entry_point,
-                "value": package.value,
-            }
-            for package in packages
-        ],
-        "chosen": chosen._asdict() if chosen else None,
+        "packages": [asdict(package) for package in packages],
+        "chosen": asdict(chosen) if chosen else None,
     }
     try:
         report = child.run(try_in_child, job, timeout)

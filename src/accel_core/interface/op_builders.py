@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -157,7 +158,7 @@ class Operators(Base):
         """Ask who has operators for this device; an adapted class puts its own before them."""
         assert self._op_providers is not None
         # The device's type may be known only since torch was asked.
-        return tuple(self._op_providers(self.backend._replace(device_type=self._device_type)))
+        return tuple(self._op_providers(replace(self.backend, device_type=self._device_type)))
 
 
 @cache

@@ -5,6 +5,7 @@ import sys
 import threading
 import types
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_a_backend_with_an_accelerator_of_the_tests_own():
         assert there.folder.is_dir()
     with installed(ACME, accelerator=chosen):
         assert accel_core.get_accelerator() is chosen
-    declared = ACME._replace(accelerator=f"{Plain.__module__}:Plain")
+    declared = replace(ACME, accelerator=f"{Plain.__module__}:Plain")
     assert sys.modules[Plain.__module__].Plain is Plain
     with installed(declared):
         assert type(accel_core.get_accelerator()) is Plain
@@ -219,7 +220,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
     class Object:
         @hookimpl
         def accel_backends(self):
-            return [ACME, ACME._replace(name="acme.slow", priority=3)]
+            return [ACME, replace(ACME, name="acme.slow", priority=3)]
 
         @hookimpl
         def accel_create(self, backend):
@@ -255,7 +256,7 @@ BAD = [
     (lambda: installed(fake("Acme!")), BACKEND, "'Acme!'|expected e.g. 'npu'"),
     (lambda: installed(types), ARGUMENT, "module|hookimpl"),
     (lambda: installed(Plain), ARGUMENT, "accelerator=..."),
-    (lambda: installed(ACME, accelerator=Plain(ACME._replace(name="b"))), BACKEND, "'acme'|'b'|Plain"),
+    (lambda: installed(ACME, accelerator=Plain(replace(ACME, name="b"))), BACKEND, "'acme'|'b'|Plain"),
     (lambda: installed(fake("acme"), distribution="../x"), BACKEND, "'../x'|'accel-acme'"),
     (lambda: installed(fake("acme"), version="1/0"), BACKEND, "'1/0'|'1.0'"),
     (lambda: installed(fake("acme"), variables={"KEPT": "1", "A=B": "1"}), ARGUMENT, "'A=B'|without '='"),

@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -230,7 +231,7 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
 
 
 def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child: choose an accelerator, or take the one that is accelerator_of_pin, and return the answer."""
+    """In the child: choose an accelerator, or take the named one, and return the answer."""
     if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
         os.environ[ACCEL_PROBE.name] = "isolated"
     try:
@@ -245,8 +246,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = accelerator.backend._replace(provenance=accelerator.backend.provenance or Provenance("", ""))
-    return {"answer": answer, "backend": declared._asdict(), "fallback": fallback}
+    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": asdict(declared), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:

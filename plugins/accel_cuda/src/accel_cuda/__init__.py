@@ -9,6 +9,7 @@ Importing this module imports neither torch nor anything of the vendors'.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -118,11 +119,13 @@ CUDA = Backend(
     hints=_HINTS,
 )
 
-ROCM = CUDA._replace(
+ROCM = replace(
+    CUDA,
     priority=190,
     description="AMD GPUs, in ROCm builds of torch",
     url="https://pytorch.org/docs/stable/notes/hip.html",
-    hardware=CUDA.hardware._replace(
+    hardware=replace(
+        CUDA.hardware,
         name="AMD GPU",
         nodes=("/dev/kfd", "/dev/dxg"),
         pci_ids=("1002/03", "1002/12"),
@@ -130,7 +133,8 @@ ROCM = CUDA._replace(
         driver_file="/sys/module/amdgpu/initstate",
         driver_step="install the amdgpu driver; `rocminfo` shows when it works",
     ),
-    visibility=CUDA.visibility._replace(
+    visibility=replace(
+        CUDA.visibility,
         # HIP takes CUDA's name too, and ROCr has filtered before: only one of HIP's may be written.
         # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
         variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
@@ -146,7 +150,7 @@ ROCM = CUDA._replace(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     ),
-    in_torch=CUDA.in_torch._replace(builds=("hip",)),
+    in_torch=replace(CUDA.in_torch, builds=("hip",)),
 )
 
 
@@ -156,7 +160,7 @@ ROCM = CUDA._replace(
 # Project-HAMi/HAMi, docs/metax-support.md, the module and the resource; MetaX-MACA/vLLM-metax the rest:
 # docs/release/0.26.0/en.md (docker's options, MCCL_*, one process a GPU), and vllm_metax/platform.py (Ray's
 # name and the visible-devices variable, which are CUDA's).
-METAX = CUDA._replace(
+METAX = replace(CUDA,
     description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
     url="https://developer.metax-tech.com/softnova",
     install_hint="take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova",
@@ -190,7 +194,7 @@ METAX = CUDA._replace(
 )  # fmt: skip
 # gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of Deep-Spark:
 # ix-device-plugin, pkg/config/config.go, and ix-container-toolkit, README.md.
-ILUVATAR = CUDA._replace(
+ILUVATAR = replace(CUDA,
     description="Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda",
     url="https://support.iluvatar.com/",
     install_hint="take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/",
@@ -219,7 +223,7 @@ ILUVATAR = CUDA._replace(
 )  # fmt: skip
 # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display controllers and co-processors),
 # README_EN.md. HAMi's docs/hygon-dcu-support.md has the address and /opt/hyhal.
-HYGON = ROCM._replace(
+HYGON = replace(ROCM,
     description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
     url="https://developer.sourcefind.cn/",
     install_hint="take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/",

@@ -5,6 +5,8 @@ Importing this module imports neither torch nor torch_tpu.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
 from accel_tpu.library import LIBRARY, fault, own_library
 
@@ -97,8 +99,9 @@ def accel_backends() -> Backend:
     """Return the one backend of this plugin; with a library in place of libtpu, it needs no TPU."""
     if own_library() is None:
         return BACKEND
-    return BACKEND._replace(
-        hardware=BACKEND.hardware._replace(pci_ids=(), shared_nodes=()),
+    return replace(
+        BACKEND,
+        hardware=replace(BACKEND.hardware, pci_ids=(), shared_nodes=()),
         communication_backend="staged",
     )
 

@@ -7,6 +7,7 @@ this module imports neither torch nor anything of Intel's.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from accel_core import (
@@ -78,14 +79,16 @@ NATIVE = Backend(
     hints=_HINTS,
 )
 
-IPEX = NATIVE._replace(
+IPEX = replace(
+    NATIVE,
     priority=800,
     vendor_import="intel_extension_for_pytorch",
     accelerator="accel_xpu.accelerator:IPEXAccelerator",
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
     requires=("torch>=2.6",),
-    in_torch=NATIVE.in_torch._replace(
+    in_torch=replace(
+        NATIVE.in_torch,
         builds=(),
         # Imported beside another torch it ends the process: os._exit(127).
         same_version=("intel-extension-for-pytorch",),
@@ -124,7 +127,7 @@ def described(backend: Backend) -> Backend:
     if not _is_cpu_build():
         return backend
     what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"
-    return backend._replace(description=what)
+    return replace(backend, description=what)
 
 
 def _is_cpu_build() -> bool:

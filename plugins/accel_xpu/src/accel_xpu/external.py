@@ -7,6 +7,7 @@ extension its operator builders are used, each imported when it is asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
@@ -30,7 +31,8 @@ _MODULES = {
     "UtilsBuilder": "utils",
 }
 
-EXTERNAL = IPEX._replace(
+EXTERNAL = replace(
+    IPEX,
     name="xpu.external",
     priority=900,
     description="Intel GPUs, with Intel Extension for DeepSpeed",

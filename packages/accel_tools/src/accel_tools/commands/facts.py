@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import Field, asdict, fields, is_dataclass
 from typing import Any
 
 import click
@@ -86,10 +88,9 @@ def command(
 
 def _facts(candidate: Verdict) -> dict[str, Any]:
     """Give every field of the declaration, so that a new one appears by itself."""
-    given = candidate.declaration._asdict()
-    del given["provenance"]
-    records = {name: value._asdict() for name, value in given.items() if hasattr(value, "_asdict")}
-    return {**given, **records, **_origin(candidate)}
+    declared = asdict(candidate.declaration)
+    del declared["provenance"]
+    return {**declared, **_origin(candidate)}
 
 
 def _why(unread: Verdict) -> dict[str, Any]:
@@ -109,9 +110,8 @@ def _origin(each: Verdict) -> dict[str, str]:
 
 def _schema() -> dict[str, Any]:
     """Describe the document, in the words of the declaration's own docstring."""
-    defaults = {name: Backend._field_defaults.get(name) for name in Backend._fields}
-    del defaults["provenance"]
-    backend = {**_described(Backend, defaults), **_texts(_ORIGIN)}
+    declared = [field for field in fields(Backend) if field.name != "provenance"]
+    backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -129,17 +129,17 @@ def _schema() -> dict[str, Any]:
     }
 
 
-def _described(kind: type, defaults: dict[str, Any]) -> dict[str, Any]:
+def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
     """Describe the fields of `Backend` or of one of its records."""
     lines = inspect.getdoc(kind) or ""
     words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
     described: dict[str, Any] = {}
-    for name, default in defaults.items():
-        if hasattr(default, "_asdict"):
-            form = _object(_described(type(default), default._asdict()))
+    for field in declared:
+        if is_dataclass(field.default):
+            form = _object(_described(type(field.default), fields(field.default)))
         else:
-            form = _FIELDS.get(name) or _TYPES[type(default)]
-        described[name] = {"description": " ".join(words[name].split()), **form}
+            form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
+        described[field.name] = {"description": " ".join(words[field.name].split()), **form}
     return described
 
 

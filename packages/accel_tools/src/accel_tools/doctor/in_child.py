@@ -25,7 +25,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
                 for line in act["lines"]:
                     exec(line, {})  # as the module site does
             else:
-                loaded: Any = Provenance(*act["entry_point"]).load()
+                loaded: Any = Provenance(**act["entry_point"]).load()
                 if act["call"]:
                     loaded()
         except CAUGHT as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from accel_core import Provenance, hardware, is_installed, packages
@@ -150,7 +151,7 @@ def _act(group: _Group, package: Provenance) -> _Act:
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
-        {"what": f"importing {package.module}", "entry_point": tuple(package), "call": group.called},
+        {"what": f"importing {package.module}", "entry_point": asdict(package), "call": group.called},
     )
 
 
