@@ -23,7 +23,7 @@ from accel_core.interface import Accelerator, adapted
 from accel_core.interface.devices import torchs_device
 from accel_core.locks import fork_safe_lock
 from accel_core.log import LOGGER, logged_by
-from accel_core.sandbox.guard import choosing
+from accel_core.sandbox.guard import selection_in_progress
 from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
 def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
-    with choosing():
+    with selection_in_progress():
         choice = select(settings._replace(pins=pins(settings), asked=asked), built=_built)
         return _by_pin.setdefault(pin, _accelerator_of(choice))
 
@@ -227,7 +227,7 @@ def _choose() -> Accelerator:
             _settle(_chosen, _selection)
             return _chosen
         shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
-        with choosing(), shown:
+        with selection_in_progress(), shown:
             choice = select(read(), built=_built)
             built, record = _accelerator_of(choice), choice.selection
         _settle(built, record)

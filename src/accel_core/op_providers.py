@@ -14,7 +14,7 @@ from accel_core.detection import Candidate, discovery
 from accel_core.detection.select import discover
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.operators import OpProvider
-from accel_core.sandbox.guard import quiet, restoring
+from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
 from accel_core.settings import entry_points
 
 #: Entry points that name a module with the hook `accel_op_builders` and no backend.
@@ -41,7 +41,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
 def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
     """Give one distribution's answer, named after it; `needed`: it must have the hook."""
     try:
-        with quiet(), restoring(source):
+        with stdout_to_stderr(), preserved_state(source):
             if not discovery.functions_for(discovery.imported(source), _HOOK):
                 if not needed:
                     return []

@@ -21,7 +21,7 @@ from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery, no_device
 from accel_core.hardware import bus
 from accel_core.packages import is_installed
-from accel_core.sandbox.guard import announce, last_step, quiet, restoring
+from accel_core.sandbox.guard import current_step, log_step, preserved_state, stdout_to_stderr
 
 if TYPE_CHECKING:
     from accel_core.hardware.visible_devices import Masks
@@ -73,14 +73,14 @@ def create(candidate: Candidate, group: Group) -> Accelerator:
     from accel_core.interface import Accelerator, adapted
 
     backend, source, others = candidate.backend, candidate.provenance, group.beside(candidate)
-    with quiet():
-        announce("importing torch")
+    with stdout_to_stderr():
+        log_step("importing torch")
         torch = torch_import.import_torch()
         if backend.in_torch.private_use1:
             discovery.require_free_slot(backend, others)
         with torch_import.autoload_restored():
             name = next(iter(installed_imports(backend)), backend.vendor_imports[0])
-            announce(f"importing {name} ({source})")
+            log_step(f"importing {name} ({source})")
             importlib.import_module(name)
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := discovery.taken_over_by(backend):  # a start-up hook can make torch's import bring it
@@ -92,18 +92,19 @@ def create(candidate: Candidate, group: Group) -> Accelerator:
             if backend in group.built:  # it was pinned by another name
                 return group.built[backend]
         else:
-            announce(f"accel_create() of {source}")
+            log_step(f"accel_create() of {source}")
             built = discovery.ask(source, "accel_create", backend=backend, others=others)
         if built is None:
             if backend.accelerator and not candidate.builtin:
-                announce(f"accelerator={backend.accelerator!r} of {source}")
+                log_step(f"accelerator={backend.accelerator!r} of {source}")
             built = _instance(backend)
         if not isinstance(built, Accelerator):
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{last_step.get()} gave {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, "
-            "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+            f"{current_step.get()} gave {built!r} ({type(built).__name__}), expected an "
+            "accel_core.Accelerator, or an object or class that an adapter knows (DeepSpeed's "
+            "DeepSpeedAccelerator)"
         )
     return built
 
@@ -146,17 +147,18 @@ def ask_device(candidate: Candidate, group: Group, *, pinned: bool) -> Outcome:
     if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
         return answer
     try:
-        announce("importing torch")
+        log_step("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
-        with restoring(candidate.provenance) as kept:
+        with preserved_state(candidate.provenance) as kept:
             accelerator = create(candidate, group)
             if answer:
-                kept.stays = True
+                kept.keep()
                 return answer._replace(accelerator=accelerator)
-            announce(f"device_count() of {candidate.provenance}")
-            with quiet():
+            log_step(f"device_count() of {candidate.provenance}")
+            with stdout_to_stderr():
                 count: object = accelerator.device_count()
-            kept.stays = bool(count) or pinned  # a pin may be honoured without a device
+            if count or pinned:  # a pin may be honoured without a device
+                kept.keep()
     except errors.CAUGHT as error:
         return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
@@ -175,9 +177,9 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     if candidate.builtin:
         return discovery.probe_builtin(candidate.backend, others)
     try:
-        with quiet(), restoring(source):
+        with stdout_to_stderr(), preserved_state(source):
             discovery.imported(source)
-            announce(f"accel_probe() of {source}")
+            log_step(f"accel_probe() of {source}")
             answer: object = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
     except errors.CAUGHT as error:
         return _failed(candidate, error, group)
@@ -231,8 +233,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
         return discovery.failure(candidate.provenance, error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    at = last_step.get()
-    announce(f"{at}, and what its error means")  # plugins are asked for that
+    at = current_step.get()
+    log_step(f"{at}, and what its error means")  # plugins are asked for that
     own = at.startswith(_OF_THE_PLUGIN)
     if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
         return unfit
@@ -278,7 +280,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
     answer: object = None
-    with suppress(*errors.CAUGHT), quiet(), restoring(plugin):
+    with suppress(*errors.CAUGHT), stdout_to_stderr(), preserved_state(plugin):
         answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
     return given if isinstance(given, ProbeResult) and not _misfit(given) else None

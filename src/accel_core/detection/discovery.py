@@ -26,7 +26,7 @@ from accel_core.backend import (
 )
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
 from accel_core.hardware.vendors import install_command
-from accel_core.sandbox.guard import announce, quiet, restoring
+from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
 from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
@@ -215,11 +215,11 @@ def rank(candidates: Iterable[Judged]) -> Ranked:
 def load_plugin(entry_point: Provenance) -> Ranked:
     """Import one plugin's module and read its declarations; a failure comes back as `Unloaded`."""
     try:
-        with quiet(), restoring(entry_point):
+        with stdout_to_stderr(), preserved_state(entry_point):
             if not entry_point.module:
                 raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
             plugin = imported(entry_point)
-            announce(f"accel_backends() of {entry_point}")
+            log_step(f"accel_backends() of {entry_point}")
             declared = (b._declared_by(entry_point) for b in declarations(plugin))
             return tuple(Candidate(b) for b in {(b.name, b.priority): b for b in declared}.values())
     except errors.CAUGHT as error:
@@ -229,8 +229,8 @@ def load_plugin(entry_point: Provenance) -> Ranked:
 def imported(entry_point: Provenance) -> Any:
     """The plugin's module, imported now unless it was; raises whatever its import raises."""
     if entry_point.module not in sys.modules:
-        announce(f"importing {errors.clean(entry_point.value)}, the plugin of {entry_point}")
-    with quiet():
+        log_step(f"importing {errors.clean(entry_point.value)}, the plugin of {entry_point}")
+    with stdout_to_stderr():
         return entry_point.load()
 
 
@@ -482,7 +482,7 @@ def _load(package: Provenance) -> None:
     Raises `BackendUnavailableError` with the distribution, which breaks every `import torch` of this
     environment.
     """
-    announce(f"importing {package.value} ({package})")
+    log_step(f"importing {package.value} ({package})")
     try:
         package.load()()
     except errors.CAUGHT as error:

@@ -14,7 +14,7 @@ from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unl
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import unloaded
 from accel_core.log import LOGGER
-from accel_core.sandbox.guard import announcing_to, choosing
+from accel_core.sandbox.guard import selection_in_progress, steps_to
 from accel_core.settings import read
 
 #: What plugins declare, or why they cannot be loaded.
@@ -79,7 +79,7 @@ def _beside_others(failed: Judged) -> Judged:
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
-    with announcing_to(stage), choosing():
+    with steps_to(stage), selection_in_progress():
         loaded = [discovery.load_plugin(Provenance(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(_encode, candidates)) for candidates in loaded]}
 
@@ -99,7 +99,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     candidate, *others = map(_decode, job["candidates"])
     assert isinstance(candidate, Candidate)
-    with announcing_to(stage), choosing():
+    with steps_to(stage), selection_in_progress():
         group = Group((candidate, *others), importing=True)
         outcome = ask_device(candidate, group, pinned=job["pinned"])
         slot = torch_import.private_use1_name() if "torch" in sys.modules else ""

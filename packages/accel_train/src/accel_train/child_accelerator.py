@@ -234,7 +234,7 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     try:
         fallback: list[tuple[str, bool]] = []
         noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
-        with noting, guard.announcing_to(lambda what: stage(json.dumps([what, ""]))):
+        with noting, guard.steps_to(lambda what: stage(json.dumps([what, ""]))):
             chosen = _choose(job)
         accelerator = chosen.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
