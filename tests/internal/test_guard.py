@@ -66,7 +66,8 @@ def test_the_state_is_restored_after_an_error(torch):
             disturb()
             raise OSError("too late")
 
-    pytest.raises(OSError, fail)
+    with pytest.raises(OSError, match="too late"):
+        fail()
     assert state() == before
 
 

@@ -59,7 +59,7 @@ class IsolatedLoader:
         report = _run(_declare_in_child, job, self._timeout, unloaded(first, Outcome(Status.NOT_PROBED)))
         if isinstance(report, Outcome):
             return {first: (unloaded(first, report),)} if len(entry_points) == 1 else {}
-        report.pass_on()
+        report.print_output()
         declared: Any = report.answer
         read = (tuple(map(_decode, rows)) for rows in declared["plugins"])
         return dict(zip(entry_points, read, strict=True))
