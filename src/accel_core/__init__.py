@@ -49,7 +49,9 @@ _HOMES = {
 
 
 #: The module of each public name.
-_HOME = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+_HOME = {
+    name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
+}
 __all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
 
 

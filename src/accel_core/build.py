@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult
 from accel_core.plugins import Plugin, load_failure, unfit, with_error
-from accel_core.sandbox.guard import announce, last_step, quiet, restoring
+from accel_core.sandbox.guard import (
+    current_step,
+    log_step,
+    preserved_state,
+    stdout_to_stderr,
+)
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 if TYPE_CHECKING:
@@ -86,7 +91,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     if backend in group.built:
         return group.built[backend]
     others = group.others_than(verdict)
-    with quiet():
+    with stdout_to_stderr():
         _import_vendor(verdict, backend, others)
         if verdict.builtin:
             backend = builtin.resolved(backend, others)
@@ -99,7 +104,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
             made = adapted(made, backend) or made
     if not isinstance(made, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{last_step.get()} gave {made!r} ({type(made).__name__}), expected an "
+            f"{current_step.get()} gave {made!r} ({type(made).__name__}), expected an "
             "accel_core.Accelerator, or an object or class that an adapter knows "
             "(DeepSpeed's DeepSpeedAccelerator)"
         )
@@ -110,14 +115,14 @@ def _import_vendor(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> None:
     """Import torch, and then the package that brings the device into it."""
-    announce("importing torch")
+    log_step("importing torch")
     torch = torch_import.import_torch()
     if backend.in_torch.private_use1:
         builtin.require_free_slot(backend, others)
     installed = checks.installed_imports(backend)
     name = installed[0] if installed else backend.vendor_imports[0]
     with torch_import.autoload_restored():
-        announce(f"importing {name} ({verdict.provenance})")
+        log_step(f"importing {name} ({verdict.provenance})")
         importlib.import_module(name)
     # torch cannot be imported twice, should the vendor have deleted it.
     sys.modules["torch"] = torch
@@ -132,13 +137,13 @@ def _ask_for_accelerator(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> object:
     """Return what the plugin's `accel_create` gives, or else the declared class."""
-    announce(f"accel_create() of {verdict.provenance}")
+    log_step(f"accel_create() of {verdict.provenance}")
     plugin = Plugin(verdict.provenance)
     made: object = plugin.hooks.accel_create(backend=backend, others=others)
     if made is not None:
         return made
     if backend.accelerator:
-        announce(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
+        log_step(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
     return _instance(backend)
 
 
@@ -179,18 +184,19 @@ def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     if answer is not None and is_refused and not (pinned and answer.lacks_device):
         return answer
     try:
-        announce("importing torch")
+        log_step("importing torch")
         # Before the state is noted: what torch sets is not the vendor's.
         torch_import.import_torch()
-        with restoring(verdict.provenance) as kept:
+        with preserved_state(verdict.provenance) as kept:
             accelerator = create(verdict, group)
             if answer is not None:
-                kept.stays = True
+                kept.keep()
                 return replace(answer, accelerator=accelerator)
-            announce(f"device_count() of {verdict.provenance}")
-            with quiet():
+            log_step(f"device_count() of {verdict.provenance}")
+            with stdout_to_stderr():
                 count: object = accelerator.device_count()
-            kept.stays = bool(count) or pinned
+            if count or pinned:
+                kept.keep()
     except errors.CAUGHT as error:
         return failure(verdict, error, group)
     # The annotation of device_count() is a promise of the plugin's.
@@ -223,9 +229,9 @@ def ask_plugin(verdict: Verdict, group: Group) -> Verdict | None:
         return builtin.static_verdict(verdict, others)
     plugin = Plugin(verdict.provenance)
     try:
-        with quiet(), restoring(verdict.provenance):
+        with stdout_to_stderr(), preserved_state(verdict.provenance):
             hooks = plugin.hooks
-            announce(f"accel_probe() of {verdict.provenance}")
+            log_step(f"accel_probe() of {verdict.provenance}")
             answer = hooks.accel_probe(backend=verdict.backend, others=others)
     except errors.CAUGHT as error:
         return failure(verdict, error, group)
@@ -308,8 +314,8 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     if error.__traceback__ is not None:
         # The record is kept; the objects of the frames must not be.
         traceback.clear_frames(error.__traceback__)
-    step = last_step.get()
-    announce(f"{step}, and what its error means")  # plugins are asked for that
+    step = current_step.get()
+    log_step(f"{step}, and what its error means")  # plugins are asked for that
     failed = with_error(verdict, error)
     is_own = step.startswith(_STEPS_OF_PLUGIN)
     if is_own:
@@ -384,7 +390,11 @@ def _ask_to_explain(
 ) -> ProbeResult | None:
     """Return the answer of `accel_explain`; one that fails counts as none."""
     answer: object = None
-    with contextlib.suppress(*errors.CAUGHT), quiet(), restoring(plugin.source):
+    with (
+        contextlib.suppress(*errors.CAUGHT),
+        stdout_to_stderr(),
+        preserved_state(plugin.source),
+    ):
         answer = plugin.hooks.accel_explain(backend=backend, error=error)
     if isinstance(answer, str) and answer:
         answer = ProbeResult(False, hint=answer)

@@ -14,7 +14,7 @@ from typing import Any
 
 from accel_core import __version__, errors, torch_import
 from accel_core.backend import Backend, Provenance, is_device_type
-from accel_core.sandbox.guard import announce
+from accel_core.sandbox.guard import log_step
 from accel_core.settings import OURS, Pin, entry_points, normalize_distribution
 from accel_core.verdict import Reason, Status, Verdict, Why
 
@@ -263,7 +263,7 @@ def load(package: Provenance) -> None:
     Raises `BackendUnavailableError` with the distribution, which breaks every
     `import torch` of this environment.
     """
-    announce(f"importing {package.value} ({package})")
+    log_step(f"importing {package.value} ({package})")
     try:
         package.load()()
     except errors.CAUGHT as error:

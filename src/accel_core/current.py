@@ -21,7 +21,7 @@ from accel_core import builtin, errors
 from accel_core.backend import Backend, Provenance
 from accel_core.interface import Accelerator, adapted
 from accel_core.log import LOGGER, logged_by
-from accel_core.sandbox.guard import choosing
+from accel_core.sandbox.guard import selection_in_progress
 from accel_core.select import discover, select
 from accel_core.settings import (
     ACCEL_LOG,
@@ -277,7 +277,7 @@ def _select_among(
     pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings
 ) -> Accelerator:
     """Return the first usable one of `pins`, which from then on is what `key` means."""
-    with choosing():
+    with selection_in_progress():
         pinned = settings._replace(pins=pins, asked=asked)
         found = select(pinned, built=_built)
         return _by_pin.setdefault(key, _accelerator_of(found))
@@ -299,7 +299,7 @@ def _choose() -> Accelerator:
             late_changes()
             _set_current(_chosen, _selection)
             return _chosen
-        with choosing(), _logged():
+        with selection_in_progress(), _logged():
             record = select(read(), built=_built)
             built = _accelerator_of(record)
         _set_current(built, record)

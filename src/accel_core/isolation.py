@@ -16,7 +16,7 @@ from accel_core.backend import Provenance, decode_backend
 from accel_core.build import Group
 from accel_core.log import LOGGER
 from accel_core.sandbox import child
-from accel_core.sandbox.guard import announcing_to, choosing
+from accel_core.sandbox.guard import selection_in_progress, steps_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 #: The verdicts on what each plugin declares.
@@ -74,7 +74,7 @@ class IsolatedLoader:
         report = _run(_declare_in_child, job, self._timeout, first)
         if isinstance(report, Verdict):
             return {sources[0]: (report,)} if len(sources) == 1 else {}
-        report.pass_on()
+        report.print_output()
         rows: Any = report.answer
         declared = (tuple(map(_decode, row)) for row in rows["plugins"])
         return dict(zip(sources, declared, strict=True))
@@ -95,7 +95,7 @@ def _declare_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
     """In the child: load each plugin; return what each declares, or why it fails."""
-    with announcing_to(stage), choosing():
+    with steps_to(stage), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
     return {"plugins": [[_encode(verdict) for verdict in row] for row in declared]}
@@ -131,7 +131,7 @@ def _probe_in_child(
     verdict = _decode(job["verdict"])
     others = [_decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
-    with announcing_to(stage), choosing():
+    with steps_to(stage), selection_in_progress():
         found = build.ask_device(verdict, group, pinned=job["pinned"])
     if "torch" in sys.modules:
         found = replace(found, slot=torch_import.private_use1_name())

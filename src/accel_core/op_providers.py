@@ -13,7 +13,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.operators import OpProvider
 from accel_core.plugins import Plugin
-from accel_core.sandbox.guard import quiet, restoring
+from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
 from accel_core.select import discover
 from accel_core.settings import entry_points
 
@@ -29,27 +29,42 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     `accel.op_builders`, by name, without those of blocked distributions; at the end, providers with
     `OpProvider.last`. A provider that fails has no builders, and its `advice` says why.
     """
-    plugins = dict.fromkeys(v.provenance for v in discover() if v.backend is not None and not v.builtin)
+    plugins = dict.fromkeys(
+        v.provenance for v in discover() if v.backend is not None and not v.builtin
+    )
     found: list[OpProvider] = []
-    for plugin in sorted(plugins, key=lambda plugin: plugin.distribution != backend.distribution):
+    for plugin in sorted(
+        plugins, key=lambda plugin: plugin.distribution != backend.distribution
+    ):
         found += _ask(backend, plugin, "plugin")
-    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
+    for entry_point in sorted(
+        entry_points(GROUP), key=lambda e: (e.name, e.distribution)
+    ):
         found += _ask(backend, entry_point, entry_point.name, needed=True)
     return tuple(sorted(found, key=lambda provider: provider.last))
 
 
-def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
+def _ask(
+    backend: Backend, source: Provenance, kind: str, *, needed: bool = False
+) -> list[OpProvider]:
     """Give one distribution's answer, named after it; `needed`: it must have the hook."""
     try:
-        with quiet(), restoring(source):
+        with stdout_to_stderr(), preserved_state(source):
             hook = getattr(Plugin(source).hooks, _HOOK)
             if not hook.get_hookimpls():
                 if not needed:
                     return []
-                raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
+                raise AttributeError(
+                    f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl"
+                )
             answers = hook(backend=backend)
-            several = (answer if isinstance(answer, list) else [answer] for answer in answers)
-            return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
+            several = (
+                answer if isinstance(answer, list) else [answer] for answer in answers
+            )
+            return [
+                _whole(answer, str(source), kind)
+                for answer in chain.from_iterable(several)
+            ]
     except CAUGHT as error:
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
@@ -64,4 +79,9 @@ def _whole(answer: object, name: str, kind: str) -> OpProvider:
             "expected a mapping or accel_core.OpProvider"
         )
     builders = {str(op): str(source) for op, source in provider.builders.items()}
-    return replace(provider, builders=builders, name=provider.name or name, kind=provider.kind or kind)
+    return replace(
+        provider,
+        builders=builders,
+        name=provider.name or name,
+        kind=provider.kind or kind,
+    )

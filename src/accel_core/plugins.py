@@ -20,7 +20,7 @@ from accel_core.backend import (
     Provenance,
     is_unknown_field,
 )
-from accel_core.sandbox.guard import announce, quiet, restoring
+from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
 from accel_core.settings import Pin, Settings, normalize_distribution
 from accel_core.verdict import Reason, Status, Verdict, Why
 
@@ -36,8 +36,8 @@ class Plugin:
         """The module, imported when it is first asked for; raises what its import raises."""
         if self.source.module not in sys.modules:
             value = errors.clean(self.source.value)
-            announce(f"importing {value}, the plugin of {self.source}")
-        with quiet():
+            log_step(f"importing {value}, the plugin of {self.source}")
+        with stdout_to_stderr():
             return self.source.load()
 
     @cached_property
@@ -210,13 +210,13 @@ def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
 def declare(source: Provenance) -> tuple[Verdict, ...]:
     """Import one plugin's module and read its declarations; a failure is a verdict."""
     try:
-        with quiet(), restoring(source):
+        with stdout_to_stderr(), preserved_state(source):
             if not source.module:
                 raise errors.InvalidBackendError(
                     "the entry point names no module, expected 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
-            announce(f"accel_backends() of {source}")
+            log_step(f"accel_backends() of {source}")
             backends = declared_backends(hooks)
     except errors.CAUGHT as error:
         return (load_failure(source, error),)

@@ -402,7 +402,7 @@ def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
     with pytest.raises(BackendUnavailableError, match="RecursiveChoiceError") as caught:
         accel_core.get_accelerator()
     assert isinstance(caught.value.__cause__, RecursiveChoiceError)
-    assert not guard._choosing
+    assert not guard._selecting_pid
 
 
 COUNTS_BUILDS = """

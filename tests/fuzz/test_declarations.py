@@ -1,4 +1,4 @@
-"""Whatever a plugin declares, or a child process, another rank or a file of ours answers."""
+"""Whatever a plugin declares, or another rank or a file of ours answers."""
 
 import json
 import socket
@@ -19,7 +19,6 @@ from accel_core.errors import InvalidBackendError, clean, hint_for, printable
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
 from accel_core.plugins import declared_backends, hooks_of, load_failure
-from accel_core.sandbox import child
 from accel_core.settings import Settings
 from accel_core.verdict import Status
 from accel_tools.bench import document
@@ -186,7 +185,7 @@ def test_what_a_hook_answers_is_declarations_or_a_named_fault(declared):
 
 
 # ---------------------------------------------------------------------------- answers
-# Whatever a child process, another rank or a file of ours answers: a record, or an error in words.
+# Whatever another rank or a file of ours answers: a record, or an error in words.
 
 
 WORDS = st.text(max_size=12) | st.sampled_from(
@@ -203,16 +202,6 @@ WRITTEN = (
     | st.sampled_from(["[" * 100_000, "1" * 5000, '{"a":' * 5000, "NaN", '{"stage": 1e999}', "\ufeff{}"])
 )
 BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=40)
-NONCE = "0123456789abcdef"
-
-
-@fuzzed(lines=st.lists(st.tuples(st.sampled_from(["", "x", f"{NONCE}x"]), WRITTEN), max_size=5))
-def test_only_lines_with_the_nonce_are_a_childs_and_one_that_is_cut_is_none(lines):
-    text = "\n".join(f"{mark} {said}" for mark, said in lines)
-    own = f'{NONCE} {{"stage": "at work"}}'
-    assert child._lines(f"{text}\n{own}\n{own[:-3]}", NONCE) == [{"stage": "at work"}]
-
-
 RECORD = st.fixed_dictionaries(
     {},
     optional={

@@ -111,11 +111,11 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
                 click.echo(f"\r\x1b[K{line}", terminal, nl=False)
             drawn = bool(stage)
 
-    child.watching = draw if shows else None
+    child.supervision.progress = draw if shows else None
     try:
         yield
     finally:
-        child.watching = None
+        child.supervision.progress = None
 
 
 @contextlib.contextmanager

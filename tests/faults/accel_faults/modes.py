@@ -70,8 +70,8 @@ write = open
 def state():
     size = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return {
-        "directory": os.getcwd(), "environment": {**os.environ},
-        "sys.path": [*sys.path], "torch.cuda": torch.cuda, "warnings": [*warnings.filters],
+        "environment": {**os.environ},
+        "torch.cuda": torch.cuda, "warnings": [*warnings.filters],
         "threads": threading.enumerate(), "stdin": os.lseek(0, 0, os.SEEK_CUR),
         "memory": int(size.split()[1]) >> 20,
     }

@@ -6,9 +6,9 @@ from accel_faults.catalogue import SLEEP, Kind, Place
 from accel_faults.modes import Mode
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
-RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "warnings"})
+RESTORED = frozenset({"environment", "torch.cuda", "warnings"})
 #: Of these, what is left to the package of the backend that is chosen, which may need it.
-_OF_THE_CHOSEN = frozenset({"environment", "sys.path", "torch.cuda"})
+_OF_THE_CHOSEN = frozenset({"environment", "torch.cuda"})
 
 #: They give the whole answer longer than a probe has, so that they name what a program gets.
 _PATIENT = (Mode.OPS, Mode.ENV)

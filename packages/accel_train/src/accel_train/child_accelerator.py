@@ -110,13 +110,13 @@ def call_on_accelerator(
     while True:
         job["arguments"]["skipped"] = skipped
         try:
-            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live, start=start)
+            report = child.run(answer_in_child, job, timeout, autoload=True, live=live, start=start)
         except OSError as error:
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
         if report.answer is not None:
             if not live:
-                report.pass_on()
+                report.print_output()
             return _read(report.answer, crashed)
         at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
         if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
@@ -237,7 +237,7 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     try:
         fallback: list[tuple[str, bool]] = []
         noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
-        with noting, guard.announcing_to(lambda what: stage(json.dumps([what, ""]))):
+        with noting, guard.steps_to(lambda what: stage(json.dumps([what, ""]))):
             chosen = _choose(job)
         accelerator = chosen.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"

@@ -102,7 +102,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with guard.restoring(what):
+            with guard.preserved_state(what):
                 answer = ask()
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:

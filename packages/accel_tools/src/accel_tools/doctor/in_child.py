@@ -43,7 +43,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with guard.quiet(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
+    with guard.stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 

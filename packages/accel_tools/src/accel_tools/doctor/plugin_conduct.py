@@ -168,7 +168,7 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), guard.quiet():
+                with contextlib.suppress(*CAUGHT), guard.stdout_to_stderr():
                     for backend in declared_backends(Plugin(entry_point).hooks):
                         vendors.update(backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})

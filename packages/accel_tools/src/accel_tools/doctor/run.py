@@ -63,11 +63,12 @@ def examine(
 @contextlib.contextmanager
 def _at_most(count: int) -> Iterator[None]:
     """Let at most `count` children run at once within the block, whichever threads start them."""
-    before, child.turns = child.turns, threading.BoundedSemaphore(count)
+    before = child.supervision.concurrency_limit
+    child.supervision.concurrency_limit = threading.BoundedSemaphore(count)
     try:
         yield
     finally:
-        child.turns = before
+        child.supervision.concurrency_limit = before
 
 
 def end_given_up() -> None:

@@ -128,7 +128,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with guard.quiet():
+                with guard.stdout_to_stderr():
                     meant.builder_class().load()
             except OpBuildError:
                 raise

@@ -186,7 +186,7 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
 def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        with guard.restoring(whole.origin):
+        with guard.preserved_state(whole.origin):
             answer = Plugin(plugin).hooks.accel_checks(backend=backend)
         checks = list(answer or ())[:_MOST]
     except CAUGHT as error:
@@ -228,7 +228,7 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        with guard.restoring(row.origin):
+        with guard.preserved_state(row.origin):
             result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")

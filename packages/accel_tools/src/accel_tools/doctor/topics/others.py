@@ -59,7 +59,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
 
     try:
         # With torch's autoload, as the user's program has it.
-        report = child.run(ask, {"framework": framework.name}, seconds, as_we_are=True)
+        report = child.run(ask, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
         return "", "", f"no process could be started to ask it: {error}"
     if report.answer is not None:
