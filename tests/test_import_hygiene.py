@@ -25,7 +25,7 @@ HEAVY = [
 
 
 OTHERS = [
-    f"accel_core.{name}" for name in ("backend", "errors", "machine.devices", "machine.vendors", "settings")
+    f"accel_core.{name}" for name in ("backend", "errors", "hardware.bus", "hardware.vendors", "settings")
 ]
 
 

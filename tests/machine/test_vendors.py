@@ -27,8 +27,8 @@ def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):
     machine.sign("10de:2335 030200")
     machine.sign("/dev/nvidia0")
     listed = []
-    real = bus.machine.names_in
-    monkeypatch.setattr(bus.machine, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
+    real = bus.hardware.names_in
+    monkeypatch.setattr(bus.hardware, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
     (known,) = known_hardware(machine.path)
     assert (known.label, known.backend, known.distribution) == ("NVIDIA GPU", "cuda", "accel-cuda")
     assert (str(known.evidence), known.integrated) == ("/dev/nvidia0; PCI 10de:2335 at 0000:81:00.0", False)
