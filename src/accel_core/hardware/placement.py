@@ -127,7 +127,7 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     As in Linux (fs/namei.c, `inode_permission`), the control group's list of devices applies too.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
-    return () if any(os.access(hardware.below(root, node), os.R_OK | os.W_OK) for node in own) else own
+    return () if any(os.access(hardware.under_root(root, node), os.R_OK | os.W_OK) for node in own) else own
 
 
 def permission_step(node: str, root: str, start: str = "") -> str:
@@ -135,7 +135,7 @@ def permission_step(node: str, root: str, start: str = "") -> str:
 
     A container that shows a node lacks only the node's group, which may have no name there.
     """
-    path = Path(hardware.below(root, node))
+    path = Path(hardware.under_root(root, node))
     try:
         status, mine = path.stat(), (*os.getgroups(), os.getegid())
         closed = status.st_mode & 0o060 == 0o060 and status.st_gid not in mine
