@@ -317,4 +317,4 @@ def hidden(backend: Backend, mask: Masks) -> Outcome:
     place = placement()
     # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
     withheld = place.withheld(backend)
-    return no_device(f"{mask}{withheld}", place.schedulers_step(backend) if withheld else mask.step)
+    return no_device(f"{mask}{withheld}", place.scheduler_step(backend) if withheld else mask.step)

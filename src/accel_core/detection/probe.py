@@ -287,7 +287,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
     scheduled = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
-    step = _place(case).schedulers_step(backend) if backend.hardware.name and scheduled else ""
+    step = _place(case).scheduler_step(backend) if backend.hardware.name and scheduled else ""
     return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 

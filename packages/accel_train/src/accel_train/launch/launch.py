@@ -125,7 +125,7 @@ def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[s
     masked = "; ".join(map(str, found.faulty))
     more = (
         # Those that another overrules too, or they would count next.
-        placement.placement().schedulers_step(backend)
+        placement.placement().scheduler_step(backend)
         or f"unset {' '.join(step.variable for step in found.steps)}"
     )
     if not masked and len(found.devices or ()) > count:
