@@ -291,10 +291,10 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """Return `no_device` with the most likely reason and the next step; files are looked up below `root`."""
     # These here, as whoever has a device never comes here.
     from accel_core.hardware.placement import denied_nodes, permission_step, placement
-    from accel_core.hardware.visible_devices import masks, there
+    from accel_core.hardware.visible_devices import inventory, masks
 
     nodes = (bus.evidence(backend, root) or bus.Evidence()).nodes
-    mask = masks(backend, os.environ, there(backend, root))
+    mask = masks(backend, os.environ, inventory(backend, root))
     if mask.faulty:
         return hidden(backend, mask)
     place = placement(root)
@@ -305,7 +305,7 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return no_device(f"{reason} in {place.name}, which shows {bus.enumerated(nodes)}", step)
-    used = [step for step in mask.steps if not step.overruled_by]
+    used = [effect for effect in mask.effects if not effect.overruled_by]
     hint = f"unset {used[-1].variable}, or name in it devices that exist" if used else ""
     return no_device(" with ".join(filter(None, [reason, " and ".join(map(str, used))])), hint)
 
@@ -317,4 +317,4 @@ def hidden(backend: Backend, mask: Masks) -> Outcome:
     place = placement()
     # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
     withheld = place.withheld(backend)
-    return no_device(f"{mask}{withheld}", place.scheduler_step(backend) if withheld else mask.step)
+    return no_device(f"{mask}{withheld}", place.scheduler_step(backend) if withheld else mask.next_step)

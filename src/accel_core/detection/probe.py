@@ -312,11 +312,12 @@ def _not_hidden(case: Case) -> Outcome | None:
     if case.is_running or not any(name in os.environ for name in names):
         return None
     # Here, as its patterns cost more than all the other steps.
-    from accel_core.hardware.visible_devices import masks, there
+    from accel_core.hardware.visible_devices import inventory, masks
 
     # What a runtime makes of a malformed value, or of a number that no node has, it must tell.
     hides = masks(backend, os.environ).devices == ()
-    return device.hidden(backend, masks(backend, os.environ, there(backend, case.root))) if hides else None
+    found = masks(backend, os.environ, inventory(backend, case.root)) if hides else None
+    return device.hidden(backend, found) if found else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
