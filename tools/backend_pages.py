@@ -110,7 +110,7 @@ def bus(pci_id: str) -> str:
 def grammar(backend: Backend) -> str:
     from accel_core.hardware import visible_devices
 
-    return prose(visible_devices._TABLE[backend.visibility.grammar].expected)
+    return prose(visible_devices.describe_grammar(backend.visibility.grammar))
 
 
 def prose(text: str) -> str:

@@ -108,7 +108,7 @@ class Variable(Generic[T]):
 
     def __init__(
         self, name: str, parse: Callable[[str], T], default: T, help: str = ""
-    ) -> None:  # noqa: A002
+    ) -> None:
         self.name, self.parse, self.default, self.help = name, parse, default, help
 
     def read(self, environ: Mapping[str, str]) -> T:

@@ -298,7 +298,7 @@ def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_wor
 
 def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
     integrated = vendors.Vendor(
-        "Intel integrated GPU", "xpu", evidence=bus.Evidence(pci=("8086",)), integrated=True
+        "Intel integrated GPU", "xpu", evidence=bus.Evidence(pci=("8086",)), is_integrated=True
     )
     known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
     monkeypatch.setattr(vendors, "known_hardware", lambda: known)

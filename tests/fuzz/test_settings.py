@@ -403,7 +403,7 @@ def test_any_files_are_a_machine(base, files):
     assert (last_level_cache(root) or 0) >= 0
     placed = placement(root, {})
     assert placed.name
-    assert placed.schedulers_step(_BACKEND) is not None
+    assert placed.scheduler_step(_BACKEND) is not None
     for device in bus.pci_devices(root):
         assert bus.matches_pci(device, [device.vendor])
         assert (numa_node_of(device.address, root) or 0) >= 0

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from accel_tests.asking import counts_none
 from accel_tests.computers import Computer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_core import build
 from accel_core.backend import Backend, Hardware, InTorch, Visibility
 from accel_core.hardware import visible_devices
-from accel_core.hardware.visible_devices import Masks, masks, there
+from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
 from accel_train.launch.launch import masks_of
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
@@ -31,6 +31,7 @@ GAUDI = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="modules"))
 MLU = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="mlu"))
 PLAIN = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="indices"))
 UUIDS = ("GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000")
+MLU_UUIDS = "12345678-1234-1234-1234-1234567890ab", "9abcdef0-1234-1234-1234-1234567890ab"
 MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf"
 
 ONE_MIG = "CUDA shows a process one MIG instance, the first; start a process for each"
@@ -58,17 +59,19 @@ VALUES = [
     (NVIDIA, UUIDS, "GPU-7,GPU-1a", UUIDS[2:], "GPU-1a is the beginning of 2 UUIDs", UUIDS[2]),
     (NVIDIA, 3, "GPU-5", ("GPU-5",), "", ""),  # nobody knows
     (NVIDIA, UUIDS, "MIG-5", ("MIG-5",), "", ""),  # of a part of a GPU only the driver knows
+    (NVIDIA, 3, f"GPU-8932f937,{UUIDS[0]}", ("GPU-8932f937", UUIDS[0]), "", ""),  # short and whole
+    (MLU, 2, ",".join(MLU_UUIDS), MLU_UUIDS, "", ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("backend", "count", "value", "seen", "lost", "better"), VALUES)
 def test_one_variable(backend, count, value, seen, lost, better):
-    present = (len(count), (), count) if isinstance(count, tuple) else (count, (), ())
+    present = Inventory(len(count), (), count) if isinstance(count, tuple) else Inventory(count)
     found = masks(backend, {CUDA: value}, present)
-    [step] = found.steps
+    [effect] = found.effects
     assert masks(backend, {}, present) == Masks()
-    assert (found.devices, step.lost, step.better) == (seen, lost, better)
-    assert bool(step.malformed) == (seen is None and value != "")
+    assert (found.devices, effect.ignored, effect.suggestion) == (seen, lost, better)
+    assert bool(effect.malformed) == (seen is None and value != "")
 
 
 #: AMD's: variables on a machine with four; what is seen, what is said, and the next step.
@@ -86,8 +89,8 @@ COMPOSED = [
 
 @pytest.mark.parametrize(("environ", "seen", "said", "step"), COMPOSED)
 def test_a_filter_first_and_the_other_counts_among_what_is_left(environ, seen, said, step):
-    found = masks(AMD, environ, (4, (), ()))
-    assert (found.devices, str(found), found.faulty and found.step) == (seen, said, step or [])
+    found = masks(AMD, environ, Inventory(4))
+    assert (found.devices, str(found), found.faulty and found.next_step) == (seen, said, step or [])
 
 
 #: Issues on GitHub: what was set, on how many devices of whose, what is seen, and the next step.
@@ -116,9 +119,9 @@ REPORTS = {
 @pytest.mark.parametrize("report", REPORTS)
 def test_what_people_met(report):
     backend, count, environ, seen, step = REPORTS[report]
-    found = masks(backend, environ, (count, (), ()))
-    assert (found.devices, found.faulty and found.step) == (seen, f"export {step}" if step else [])
-    assert [s.variable for s in found.steps if s.overruled_by] == [CUDA] * ({CUDA, HIP} <= environ.keys())
+    found = masks(backend, environ, Inventory(count))
+    assert (found.devices, found.faulty and found.next_step) == (seen, f"export {step}" if step else [])
+    assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * ({CUDA, HIP} <= environ.keys())
 
 
 # --- On a machine ---------------------------------------------------------------------------------------
@@ -143,9 +146,9 @@ def built(machine, kind: str, count: int, numbers=None, uuids=()) -> Backend:
 def test_what_is_there(machine):
     amd = built(machine, "amd", 3)  # before the bus is read, once for each process
     nvidia = built(machine, "nvidia", 2, (0, 3), (UUIDS[0], UUIDS[2]))
-    assert there(nvidia, machine.path) == (2, [0, 3], [UUIDS[0], UUIDS[2]])
-    assert there(amd, machine.path) == (3, [], [])
-    assert there(PLAIN, machine.path) == (None, (), ())  # a card may be several devices
+    assert inventory(nvidia, machine.path) == Inventory(2, (0, 3), (UUIDS[0], UUIDS[2]))
+    assert inventory(amd, machine.path) == Inventory(3)
+    assert inventory(PLAIN, machine.path) == Inventory()  # a card may be several devices
 
 
 class World(NamedTuple):
@@ -234,14 +237,14 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
     if world.both:
         built(machine, other, 2)
     backend = built(machine, maker, world.count, world.numbers, world.uuids)
-    before, present = world.counted(world.environ), there(backend, machine.path)
+    before, present = world.counted(world.environ), inventory(backend, machine.path)
     found = masks(backend, world.environ, present)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visible_devices, "there", lambda *_: present)
+        patch.setattr(visible_devices, "inventory", lambda *_: present)
         patch.setattr("os.environ", world.environ)
         of_run = masks_of(backend, world.environ, len(before))
-        verdict = build.uncounted(backend, machine.path)
-    told = ("; ".join(map(str, found.faulty)), found.step) if found.faulty else ("", "")
+        verdict = counts_none(backend, machine.path)
+    told = ("; ".join(map(str, found.faulty)), found.next_step) if found.faulty else ("", "")
     assert (of_run["masked"], of_run["masked_step"]) == told
     if unset := of_run["limited_step"].split()[1:]:
         left = {name: value for name, value in world.environ.items() if name not in unset}
@@ -252,15 +255,15 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
         assert (ids == before) if all(isinstance(item, int) for item in ids) else len(ids) == len(before)
         return
     if not before:  # and so the verdict says it, whatever the container's step would be
-        assert (verdict.reason, verdict.hint) == (str(found), found.step)
+        assert (verdict.reason, verdict.hint) == (str(found), found.next_step)
     for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
         assert int(named) >= world.count
-    assert found.step.startswith("export ")
-    after = {**world.environ, **dict(word.split("=", 1) for word in shlex.split(found.step)[1:])}
+    assert found.next_step.startswith("export ")
+    after = {**world.environ, **dict(word.split("=", 1) for word in shlex.split(found.next_step)[1:])}
     now = world.counted(after)
-    assert now, (found.step, after)
+    assert now, (found.next_step, after)
     if world.kind in ("nvidia", "uuids") and world.meant:
-        assert set(now) == world.meant, (found.step, after)
+        assert set(now) == world.meant, (found.next_step, after)
     else:
-        assert set(before) <= set(now), (found.step, after)
+        assert set(before) <= set(now), (found.next_step, after)
     assert not masks(backend, after, present).faulty

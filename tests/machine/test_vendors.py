@@ -27,11 +27,12 @@ def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):
     machine.sign("10de:2335 030200")
     machine.sign("/dev/nvidia0")
     listed = []
-    real = bus.machine.names_in
-    monkeypatch.setattr(bus.machine, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
+    real = bus.hardware.names_in
+    monkeypatch.setattr(bus.hardware, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
     (known,) = known_hardware(machine.path)
     assert (known.label, known.backend, known.distribution) == ("NVIDIA GPU", "cuda", "accel-cuda")
-    assert (str(known.evidence), known.integrated) == ("/dev/nvidia0; PCI 10de:2335 at 0000:81:00.0", False)
+    assert str(known.evidence) == "/dev/nvidia0; PCI 10de:2335 at 0000:81:00.0"
+    assert not known.is_integrated
     assert sorted(listed) == ["/dev", "/dev/biren", "/dev/nvgpu", "/sys/bus/pci/devices", "/usr/lib/wsl/lib"]
 
 
@@ -79,7 +80,7 @@ class TestKnownHardware:
     def test_intel_discrete_and_integrated_are_told_apart(self, machine):
         machine.pci("0000:00:02.0", "8086", "a780", "030000")
         machine.pci("0000:03:00.0", "8086", "e20b", "030000")
-        found = {k.label: (str(k.evidence), k.integrated) for k in known_hardware(machine.path)}
+        found = {k.label: (str(k.evidence), k.is_integrated) for k in known_hardware(machine.path)}
         assert found == {
             "Intel discrete GPU": ("PCI 8086:e20b at 0000:03:00.0", False),
             "Intel integrated GPU": ("PCI 8086:a780 at 0000:00:02.0", True),

@@ -31,7 +31,7 @@ from accel_core.hardware.vendors import (
     command_with_its_package,
     install_command,
 )
-from accel_core.hardware.visible_devices import masks, there
+from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.packages import brought_by
 from accel_core.settings import Pin
 from accel_core.verdict import Reason, Status, Verdict, Why
@@ -325,7 +325,7 @@ def _scheduler_step(backend: Backend, root: str) -> str:
     variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
     if not any(name in os.environ for name in variables):
         return ""
-    return placement(root).schedulers_step(backend)
+    return placement(root).scheduler_step(backend)
 
 
 def _driver_not_loaded(verdict: Verdict, _why: Why, plain: bool) -> Words:
@@ -351,11 +351,11 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
-    mask = masks(backend, os.environ, there(backend, why["root"]))
+    mask = masks(backend, os.environ, inventory(backend, why["root"]))
     place = placement()
     # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
     withheld = place.withheld(backend)
-    step = place.schedulers_step(backend) if withheld else mask.step
+    step = place.scheduler_step(backend) if withheld else mask.next_step
     return Words(f"{mask}{withheld}", step)
 
 
@@ -366,7 +366,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     """Explain a count of none by the most likely reason."""
     backend, root = verdict.declaration, why.get("root") or "/"
     evidence = bus.evidence(backend, root) or bus.Evidence()
-    mask = masks(backend, os.environ, there(backend, root))
+    mask = masks(backend, os.environ, inventory(backend, root))
     if mask.faulty:
         return _hidden(verdict, Why(Reason.HIDDEN, {"root": root}), False)
     place = placement(root)
@@ -379,7 +379,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     lacking = _without_libraries(text, place, evidence.nodes, backend)
     if lacking is not None:
         return lacking
-    used = [step for step in mask.steps if not step.overruled_by]
+    used = [step for step in mask.effects if not step.overruled_by]
     if not used:
         return Words(text)
     hint = f"unset {used[-1].variable}, or name in it devices that exist"

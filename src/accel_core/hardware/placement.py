@@ -1,38 +1,44 @@
-"""The container or job of this process, and the way to get devices there.
+"""Detect this process's container and scheduler job, and how to get devices there.
 
-Told by variables, by the marks that runtimes leave, by control groups and by mounts. Only asked where a
-device is missing, so that the first choice of one that is there never comes here.
+The signs are environment variables, marks that container runtimes leave, control groups
+and mounts. They are read only if a device is missing.
 """
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from accel_core import hardware
 from accel_core.backend import Backend
 
-#: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
-#: container, whatever `enableServiceLinks` says: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
-_KUBERNETES, _SLURM = "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID"
-#: What Slurm sets where it gave a job GPUs (sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES"). Of devices
-#: by other names it says nothing.
+#: Variables that schedulers set in each of their processes. kubelet sets this one in
+#: every container, whatever `enableServiceLinks` is: kubernetes/kubernetes,
+#: pkg/kubelet/kubelet_pods.go.
+_KUBERNETES = "KUBERNETES_SERVICE_HOST"
+_SLURM = "SLURM_JOB_ID"
+#: Variables that Slurm sets if it gave GPUs to the job: sbatch(1), srun(1), "OUTPUT
+#: ENVIRONMENT VARIABLES". It sets none of them for devices with other names.
 _SLURM_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
-#: Apptainer sets its own name for it and Singularity's, Singularity the latter alone.
-_APPTAINER, _SINGULARITY = "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"
+#: Apptainer sets its own variable and Singularity's, Singularity only the latter.
+_APPTAINER = "APPTAINER_CONTAINER"
+_SINGULARITY = "SINGULARITY_CONTAINER"
 
 
-class Placement(NamedTuple):
-    """The container and the job that this process runs in; false if it runs in neither."""
+@dataclass(frozen=True)
+class Placement:
+    """The container and the job that this process runs in; false if in neither."""
 
-    #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, `"container"` for another; empty outside.
+    #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, or `"container"` for any
+    #: other kind; empty outside of containers.
     container: str = ""
-    #: The command that starts such a container: `"singularity"` where that is Apptainer's name.
+    #: The command that starts such a container. That of `"apptainer"` may be
+    #: `"singularity"`, its older name.
     command: str = ""
-    #: The number of Slurm's job; empty outside.
+    #: The number of the Slurm job; empty outside of jobs.
     slurm_job: str = ""
-    #: Slurm told of the GPUs that it gave.
-    given_gpus: bool = False
+    #: Slurm reports that it gave GPUs to the job.
+    has_slurm_gpus: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.container or self.slurm_job)
@@ -40,110 +46,197 @@ class Placement(NamedTuple):
     @property
     def name(self) -> str:
         """The container in words: `"this Kubernetes pod"`."""
-        kind = {"kubernetes": "Kubernetes pod", "apptainer": f"{self.command.capitalize()} container"}
-        kind["podman"] = "Podman container"
-        return f"this {kind.get(self.container, 'container')}"
+        if self.container == "kubernetes":
+            return "this Kubernetes pod"
+        if self.container == "apptainer":
+            return f"this {self.command.capitalize()} container"
+        if self.container == "podman":
+            return "this Podman container"
+        return "this container"
 
     def withheld(self, backend: Backend) -> str:
-        """Return that Slurm started the job without a device, as a clause: so it says of GPUs alone."""
-        none = self.slurm_job and not self.given_gpus and backend.granted.slurm == "gpu"
-        return f"; Slurm gave the job {self.slurm_job} none" if none else ""
+        """Return a clause if Slurm gave the job none of `backend`'s devices, else "".
+
+        Slurm reports the devices of a job only if it calls them GPUs.
+        """
+        if backend.granted.slurm != "gpu" or not self.slurm_job or self.has_slurm_gpus:
+            return ""
+        return f"; Slurm gave the job {self.slurm_job} none"
 
     def step(self, backend: Backend) -> str:
-        """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
-        asked = self.schedulers_step(backend) if self.withheld(backend) else ""
-        return "; ".join(filter(None, [asked, self._start(backend)]))
+        """Return how to get devices of `backend` here; empty if unknown."""
+        steps = []
+        if self.withheld(backend):
+            steps.append(self.scheduler_step(backend))
+        steps.append(self._container_step(backend))
+        return "; ".join(filter(None, steps))
 
-    def schedulers_step(self, backend: Backend) -> str:
-        """Return how to ask Slurm, else Kubernetes, for a device; empty where neither runs this process."""
+    def scheduler_step(self, backend: Backend) -> str:
+        """Return how to request a device from Slurm, else from Kubernetes.
+
+        Empty if neither of them runs this process.
+        """
         if self.slurm_job:
-            one = f"--gres={backend.granted.slurm or 'gpu'}:1"
-            names = "" if backend.granted.slurm else "; `sinfo -o %G` lists the names"
-            return f"ask Slurm for it: #SBATCH {one}, or srun {one}{names}"
-        return self._start(backend) if self.container == "kubernetes" else ""
-
-    def _start(self, backend: Backend) -> str:
-        """How such a container is given devices."""
-        granted, hardware = backend.granted, backend.hardware
+            return self._slurm_step(backend)
         if self.container == "kubernetes":
-            if not granted.kubernetes:
-                named = "the container's resources.limits in the pod's spec; `kubectl describe node`"
-                return f"ask for it under {named} lists the names"
-            limits = f"{{limits: {{{granted.kubernetes}: 1}}}}"
-            return f"ask for it in the pod's spec, under the container: resources: {limits}"
+            return self._kubernetes_step(backend)
+        return ""
+
+    def _container_step(self, backend: Backend) -> str:
+        """Return how to start this kind of container with devices; empty if unknown."""
+        if self.container == "kubernetes":
+            return self._kubernetes_step(backend)
         if self.container == "apptainer":
-            nodes = [node.replace("[0-9]*", "0") for node in hardware.nodes + hardware.shared_nodes]
-            flags = granted.apptainer or (f"--bind {nodes[0]}" if nodes else "")
-            return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
-        command = "podman" if self.container == "podman" else "docker"
-        flags = (command == "podman" and granted.podman) or granted.docker
-        return f"start it with its devices: {command} run {flags}" if self.container and flags else ""
+            return self._apptainer_step(backend)
+        if self.container:
+            return self._docker_step(backend)
+        return ""
+
+    def _slurm_step(self, backend: Backend) -> str:
+        resource = backend.granted.slurm or "gpu"
+        option = f"--gres={resource}:1"
+        step = f"ask Slurm for it: #SBATCH {option}, or srun {option}"
+        if not backend.granted.slurm:
+            step += "; `sinfo -o %G` lists the names"
+        return step
+
+    def _kubernetes_step(self, backend: Backend) -> str:
+        resource = backend.granted.kubernetes
+        if not resource:
+            return (
+                "ask for it under the container's resources.limits in the pod's spec; "
+                "`kubectl describe node` lists the names"
+            )
+        return (
+            "ask for it in the pod's spec, under the container: "
+            f"resources: {{limits: {{{resource}: 1}}}}"
+        )
+
+    def _apptainer_step(self, backend: Backend) -> str:
+        nodes = backend.hardware.nodes + backend.hardware.shared_nodes
+        options = backend.granted.apptainer
+        if not options and nodes:
+            first_node = nodes[0].replace("[0-9]*", "0")
+            options = f"--bind {first_node}"
+        if not options:
+            return ""
+        return f"start it with the host's devices: {self.command} exec {options}"
+
+    def _docker_step(self, backend: Backend) -> str:
+        command = "docker"
+        options = backend.granted.docker
+        if self.container == "podman":
+            command = "podman"
+            options = backend.granted.podman or options
+        if not options:
+            return ""
+        return f"start it with its devices: {command} run {options}"
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
     """Detect this process's container and job by the marks of runtimes and schedulers.
 
-    `root` is the folder under which files are looked for. No container is not certain: LXC without systemd,
-    and a bare `unshare`, leave no mark.
+    Files are looked for below `root`. An empty result is not certain: LXC without
+    systemd, and a bare `unshare`, leave no mark.
     """
-    kind = _container(root, environ)
-    singularity = kind == "apptainer" and _SINGULARITY in environ and _APPTAINER not in environ
-    command = "singularity" if singularity else kind
-    return Placement(kind, command, environ.get(_SLURM, ""), any(environ.get(name) for name in _SLURM_GPUS))
+    container = _container_kind(root, environ)
+    command = container
+    if (
+        container == "apptainer"
+        and _APPTAINER not in environ
+        and _SINGULARITY in environ
+    ):
+        command = "singularity"
+    return Placement(
+        container=container,
+        command=command,
+        slurm_job=environ.get(_SLURM, ""),
+        has_slurm_gpus=any(environ.get(name) for name in _SLURM_GPUS),
+    )
 
 
-#: What container runtimes leave behind, the innermost first. In images of Apptainer and Singularity:
-#: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst. Podman, Docker, and
-#: what a manager may put there: systemd, src/basic/virt.c, `container_file_table` and `detect_container`.
-_MARKS = (
-    ("/.singularity.d", "apptainer"),
-    ("/var/run/secrets/kubernetes.io", "kubernetes"),
-    ("/run/.containerenv", "podman"),
-    ("/.dockerenv", "docker"),
-    ("/run/host/container-manager", "container"),
-)
-#: How kubelet begins a pod's /etc/hosts; containerd leaves no mark. kubernetes/kubernetes,
-#: pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and `managedHostsHeaderWithHostNetwork`.
+#: Files that container runtimes leave behind, with the kind of container, the innermost
+#: first. Apptainer and Singularity, in their images:
+#: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst.
+#: Podman, Docker and other managers: systemd, src/basic/virt.c, `container_file_table`
+#: and `detect_container`.
+_MARKS = {
+    "apptainer": "/.singularity.d",
+    "kubernetes": "/var/run/secrets/kubernetes.io",
+    "podman": "/run/.containerenv",
+    "docker": "/.dockerenv",
+    "container": "/run/host/container-manager",
+}
+#: The beginning of a pod's /etc/hosts, which kubelet writes; containerd leaves no mark.
+#: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and
+#: `managedHostsHeaderWithHostNetwork`.
 _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
 
 
-def _container(root: str, environ: Mapping[str, str]) -> str:
-    """The kind of the innermost container; empty outside."""
-    found = {kind for mark, kind in _MARKS if hardware.path_exists(mark, root)}
-    if _APPTAINER in environ or _SINGULARITY in environ:
-        found.add("apptainer")
-    if _KUBERNETES in environ or hardware.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
-        found.add("kubernetes")
-    # Which container a systemd in it was started in; to systemd, WSL is one.
-    if (manager := hardware.read_text("/run/systemd/container", root)) not in ("", "wsl"):
-        found.add(manager if manager in ("docker", "podman") else "container")
-    return next((kind for _, kind in _MARKS if kind in found), "")
+def _container_kind(root: str, environ: Mapping[str, str]) -> str:
+    """Return the kind of the innermost container; empty outside of containers."""
+    manager = _systemd_container(root)
+    for kind, mark in _MARKS.items():
+        if kind == manager or hardware.path_exists(mark, root):
+            return kind
+        if kind == "apptainer" and (_APPTAINER in environ or _SINGULARITY in environ):
+            return kind
+        if kind == "kubernetes" and _is_kubernetes_pod(root, environ):
+            return kind
+    return ""
+
+
+def _is_kubernetes_pod(root: str, environ: Mapping[str, str]) -> bool:
+    hosts = hardware.read_text("/etc/hosts", root)
+    return _KUBERNETES in environ or hosts.startswith(_KUBERNETES_HOSTS)
+
+
+def _systemd_container(root: str) -> str:
+    """Return the kind of container that a systemd in it was started in, else ""."""
+    manager = hardware.read_text("/run/systemd/container", root)
+    if manager in ("", "wsl"):  # systemd counts WSL as a container
+        return ""
+    if manager in ("docker", "podman"):
+        return manager
+    return "container"
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
-    """Return the device nodes if this process may open none of them, because of their modes or its control
-    group.
+    """Return the device nodes if this process may open none of them.
 
-    As in Linux (fs/namei.c, `inode_permission`), the control group's list of devices applies too.
+    Their modes or this process's control group can be the reason: Linux applies the
+    control group's list of devices too (fs/namei.c, `inode_permission`).
     """
-    own = tuple(node for node in nodes if node.startswith("/dev/"))
-    return () if any(os.access(hardware.below(root, node), os.R_OK | os.W_OK) for node in own) else own
+    device_nodes = tuple(node for node in nodes if node.startswith("/dev/"))
+    for node in device_nodes:
+        if os.access(hardware.under_root(root, node), os.R_OK | os.W_OK):
+            return ()
+    return device_nodes
 
 
 def permission_step(node: str, root: str, start: str = "") -> str:
-    """Whom to ask, or what to join, for the permission to open `node`; `start` is how the container starts.
+    """Return how to get the permission to open the device node `node`.
 
-    A container that shows a node lacks only the node's group, which may have no name there.
+    `start` is the command that starts this container with its devices. A container that
+    shows a node lacks only the node's group, which may have no name there.
     """
-    path = Path(hardware.below(root, node))
+    path = Path(hardware.under_root(root, node))
     try:
-        status, mine = path.stat(), (*os.getgroups(), os.getegid())
-        closed = status.st_mode & 0o060 == 0o060 and status.st_gid not in mine
+        status = path.stat()
+        own_groups = [*os.getgroups(), os.getegid()]
+        group_may_open = status.st_mode & 0o060 == 0o060
+        lacks_group = group_may_open and status.st_gid not in own_groups
+        if start and lacks_group and " run " in start:
+            return f"{start} --group-add {status.st_gid}"
         if start:
-            return f"{start} --group-add {status.st_gid}" if closed and " run " in start else start
+            return start
         group = path.group()
-    except (OSError, AttributeError, KeyError):  # Windows has no groups, and some groups no name
+    except (OSError, AttributeError, KeyError):
+        # Windows has no groups, and some groups have no name.
         return start or f"see `ls -l {node}`"
-    if closed:
-        return f"join the group {group}: sudo usermod -aG {group} $USER, then log in again"
-    return f"see `ls -l {node}`, and which devices its control group allows this process"
+    if lacks_group:
+        command = f"sudo usermod -aG {group} $USER"
+        return f"join the group {group}: {command}, then log in again"
+    return (
+        f"see `ls -l {node}`, and which devices its control group allows this process"
+    )

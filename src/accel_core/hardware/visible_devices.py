@@ -1,8 +1,9 @@
-"""The variables that choose which devices a process sees, each in its vendor's own grammar.
+"""The variables that choose which devices a process sees, each in its vendor's grammar.
 
-`parse_visible_devices` gives what the vendor's runtime makes of a value, its odd corners included: where
-the runtime stops reading, so does this. `format_visible_devices` is stricter than the runtimes: it writes
-only what means exactly the devices asked for.
+`parse_visible_devices` returns what the vendor's runtime makes of a value, including
+its special cases: where the runtime stops reading, so does the parser.
+`format_visible_devices` is stricter than the runtimes: it writes only values that mean
+exactly the requested devices.
 """
 
 from __future__ import annotations
@@ -10,221 +11,408 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from accel_core import hardware
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
-from accel_core.hardware.bus import device_nodes, evidence
+from accel_core.hardware.bus import Evidence, device_nodes, evidence
 
-#: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
-_DIGITS = "[0-9]{1,9}"
-_HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
-_INDEX = re.compile(_DIGITS)
-#: The number at the start of an entry, which is how C's strtoul reads: CUDA takes `1gpu2` for 1.
-_LEADING = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
-#: As much of a value as is a list of indices.
-_LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
-_TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
-_CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
-#: Cambricon reads a value as UUIDs when it has a hyphen and at least the length of one UUID.
-_MLU_UUID_LENGTH = 36
-_MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
-Id = int | str
-#: How many devices there are, the numbers of their nodes, and their UUIDs, as far as they are known.
-Present = tuple[int | None, Sequence[int], Sequence[str]]
+#: A device's index, or the vendor's identifier of it: a UUID, or a tile `"0.1"`.
+DeviceId: TypeAlias = "int | str"
 
 
-class Mask(NamedTuple):
+@dataclass(frozen=True)
+class Inventory:
+    """The devices of a backend on this machine, as far as they are known."""
+
+    #: How many there are; `None` if unknown.
+    count: int | None = None
+    #: The numbers in the names of their device nodes: 3 for `/dev/nvidia3`.
+    node_numbers: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+
+
+UNKNOWN = Inventory()
+
+
+@dataclass(frozen=True)
+class Mask:
     """The devices that one value leaves."""
 
-    #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
-    ids: tuple[Id, ...] | None = None
-    #: Why the value, or part of it, has no effect: "'-1' ends the list".
+    #: Indices or identifiers, in the order of the value. `None`: every device.
+    ids: tuple[DeviceId, ...] | None = None
+    #: Why the value, or a part of it, has no effect: "'-1' ends the list".
     note: str = ""
 
 
-class Step(NamedTuple):
-    """Effect of one variable on the devices that those before it leave."""
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one variable on the devices that the variables before it leave."""
 
     variable: str
     value: str
-    #: Entries without effect and why, as a clause; empty where all count.
-    lost: str = ""
-    #: Why the runtime refuses the value; it decides what comes of that.
+    #: A clause: which entries have no effect, and why. Empty if every entry counts.
+    ignored: str = ""
+    #: Why the value is invalid. What follows from an invalid value is up to the
+    #: runtime.
     malformed: str = ""
-    #: Another variable is read in its place.
+    #: The variable that is read in place of this one.
     overruled_by: str = ""
-    #: What to write instead: the devices in the value that are there, or all. Empty where nothing is wrong.
-    better: str = ""
-    #: No device is left after it.
-    hides: bool = False
+    #: The value to write instead: the devices in the value that exist, else all
+    #: devices. Empty if nothing is wrong, or no such value is known.
+    suggestion: str = ""
+    #: No device is left after this variable.
+    hides_all: bool = False
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the value must be changed."""
+        return bool(self.ignored or self.malformed or self.hides_all or self.suggestion)
 
     def __str__(self) -> str:
-        said = f"{self.variable}={self.value!r}"
+        setting = f"{self.variable}={self.value!r}"
         if self.malformed:
-            return f"{said} is not valid: {self.malformed}"
-        return ": ".join(filter(None, [f"{said} hides every device" if self.hides else said, self.lost]))
+            return f"{setting} is not valid: {self.malformed}"
+        if self.hides_all:
+            setting = f"{setting} hides every device"
+        if self.ignored:
+            return f"{setting}: {self.ignored}"
+        return setting
 
 
-class Masks(NamedTuple):
-    """Devices of a backend that all variables together leave."""
+@dataclass(frozen=True)
+class Masks:
+    """The devices of a backend that all variables together leave."""
 
-    steps: tuple[Step, ...] = ()
-    #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
-    #: or nobody knows, as a value cannot be understood.
-    devices: tuple[Id, ...] | None = None
+    effects: tuple[Effect, ...] = ()
+    #: The physical devices, as indices or identifiers, by logical number. `None` means
+    #: every device, or that the devices are unknown because a value is malformed.
+    devices: tuple[DeviceId, ...] | None = None
 
     @property
-    def faulty(self) -> list[Step]:
+    def faulty(self) -> list[Effect]:
         """The variables whose values must be changed."""
-        return [step for step in self.steps if step.lost or step.malformed or step.hides or step.better]
+        return [effect for effect in self.effects if effect.is_faulty]
+
+    @property
+    def next_step(self) -> str:
+        """The command that repairs the faulty variables, if their values are known."""
+        known = [effect for effect in self.faulty if effect.suggestion]
+        if known:
+            settings = [f"{effect.variable}={effect.suggestion}" for effect in known]
+            return f"export {' '.join(settings)}"
+        return f"unset {self.faulty[0].variable}, or name in it the devices to use"
 
     def __str__(self) -> str:
-        return str(self.faulty[0]) if self.faulty else ""
-
-    @property
-    def step(self) -> str:
-        """The next step: the variables with values that work here if they are known, else what to name in the
-        first.
-        """
-        written = [f"{step.variable}={step.better}" for step in self.faulty if step.better]
-        unset = f"unset {self.faulty[0].variable}, or name in it the devices to use"
-        return f"export {' '.join(written)}" if written else unset
+        faulty = self.faulty
+        return str(faulty[0]) if faulty else ""
 
 
-def masks(backend: Backend, environ: Mapping[str, str], present: Present = (None, (), ())) -> Masks:
-    """Combine the visible-devices variables in `environ`, for the devices of `backend` that are `present`.
+# --- Variables and devices ----------------------------------------------------------
 
-    As in the vendors' runtimes, the variables of `Visibility.filters` come first, each counting among the
-    devices that the previous one leaves; then the first variable of `Visibility.variables` that is set.
-    `present` is `there(backend)`, if that is known.
+
+def masks(
+    backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
+) -> Masks:
+    """Combine the visible-devices variables in `environ`.
+
+    As in the vendors' runtimes, the variables of `Visibility.filters` come first, each
+    counting among the devices that the one before it leaves; then the first variable of
+    `Visibility.variables` that is set. `devices` is `inventory(backend)`, if it is
+    known.
     """
-    (count, numbers, uuids), visibility = present, backend.visibility
-    rules, steps = _grammar(visibility.grammar), list[Step]()
-    named = [name for name in visibility.variables if name in environ]
-    seen: list[Id] | None = None if count is None or rules.places else list(range(count))
-    left = None if seen is None else len(seen)  # for the next variable, once those before it are mended
-    for name in (*(name for name in visibility.filters if name in environ), *named[:1]):
-        value, malformed, lost, better = environ[name], "", "", ""
-        try:
-            asked = parse_visible_devices(visibility.grammar, value)
-        except SettingError as error:
-            asked, malformed = Mask(), str(error)
-        meant = _meant(rules, value, (left, () if steps else numbers, uuids))
-        taken, clause = _taken(rules, asked, left, uuids)
-        if asked.ids is not None and seen != []:
-            among = f" among what {steps[-1].variable} leaves" if steps else ""
-            found, lost = _taken(rules, asked, None if seen is None else len(seen), uuids, among)
-            seen = [seen[i] if seen is not None and isinstance(i, int) else i for i in found]
-        if malformed or (asked.ids is not None and (clause or taken != meant or not taken)):
-            with suppress(SettingError):  # the grammar has no word for it
-                better = format_visible_devices(visibility.grammar, meant or range(left or 0))
-        steps.append(Step(name, value, lost, malformed, "", better, seen == [] and asked.ids is not None))
-        left = left if asked.ids is None and not malformed else len(meant) or left
-    unknown = not steps or any(step.malformed for step in steps) or seen is None
-    steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
-    return Masks(tuple(steps), None if unknown else tuple(seen or ()))
-
-
-def there(backend: Backend, root: str = "/") -> Present:
-    """How many devices of `backend` there are, if that is known, the numbers of their nodes, and their UUIDs.
-
-    By the nodes with a number, where a device has one each; a door to all (`/dev/kfd`) has a render node
-    beside it for each. The UUIDs are those that NVIDIA's driver tells, as its README has it.
-    """
-    found = evidence(backend, root)
-    if found is None or not _grammar(backend.visibility.grammar).ends_the_list:
-        return None, (), ()
-    numbers = [int(digits[0]) for node in found.nodes if (digits := re.search("[0-9]+$", node))]
-    doors = device_nodes(("/dev/dri/renderD[0-9]*",), root)
-    count = len(numbers) or (found.nodes and min(len(found.pci), len(doors) or len(found.pci)))
-    files = hardware.names_in(_GPUS, root) if "cuda" in backend.in_torch.builds else []
-    texts = "\n".join(hardware.read_text(f"{_GPUS}/{name}/information", root) for name in sorted(files))
-    return count or None, numbers, re.findall(r"GPU UUID:\s*(\S+)", texts)
-
-
-#: A folder for each GPU that NVIDIA's driver has.
-_GPUS = "/proc/driver/nvidia/gpus"
-
-
-def _taken(
-    rules: _Grammar, asked: Mask, left: int | None, uuids: Sequence[str], among: str = ""
-) -> tuple[list[Id], str]:
-    """Which of `asked` the runtime sees among so many devices, and a clause on those that have no effect."""
-    found: list[Id] = []
-    ids, clauses = [_whole(item, uuids) for item in asked.ids or ()], [asked.note] if asked.note else []
-    for place, item in enumerate(ids):
-        if not (wrong := _wrong(item, left, uuids)):
-            if item in found:
-                return [], f"{item} is there twice"
-            found.append(item)
-            continue
-        rest = ", ".join(map(str, ids[place + 1 :])) if rules.ends_the_list else ""
-        clauses.append(wrong + among + (f", which ends the list: {rest} not seen" if rest else ""))
-        if rules.ends_the_list:
-            break
-    if len(found) > 1 and str(found[0]).startswith("MIG-"):
-        clauses.append("CUDA shows a process one MIG instance, the first; start a process for each")
-        del found[1:]
-    return found, "; ".join(clauses)
-
-
-def _wrong(item: Id, left: int | None, uuids: Sequence[str]) -> str:
-    """Why this names no device, or several; of a part of a GPU only the driver knows.
-
-    CUDA takes as much of a UUID as tells the GPU from the others.
-    """
-    if isinstance(item, int):
-        return f"there is no device {item}" if left is not None and item >= left else ""
-    fits = sum(uuid.lower().startswith(item.lower()) for uuid in uuids)
-    if not uuids or not item.startswith("GPU-") or fits == 1:
-        return ""
-    return f"{item} is the beginning of {fits} UUIDs" if fits else f"there is no device {item}"
-
-
-def _whole(item: Id, uuids: Sequence[str]) -> Id:
-    """The UUID of which this is the beginning, where it is that of one device alone."""
-    fits = [uuid for uuid in uuids if uuid.lower().startswith(str(item).lower())]
-    return fits[0] if len(fits) == 1 else item
-
-
-def _meant(rules: _Grammar, value: str, present: Present) -> list[Id]:
-    """The devices in `value` that are there, each once, as the runtime wants them.
-
-    A number beyond those that are left may be that of a node: a container that was given `/dev/nvidia3` alone
-    calls it 0.
-    """
-    left, numbers, uuids = present
-    read = [rules.parse(entry.strip()) for entry in value.split(",")]
-    named = [_whole(item, uuids) for mask in read if mask is not None for item in mask.ids or ()]
-    if any(_wrong(item, left, uuids) for item in named) and all(item in numbers for item in named):
-        named = [numbers.index(item) for item in named if isinstance(item, int)]
-    items = [item for item in dict.fromkeys(named) if not _wrong(item, left, uuids)]
-    # No runtime takes indices and identifiers, or two kinds of identifiers, in one value.
-    kinds = [str(item).rpartition("-")[0][:4] for item in items]
-    items = [item for item, kind in zip(items, kinds, strict=True) if kind == kinds[0]]
-    return _taken(rules, Mask(tuple(sorted(items, key=_order) if rules.ordered else items)), left, uuids)[0]
+    visibility = backend.visibility
+    filters = [name for name in visibility.filters if name in environ]
+    variables = [name for name in visibility.variables if name in environ]
+    chain = _Chain(visibility.grammar, devices)
+    for name in (*filters, *variables[:1]):
+        chain.apply(name, environ[name])
+    visible = chain.visible_devices()
+    for name in variables[1:]:
+        overruled = Effect(name, environ[name], overruled_by=variables[0])
+        chain.effects.append(overruled)
+    return Masks(tuple(chain.effects), visible)
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device"; `None` if no variable does that.
+    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device".
 
-    For an invalid variable, the sentence says why it is invalid.
+    `None` if no variable does that. For an invalid variable, the sentence says why it
+    is invalid.
     """
     found = masks(backend, environ)
-    return str(found) if found.devices == () or any(s.malformed for s in found.steps) else None
+    is_malformed = any(effect.malformed for effect in found.effects)
+    if found.devices == () or is_malformed:
+        return str(found)
+    return None
+
+
+def inventory(backend: Backend, root: str = "/") -> Inventory:
+    """Count the devices of `backend` by their device nodes, and read their UUIDs.
+
+    Empty unless each device of the backend has one node, or a render node next to a
+    node for all (`/dev/kfd`).
+    """
+    found = evidence(backend, root)
+    if found is None or not _rules_of(backend.visibility.grammar).ends_at_missing:
+        return UNKNOWN
+    numbers = _node_numbers(found.nodes)
+    count = len(numbers) or _count_behind_shared_node(found, root)
+    uuids: tuple[str, ...] = ()
+    if "cuda" in backend.in_torch.builds:
+        uuids = _nvidia_uuids(root)
+    return Inventory(count or None, numbers, uuids)
+
+
+def _node_numbers(nodes: Sequence[str]) -> tuple[int, ...]:
+    """Return the numbers at the end of the nodes' names."""
+    numbers = []
+    for node in nodes:
+        digits = re.search("[0-9]+$", node)
+        if digits:
+            numbers.append(int(digits[0]))
+    return tuple(numbers)
+
+
+def _count_behind_shared_node(found: Evidence, root: str) -> int:
+    """Count the devices behind one node by their render nodes and PCI functions."""
+    if not found.nodes:
+        return 0
+    render_nodes = device_nodes(("/dev/dri/renderD[0-9]*",), root)
+    if not render_nodes:
+        return len(found.pci)
+    return min(len(found.pci), len(render_nodes))
+
+
+def _nvidia_uuids(root: str) -> tuple[str, ...]:
+    """Read the UUIDs of the GPUs from the files that NVIDIA's driver documents."""
+    folder = "/proc/driver/nvidia/gpus"
+    uuids: list[str] = []
+    for name in sorted(hardware.names_in(folder, root)):
+        text = hardware.read_text(f"{folder}/{name}/information", root)
+        uuids += re.findall(r"GPU UUID:\s*(\S+)", text)
+    return tuple(uuids)
+
+
+class _Chain:
+    """Variables in the order of reading, and the devices that they leave.
+
+    The devices are followed twice: as the runtime sees them, and as it would see them
+    if the faulty variables had the suggested values.
+    """
+
+    def __init__(self, grammar: str, devices: Inventory) -> None:
+        self.effects: list[Effect] = []
+        self._grammar = grammar
+        self._rules = _rules_of(grammar)
+        #: The devices among which the next variable would count, all repaired.
+        self._repaired = devices
+        #: Visible devices by logical number; `None` if unknown.
+        self._visible: list[DeviceId] | None = None
+        if self._rules.has_slot_ids:
+            self._repaired = replace(devices, count=None)
+        elif devices.count is not None:
+            self._visible = list(range(devices.count))
+
+    def apply(self, variable: str, value: str) -> None:
+        """Restrict the devices to those of `value`, and record the effect."""
+        mask, malformed = Mask(), ""
+        try:
+            mask = parse_visible_devices(self._grammar, value)
+        except SettingError as error:
+            malformed = str(error)
+        intended = _intended_ids(self._rules, value, self._repaired)
+        suggestion = ""
+        if malformed or self._is_faulty(mask, intended):
+            suggestion = self._format(intended)
+        ignored = self._restrict(mask)
+        effect = Effect(
+            variable,
+            value,
+            ignored=ignored,
+            malformed=malformed,
+            suggestion=suggestion,
+            hides_all=mask.ids is not None and self._visible == [],
+        )
+        self.effects.append(effect)
+        count = self._repaired.count
+        if malformed or mask.ids is not None:
+            count = len(intended) or count
+        self._repaired = replace(self._repaired, count=count, node_numbers=())
+
+    def visible_devices(self) -> tuple[DeviceId, ...] | None:
+        """Return the physical devices by logical number; `None` if unknown."""
+        is_malformed = any(effect.malformed for effect in self.effects)
+        if self._visible is None or is_malformed or not self.effects:
+            return None
+        return tuple(self._visible)
+
+    def _is_faulty(self, mask: Mask, intended: list[DeviceId]) -> bool:
+        """Return whether `mask` gives other devices than the intended, or none."""
+        if mask.ids is None:
+            return False
+        ids, ignored = _resolve_ids(self._rules, mask, self._repaired)
+        return bool(ignored) or not ids or ids != intended
+
+    def _format(self, ids: Sequence[DeviceId]) -> str:
+        """Write the value for `ids`, or for every device if there are none.
+
+        Empty if the grammar cannot express it.
+        """
+        with suppress(SettingError):
+            every = range(self._repaired.count or 0)
+            return format_visible_devices(self._grammar, ids or every)
+        return ""
+
+    def _restrict(self, mask: Mask) -> str:
+        """Keep the visible devices in `mask`; return a clause on ignored entries."""
+        if mask.ids is None or self._visible == []:
+            return ""
+        visible = self._visible
+        count = None if visible is None else len(visible)
+        devices = replace(self._repaired, count=count)
+        among = ""
+        if self.effects:
+            among = f" among what {self.effects[-1].variable} leaves"
+        ids, ignored = _resolve_ids(self._rules, mask, devices, among)
+        self._visible = [_physical_id(item, visible) for item in ids]
+        return ignored
+
+
+def _physical_id(item: DeviceId, visible: Sequence[DeviceId] | None) -> DeviceId:
+    """Return the device with the logical number `item`; identifiers are physical."""
+    if visible is None or isinstance(item, str):
+        return item
+    return visible[item]
+
+
+def _resolve_ids(
+    rules: _Rules, mask: Mask, devices: Inventory, among: str = ""
+) -> tuple[list[DeviceId], str]:
+    """Return the ids of `mask` that the runtime sees, and a clause on ignored ones."""
+    resolved: list[DeviceId] = []
+    ids = [_expand_uuid(item, devices.uuids) for item in mask.ids or ()]
+    clauses = [mask.note]
+    for position, item in enumerate(ids):
+        reason = _why_invalid(item, devices)
+        if reason and rules.ends_at_missing:
+            clauses.append(f"{reason}{among}{_not_reached(ids[position + 1 :])}")
+            break
+        if reason:
+            clauses.append(f"{reason}{among}")
+        elif item in resolved:
+            return [], f"{item} is there twice"
+        else:
+            resolved.append(item)
+    if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
+        clauses.append(
+            "CUDA shows a process one MIG instance, the first; start a process for each"
+        )
+        resolved = resolved[:1]
+    return resolved, "; ".join(filter(None, clauses))
+
+
+def _not_reached(ids: Sequence[DeviceId]) -> str:
+    """Return a clause on the entries behind the one that ends a list."""
+    if not ids:
+        return ""
+    return f", which ends the list: {', '.join(map(str, ids))} not seen"
+
+
+def _why_invalid(item: DeviceId, devices: Inventory) -> str:
+    """Return why `item` names no device or several; empty if it names one.
+
+    CUDA takes the beginning of a UUID if only one GPU's UUID begins so. Whether a MIG
+    instance exists is known to the driver alone.
+    """
+    if isinstance(item, int):
+        exists = devices.count is None or item < devices.count
+        return "" if exists else f"there is no device {item}"
+    if not devices.uuids or not item.startswith("GPU-"):
+        return ""
+    matching = _uuids_with_prefix(item, devices.uuids)
+    if not matching:
+        return f"there is no device {item}"
+    if len(matching) > 1:
+        return f"{item} is the beginning of {len(matching)} UUIDs"
+    return ""
+
+
+def _expand_uuid(item: DeviceId, uuids: Sequence[str]) -> DeviceId:
+    """Return the UUID that begins with `item` if there is exactly one, else `item`."""
+    matching = _uuids_with_prefix(str(item), uuids)
+    if len(matching) == 1:
+        return matching[0]
+    return item
+
+
+def _uuids_with_prefix(prefix: str, uuids: Sequence[str]) -> list[str]:
+    return [uuid for uuid in uuids if uuid.lower().startswith(prefix.lower())]
+
+
+def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceId]:
+    """Return the existing devices in `value`, each once, as the runtime requires them.
+
+    A missing index may be the number of a node: a container that was given only
+    `/dev/nvidia3` calls it 0. No runtime takes two kinds of ids in one value: the kind
+    of the first counts.
+    """
+    named = _named_ids(rules, value, devices.uuids)
+    if _are_node_numbers(named, devices):
+        named = [devices.node_numbers.index(number) for number in map(int, named)]
+    existing: list[DeviceId] = []
+    for item in named:
+        if item in existing or _why_invalid(item, devices):
+            continue
+        if not existing or _kind(item) == _kind(existing[0]):
+            existing.append(item)
+    if rules.is_ordered:
+        existing.sort(key=_numeric_order)
+    ids, _ = _resolve_ids(rules, Mask(tuple(existing)), devices)
+    return ids
+
+
+def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId]:
+    """Return the ids of every entry that is valid by itself."""
+    named: list[DeviceId] = []
+    for entry in value.split(","):
+        mask = rules.parse(entry.strip())
+        if mask is not None and mask.ids is not None:
+            named += [_expand_uuid(item, uuids) for item in mask.ids]
+    return named
+
+
+def _are_node_numbers(named: Sequence[DeviceId], devices: Inventory) -> bool:
+    """Return whether an id is missing, and all of them are numbers of nodes."""
+    has_missing = any(_why_invalid(item, devices) for item in named)
+    return has_missing and set(named) <= set(devices.node_numbers)
+
+
+def _kind(item: DeviceId) -> str:
+    """Return the kind of an id: index or tile, `"GPU-"`, `"MIG-"`, or another UUID."""
+    if "-" not in str(item):
+        return "index"
+    if str(item).startswith(("GPU-", "MIG-")):
+        return str(item)[:4]
+    return "uuid"
+
+
+# --- Reading and writing values -----------------------------------------------------
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` means that the variable is not set.
+    """Parse `value` in one of `accel_core.backend.GRAMMARS`.
 
-    A UUID stays a string, as written. Raises `SettingError`, a `ValueError`, for a value that the vendor's
-    runtime refuses too, and for an unknown grammar.
+    `None` stands for a variable that is not set. A UUID stays a string, as written.
+    Raises `SettingError`, a `ValueError`, for a value that the vendor's runtime rejects
+    too, and for an unknown grammar.
     """
-    rules = _grammar(grammar)
-    mask = Mask() if value is None else rules.parse(value)
+    rules = _rules_of(grammar)
+    if value is None:
+        return Mask()
+    mask = rules.parse(value)
     if mask is None:
         raise SettingError(f"{value!r} is not valid, expected {rules.expected}")
     return mask
@@ -233,134 +421,242 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     """Return the value that makes exactly the devices `ids` visible, in `grammar`.
 
-    `ids` are indices, or identifiers if the vendor has them; a string of digits is an index. The value is
-    sorted if the order has no meaning or must ascend. Raises `SettingError`, a `ValueError`, for ids that the
-    grammar cannot express.
+    `ids` are indices, or identifiers if the vendor has them; a string of digits is an
+    index. The value is sorted if the order has no meaning or must ascend. Raises
+    `SettingError`, a `ValueError`, for ids that the grammar cannot express.
     """
-    rules = _grammar(grammar)
-    items = [_normal(item) for item in ids]
+    rules = _rules_of(grammar)
+    items = [_normalized(item) for item in ids]
     for item in items:
-        if not rules.means([item]):
-            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
+        if not rules.can_express([item]):
+            raise SettingError(
+                f"{item!r} is not a device in grammar {grammar!r}, "
+                f"expected {rules.expected}"
+            )
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
-    if rules.ordered:
-        items.sort(key=_order)
-    # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
-    if not rules.means(items):
-        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
+    if rules.is_ordered:
+        items.sort(key=_numeric_order)
+    # Kinds that do not mix, and a grammar without a value for no devices, fail here.
+    if not rules.can_express(items):
+        raise SettingError(
+            f"{list(ids)!r} is no value of grammar {grammar!r}, "
+            f"expected {rules.expected}"
+        )
     return ",".join(map(str, items))
 
 
-# --- What the runtimes read ----------------------------------------------------------------------------
+def describe_grammar(grammar: str) -> str:
+    """Return what may be written in a grammar, with an example."""
+    return _rules_of(grammar).expected
 
 
-def _until_invalid(value: str, read: Callable[[str], Id | None]) -> Mask:
-    """CUDA's rule, which Cambricon kept: the first invalid entry ends the list, a repeat empties it."""
-    ids: list[Id] = []
+# --- The parser of each grammar -----------------------------------------------------
+
+#: No machine has more devices, and `int()` is slow for numbers of a thousand digits.
+_DIGITS = "[0-9]{1,9}"
+_HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
+_INDEX = re.compile(_DIGITS)
+#: The number at the start of an entry, as C's strtoul reads it: CUDA takes `1gpu2` as
+#: 1.
+_LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
+#: The longest beginning of a value that is a list of indices, which may be empty.
+_LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
+_TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
+_CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
+#: Cambricon reads a value as UUIDs if it has a hyphen and at least a UUID's length.
+_MLU_UUID_LENGTH = 36
+_MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
+
+
+def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
+    """Parse as CUDA and Cambricon do.
+
+    The first invalid entry ends the list; an id that is repeated empties the list.
+    `read` returns an entry's id, or `None` if the entry is invalid.
+    """
+    ids: list[DeviceId] = []
     for entry in value.split(","):
-        if (item := read(entry)) is None:
-            return Mask(tuple(ids), f"{entry!r} ends the list" if value else "")
+        item = read(entry)
+        if item is None:
+            note = f"{entry!r} ends the list" if value else ""
+            return Mask(tuple(ids), note)
         if item in ids:
             return Mask((), f"{entry!r} is there twice")
         ids.append(item)
     return Mask(tuple(ids))
 
 
-def _cuda(value: str) -> Mask:
-    """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
-    if (kind := value[:4]) in ("GPU-", "MIG-"):
-        return _until_invalid(value, lambda e: e if e[:4] == kind and _CUDA_ID.fullmatch(e) else None)
-    return _until_invalid(value, lambda e: int(match[1]) if (match := _LEADING.match(e)) else None)
+def _parse_cuda(value: str) -> Mask:
+    """Parse indices, or identifiers of the first entry's kind.
+
+    A shortened UUID stays as it is: only the driver can expand it.
+    """
+    kind = value[:4]
+    if kind not in ("GPU-", "MIG-"):
+        return _until_invalid(value, _leading_index)
+
+    def identifier(entry: str) -> str | None:
+        is_valid = entry.startswith(kind) and _CUDA_ID.fullmatch(entry)
+        return entry if is_valid else None
+
+    return _until_invalid(value, identifier)
 
 
-def _mlu(value: str) -> Mask:
+def _parse_mlu(value: str) -> Mask:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
-        return _until_invalid(value, lambda entry: entry if _MLU_UUID.fullmatch(entry) else None)
+        return _until_invalid(value, _mlu_uuid)
     return _until_invalid(value, _index)
 
 
-def _ascending(value: str) -> Mask:
-    """Any other character ends the list, a space too; torch_npu counts no device unless the ids ascend."""
-    read: Any = _LIST.match(value)
-    ids = tuple(int(entry) for entry in read[0].split(",") if entry)
-    if list(ids) != sorted(set(ids)):
+def _parse_ascending(value: str) -> Mask:
+    """Parse as CANN does: any other character ends the list, even a space.
+
+    torch_npu counts no device unless the ids ascend.
+    """
+    listed = _LIST.match(value)
+    assert listed is not None  # the pattern matches the empty string too
+    ids = [int(entry) for entry in listed[0].split(",") if entry]
+    if ids != sorted(set(ids)):
         return Mask((), "the ids must ascend")
-    rest = value[read.end() :]
-    return Mask(ids, f"{rest.lstrip(',')!r} ends the list" if rest else "")
+    rest = value[listed.end() :]
+    note = f"{rest.lstrip(',')!r} ends the list" if rest else ""
+    return Mask(tuple(ids), note)
 
 
-def _indices(value: str, most: int = 10**9) -> Mask | None:
-    """Vendors whose reading of anything else is not known: nothing but plain indices is let through."""
-    ids = [index for entry in value.split(",") if (index := _index(entry)) is not None and index < most]
-    return Mask(tuple(ids)) if len(set(ids)) == value.count(",") + 1 else None
+def _parse_indices(value: str) -> Mask | None:
+    """Parse plain indices only: other values are rejected if a runtime is unknown."""
+    if not value.strip():
+        return Mask(())
+    return _distinct_indices(value)
 
 
-def _level_zero(value: str) -> Mask | None:
-    """Intel's driver takes empty for "no mask"; the mask has no order, and skips what does not exist."""
+def _parse_modules(value: str) -> Mask | None:
+    return _distinct_indices(value, limit=8)
+
+
+def _distinct_indices(value: str, limit: int = 10**9) -> Mask | None:
+    """Parse indices below `limit`, each once; return `None` for anything else."""
+    ids: list[int] = []
+    for entry in value.split(","):
+        index = _index(entry)
+        if index is None or index >= limit or index in ids:
+            return None
+        ids.append(index)
+    return Mask(tuple(ids))
+
+
+def _parse_level_zero(value: str) -> Mask | None:
+    """Parse as Intel's driver does.
+
+    An empty value is no mask. The mask has no order, and negative numbers are skipped.
+    """
     if value in ("", "default"):
         return Mask()
-    entries = [entry.strip() for entry in value.split(",")]
-    skipped = [entry for entry in entries if entry.startswith("-") and _INDEX.fullmatch(entry[1:])]
-    named = [entry for entry in entries if entry not in skipped]
-    if not all(map(_TILE.fullmatch, named)):
-        return None
-    note = f"{', '.join(map(repr, skipped))} is not a device" if skipped else ""
-    return Mask(tuple(sorted(set(map(_normal, named)), key=_order)), note)
+    ids: set[DeviceId] = set()
+    skipped = []
+    for entry in value.split(","):
+        text = entry.strip()
+        if _TILE.fullmatch(text):
+            ids.add(_normalized(text))
+        elif text.startswith("-") and _INDEX.fullmatch(text[1:]):
+            skipped.append(repr(text))
+        else:
+            return None
+    note = f"{', '.join(skipped)} is not a device" if skipped else ""
+    return Mask(tuple(sorted(ids, key=_numeric_order)), note)
 
 
 def _index(entry: str) -> int | None:
-    # What C's isspace() takes, as the vendors' runtimes do: Python's strip() and int() disagree on U+001D.
+    # The characters of C's isspace(), as in the vendors' runtimes. Python's strip() and
+    # int() take others too, such as U+001D.
     digits = entry.strip(" \t\n\v\f\r")
     return int(digits) if _INDEX.fullmatch(digits) else None
 
 
-def _normal(item: Id) -> Id:
-    """One spelling for each device: `"07"` is 7, `"0.01"` is `"0.1"`."""
+def _leading_index(entry: str) -> int | None:
+    number = _LEADING_INDEX.match(entry)
+    return int(number[1]) if number else None
+
+
+def _mlu_uuid(entry: str) -> str | None:
+    return entry if _MLU_UUID.fullmatch(entry) else None
+
+
+def _normalized(item: DeviceId) -> DeviceId:
+    """Return one spelling for each device: 7 for `"07"`, `"0.1"` for `"0.01"`."""
     if not isinstance(item, str) or not _TILE.fullmatch(item):
         return item
-    spelling = ".".join(str(int(part)) for part in item.split("."))
-    return spelling if "." in spelling else int(spelling)
+    device, dot, tile = item.partition(".")
+    if dot:
+        return f"{int(device)}.{int(tile)}"
+    return int(device)
 
 
-def _order(item: Id) -> list[int]:
-    """Indices by number, `"1.0"` after 1."""
+def _numeric_order(item: DeviceId) -> list[int]:
+    """Return a sort key that puts `"1.0"` after 1 and 10 after 2."""
     return [int(part) for part in str(item).split(".")]
 
 
-# --- The table -----------------------------------------------------------------------------------------
+# --- The grammars -------------------------------------------------------------------
 
 
-class _Grammar(NamedTuple):
-    """How one grammar is read, and how to say what may be written in it."""
+@dataclass(frozen=True)
+class _Rules:
+    """How a grammar is read, and what may be written in it."""
 
-    #: Gives `None` for what the runtime refuses.
+    #: Parses a value; returns `None` for a value that the runtime rejects.
     parse: Callable[[str], Mask | None]
     expected: str
-    #: Written in ascending order: the runtime wants it so, or the order has no meaning.
-    ordered: bool = False
-    #: An id that names no device ends the list, and a node with a number is a device.
-    ends_the_list: bool = False
-    #: Ids are places in the server: how many there are does not tell which.
-    places: bool = False
+    #: Values are written in ascending order, because the runtime requires it, or
+    #: because the order has no meaning.
+    is_ordered: bool = False
+    #: An id without a device ends the list, and each numbered node is a device.
+    ends_at_missing: bool = False
+    #: Ids are positions in the server, which the number of devices does not reveal.
+    has_slot_ids: bool = False
 
-    def means(self, items: Sequence[Id]) -> bool:
-        """Whether the runtime reads these, and no others, in the value that names them."""
+    def can_express(self, items: Sequence[DeviceId]) -> bool:
+        """Return whether a value that lists `items` means exactly these devices."""
         mask = self.parse(",".join(map(str, items)))
         return mask is not None and mask.ids == tuple(items)
 
 
-_TABLE = {
-    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", ends_the_list=True),
-    "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", True, ends_the_list=True),
-    "modules": _Grammar(partial(_indices, most=8), "module ids from 0 to 7, each once: '0,1'", places=True),
-    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", ends_the_list=True),
-    "level-zero": _Grammar(_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", True),
-    "indices": _Grammar(lambda v: _indices(v) if v.strip() else Mask(()), "indices, each once: '0,1'"),
+_RULES = {
+    "cuda": _Rules(
+        parse=_parse_cuda,
+        expected="indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'",
+        ends_at_missing=True,
+    ),
+    "ascending": _Rules(
+        parse=_parse_ascending,
+        expected="ascending indices without spaces: '0,1'",
+        is_ordered=True,
+        ends_at_missing=True,
+    ),
+    "modules": _Rules(
+        parse=_parse_modules,
+        expected="module ids from 0 to 7, each once: '0,1'",
+        has_slot_ids=True,
+    ),
+    "mlu": _Rules(
+        parse=_parse_mlu,
+        expected="indices, or whole UUIDs, of one kind: '0,1'",
+        ends_at_missing=True,
+    ),
+    "level-zero": _Rules(
+        parse=_parse_level_zero,
+        expected="one or more devices, or device.tile: '0,1' or '0.0,0.1'",
+        is_ordered=True,
+    ),
+    "indices": _Rules(parse=_parse_indices, expected="indices, each once: '0,1'"),
 }
 
 
-def _grammar(name: str) -> _Grammar:
-    if name in _TABLE:
-        return _TABLE[name]
-    raise SettingError(f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}")
+def _rules_of(grammar: str) -> _Rules:
+    if grammar not in _RULES:
+        raise SettingError(
+            f"unknown visible-devices grammar {grammar!r}, "
+            f"expected one of {', '.join(GRAMMARS)}"
+        )
+    return _RULES[grammar]

@@ -50,7 +50,7 @@ def _driver(backend: Backend, root: str) -> str:
         return ""
     if not hardware.path_exists(file, root):
         return f"not loaded ({file} is not there)"
-    if os.path.isdir(hardware.below(root, file)):  # noqa: PTH112
+    if os.path.isdir(hardware.under_root(root, file)):  # noqa: PTH112
         version = hardware.read_text(f"{file}/version", root)
         return f"{file.rpartition('/')[2]} {version}".strip()
     first = hardware.read_text(file, root).partition("\n")[0]
@@ -123,7 +123,7 @@ def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -
     """
     wanted, found, left = set(names), dict[str, str](), _MOST_FOLDERS
     waiting = [(folder, 0) for folder in folders if folder.startswith("/")]
-    waiting += [(hardware.below(root, folder), 0) for folder in _TOOLKITS]
+    waiting += [(hardware.under_root(root, folder), 0) for folder in _TOOLKITS]
     seen: set[str] = set()
     while waiting and wanted - found.keys() and left:
         folder, depth = waiting.pop(0)

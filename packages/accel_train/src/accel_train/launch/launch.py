@@ -118,23 +118,24 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
 
 def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, Any]:
     """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
-    present = visible_devices.there(backend)
-    found = visible_devices.masks(backend, environ, present)
-    steps = [step for step in found.steps if not step.overruled_by]
-    values = " with ".join(f"{step.variable}={step.value!r}" for step in steps)
+    devices = visible_devices.inventory(backend)
+    found = visible_devices.masks(backend, environ, devices)
+    used = [effect for effect in found.effects if not effect.overruled_by]
+    values = " with ".join(f"{effect.variable}={effect.value!r}" for effect in used)
     masked = "; ".join(map(str, found.faulty))
     more = (
         # Those that another overrules too, or they would count next.
-        placement.placement().schedulers_step(backend)
-        or f"unset {' '.join(step.variable for step in found.steps)}"
+        placement.placement().scheduler_step(backend)
+        or f"unset {' '.join(effect.variable for effect in found.effects)}"
     )
     if not masked and len(found.devices or ()) > count:
         masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
-    limited = bool(steps) and (present[0] is None or present[0] > count)
+    of_how_many = f" of {devices.count}" if devices.count else ""
+    limited = bool(used) and (devices.count is None or devices.count > count)
     return {
         "masked": masked,
-        "masked_step": found.step if found.faulty else more if masked else "",
-        "limited": f"{values} shows {count}{f' of {present[0]}' if present[0] else ''}" if limited else "",
+        "masked_step": found.next_step if found.faulty else more if masked else "",
+        "limited": f"{values} shows {count}{of_how_many}" if limited else "",
         "limited_step": more if limited else "",
     }
 

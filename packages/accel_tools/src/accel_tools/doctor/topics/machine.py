@@ -230,7 +230,8 @@ def _plugins() -> Iterator[Finding]:
     """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
     for vendor in vendors.without_plugin(installed_names()):
         step = vendors.install_command(vendor.distribution)
-        yield Finding(Level.WARNING, "machine.no-plugin", vendor.plugin_missing(), step, vendor.backend)
+        what = vendor.missing_plugin_clause()
+        yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
 
 
 def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> Iterator[Finding]:
@@ -272,7 +273,7 @@ def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
 def _shared_memory(root: str) -> int | None:
     """Bytes that /dev/shm, through which data loaders' workers hand tensors over, can hold."""
     try:
-        status = os.statvfs(hardware.below(root, "/dev/shm"))
+        status = os.statvfs(hardware.under_root(root, "/dev/shm"))
     except (AttributeError, OSError):  # Windows; no such folder
         return None
     return status.f_blocks * status.f_frsize

@@ -24,7 +24,7 @@ _MOST_ANCESTORS = 64
 def _examine(visit: Visit) -> Iterator[Finding]:
     for text in late_changes():  # by the program that examines itself
         what, _, step = text.partition(". Next step: ")
-        yield Finding(Level.WARNING, "visible-bus.changed", what, step)
+        yield Finding(Level.WARNING, "visible-devices.changed", what, step)
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
@@ -40,7 +40,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield from _of(candidate, visit)
     if not limited:
         yield Finding(
-            Level.OK, "visible-bus.unset", "no variable limits which devices are seen", facts=looked_at
+            Level.OK, "visible-devices.unset", "no variable limits which devices are seen", facts=looked_at
         )
 
 
@@ -51,20 +51,21 @@ def _of(candidate: Verdict, visit: Visit) -> Iterator[Finding]:
         names = (*backend.visibility.filters, *backend.visibility.variables)
         facts = {name: repr(visit.environ[name]) for name in names if name in visit.environ}
         yield Finding(
-            Level.OK, "visible-bus.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
+            Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
         return
-    present = visible_devices.there(backend)
-    sees, count = visible_devices.masks(backend, visit.environ, present), present[0]
+    devices = visible_devices.inventory(backend)
+    sees = visible_devices.masks(backend, visit.environ, devices)
+    count = devices.count
     facts = _table(backend, sees, count, found)
     faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
     yield from faults
     if not faults:
-        variables = " with ".join(f"{step.variable}={step.value!r}" for step in sees.steps)
+        variables = " with ".join(f"{effect.variable}={effect.value!r}" for effect in sees.effects)
         number = "every device" if sees.devices is None else f"{len(sees.devices)} of {count or '?'} devices"
         yield Finding(
-            Level.OK, "visible-bus.mapped", f"{variables} shows {number.replace(' of ?', '')}",
+            Level.OK, "visible-devices.mapped", f"{variables} shows {number.replace(' of ?', '')}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
     yield from _numbering(candidate, visit.environ)
@@ -90,7 +91,7 @@ def _table(
     backend: Backend, sees: visible_devices.Masks, count: int | None, found: Verdict | None
 ) -> dict[str, str]:
     """Each variable, then each physical device with its logical number."""
-    facts = {step.variable: repr(step.value) for step in sees.steps}
+    facts = {effect.variable: repr(effect.value) for effect in sees.effects}
     if sees.devices is not None:
         physical = range(count) if count is not None else ()
         shown = {f"physical {item}": f"{backend.device_type}:{at}" for at, item in enumerate(sees.devices)}
@@ -102,8 +103,8 @@ def _table(
 
 def _origins(sees: visible_devices.Masks) -> dict[str, str]:
     """Which process above this one brought each variable; a scheduler's worker often does."""
-    told = ((step.variable, origin_of_variable(step.variable, step.value)) for step in sees.steps)
-    return {f"{name} comes from": origin for name, origin in told if origin}
+    origins = {e.variable: origin_of_variable(e.variable, e.value) for e in sees.effects}
+    return {f"{name} comes from": origin for name, origin in origins.items() if origin}
 
 
 def _faults(
@@ -116,23 +117,23 @@ def _faults(
     if sees.devices == ():
         # The verdict may know that it was a scheduler who wrote it.
         told = found.hint if found is not None and "Slurm" in found.reason else ""
-        yield Finding(Level.WARNING, "visible-bus.none", str(sees), told or sees.step, about, facts)
+        yield Finding(Level.WARNING, "visible-devices.none", str(sees), told or sees.next_step, about, facts)
         return
-    for step in sees.steps:
-        write = (
-            f"export {step.variable}={shlex.quote(step.better)}" if step.better else f"unset {step.variable}"
-        )
-        if step.malformed:
+    for effect in sees.effects:
+        write = f"unset {effect.variable}"
+        if effect.suggestion:
+            write = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
+        if effect.malformed:
             level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            yield Finding(level, "visible-bus.malformed", str(step), write, about, facts)
-        elif step.overruled_by:
-            what = f"{step} is ignored, because {step.overruled_by} is set too"
+            yield Finding(level, "visible-devices.malformed", str(effect), write, about, facts)
+        elif effect.overruled_by:
+            what = f"{effect} is ignored, because {effect.overruled_by} is set too"
             yield Finding(
-                Level.WARNING, "visible-bus.overruled", what, f"unset {step.variable}", about, facts
+                Level.WARNING, "visible-devices.overruled", what, f"unset {effect.variable}", about, facts
             )
-        elif step.lost:
-            yield Finding(Level.WARNING, "visible-bus.dropped", str(step), write, about, facts)
-    if any(step.lost or step.malformed for step in sees.steps):
+        elif effect.ignored:
+            yield Finding(Level.WARNING, "visible-devices.dropped", str(effect), write, about, facts)
+    if any(effect.ignored or effect.malformed for effect in sees.effects):
         return
     if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
         yield _fewer(sees, found.devices, candidate, facts)
@@ -141,13 +142,15 @@ def _faults(
 def _fewer(sees: visible_devices.Masks, seen: int, candidate: Verdict, facts: Mapping[str, str]) -> Finding:
     """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
     assert sees.devices is not None
-    first = sees.steps[0]
+    first = sees.effects[0]
+    # One variable alone may leave the mask of the others.
+    unset = " ".join(effect.variable for effect in sees.effects)
     named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
     return Finding(
         Level.WARNING,
-        "visible-bus.fewer",
+        "visible-devices.fewer",
         f"{first} names {named}, but the vendor sees {seen or 'none'}",
-        f"unset {' '.join(step.variable for step in sees.steps)}",  # one alone may leave the others' mask
+        f"unset {unset}",
         candidate.name,
         facts,
     )
@@ -166,7 +169,7 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
     if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
         yield Finding(
             Level.WARNING,
-            "visible-bus.order",
+            "visible-devices.order",
             "the GPUs differ: CUDA numbers them by speed, nvidia-smi by their position on the bus",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
