@@ -1,9 +1,10 @@
-"""All who provide an operator, in the order in which they are asked, and whose builder is used.
+"""All who provide an operator, in the order in which they are asked, and whose builder
+is used.
 
 An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
-the first whose builder says that it is compatible is used; one that would have to be compiled for the
-processor waits until it was, while another starts at once. Nothing of them is imported before the operator
-is asked for.
+the first whose builder says that it is compatible is used; one that would have to be
+compiled for the processor waits until it was, while another starts at once. Nothing of
+them is imported before the operator is asked for.
 """
 
 import importlib
@@ -17,40 +18,52 @@ from typing import Any, cast
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import Variable, flag
 
-#: Whether operators are compiled for the processor at their first use; else what starts at once serves.
+#: Whether operators are compiled for the processor at their first use; else what starts
+#: at once serves.
 ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 
 def is_host_code(sources: Iterable[object]) -> bool:
-    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as SYCL."""
+    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as
+    SYCL.
+    """
     code = (".c", ".cc", ".cpp", ".cxx")
     names = [str(source) for source in sources]
-    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
+    return bool(names) and all(
+        name.endswith(code) and not name.endswith(".dp.cpp") for name in names
+    )
 
 
 @dataclass(frozen=True)
 class OpProvider:
     """The operators that one provider has for a backend, and how to ask its builders.
 
-    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not enough. A provider whose
-    builders must be asked in another way derives from this class.
+    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not
+    enough. A provider whose builders must be asked in another way derives from this
+    class.
     """
 
-    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
+    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is
+    #: asked for.
     builders: Mapping[str, str]
-    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution and its version.
+    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution
+    #: and its version.
     name: str = ""
-    #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
+    #: One word for tables: `"plugin"` by default, or the entry point's name in group
+    #: `accel.op_builders`.
     kind: str = ""
-    #: A package with a module for each builder, in which a framework lists operators; or none, "".
+    #: A package with a module for each builder, in which a framework lists operators;
+    #: or none, "".
     package: str = ""
-    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
-    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
-    #: it used.
+    #: Whether a builder that fails to import is passed over, and one that would first
+    #: be compiled for the processor waits while another starts at once. By default
+    #: neither: whoever installed the provider wants it used.
     optional: bool = False
-    #: Whether it is asked after all that say nothing here: what serves every device, where nobody has more.
+    #: Whether it is asked after all that say nothing here: what serves every device,
+    #: where nobody has more.
     last: bool = False
-    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
+    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels
+    #: may bring it"`.
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
@@ -62,7 +75,9 @@ class OpProvider:
         return ""
 
     def is_built(self, builder: Any) -> bool:
-        """Whether nothing is left to compile. An exception means that this is not known."""
+        """Whether nothing is left to compile. An exception means that this is not
+        known.
+        """
         return bool(builder.is_built())
 
     def compiles_for_host(self, builder: Any) -> bool:
@@ -70,14 +85,18 @@ class OpProvider:
         return is_host_code(builder.sources())
 
     def load(self, source: str) -> type[Any]:
-        """Return the builder class for `"module:Class"`; raises the errors of the import."""
+        """Return the builder class for `"module:Class"`; raises the errors of the
+        import.
+        """
         module, _, attribute = source.partition(":")
         return cast("type[Any]", getattr(importlib.import_module(module), attribute))
 
 
 @dataclass(frozen=True)
 class OpCandidate:
-    """One builder of one operator; it is imported and asked when one of its properties is first read."""
+    """One builder of one operator; it is imported and asked when one of its properties
+    is first read.
+    """
 
     #: The name that is asked for: `"FusedAdamBuilder"`.
     op: str
@@ -115,7 +134,9 @@ class OpCandidate:
 
     @cached_property
     def reason(self) -> str:
-        """One sentence on why it cannot be used here; empty if its builder says that it is compatible."""
+        """One sentence on why it cannot be used here; empty if its builder says that it
+        is compatible.
+        """
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
@@ -127,12 +148,18 @@ class OpCandidate:
     def has_to_be_compiled(self) -> bool:
         """Whether its first use would compile code for the CPU without being asked to.
 
-        False for a plugin's builder, which was installed to be used, for code of a device, and under
-        `ACCEL_COMPILE=1`.
+        False for a plugin's builder, which was installed to be used, for code of a
+        device, and under `ACCEL_COMPILE=1`.
         """
-        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+        if (
+            not self.origin.optional
+            or self.error is not None
+            or ACCEL_COMPILE.read(os.environ)
+        ):
             return False
-        return self.is_built is False and bool(self._asked(self.origin.compiles_for_host))
+        return self.is_built is False and bool(
+            self._asked(self.origin.compiles_for_host)
+        )
 
     @cached_property
     def is_built(self) -> bool | None:
@@ -140,7 +167,9 @@ class OpCandidate:
         return self._asked(self.origin.is_built)
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
-        """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
+        """The provider's answer about the builder; `None` where it has none, and
+        `reason` may say why.
+        """
         with suppress(*CAUGHT):
             return question(self._builder)
         return None
@@ -160,7 +189,9 @@ class OpCandidate:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: all its providers, in the order in which they are asked, and the one that is used."""
+    """One operator: all its providers, in the order in which they are asked, and the
+    one that is used.
+    """
 
     #: The name of its builder: `"FusedAdamBuilder"`.
     name: str
@@ -169,11 +200,12 @@ class Operator:
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate that needs no compiling, else the first compatible one.
+        """The first compatible candidate that needs no compiling, else the first
+        compatible one.
 
-        If none is compatible, it is the first that can be imported; its `reason` says why. A builder that
-        fails to import is skipped only if its provider is optional. Candidates after the result are not
-        imported.
+        If none is compatible, it is the first that can be imported; its `reason` says
+        why. A builder that fails to import is skipped only if its provider is optional.
+        Candidates after the result are not imported.
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
@@ -186,7 +218,9 @@ class Operator:
             elif not candidate.reason:
                 return candidate
         compatible = (candidate for candidate in waiting if not candidate.reason)
-        importable = (candidate for candidate in self.candidates if candidate.error is None)
+        importable = (
+            candidate for candidate in self.candidates if candidate.error is None
+        )
         return next(compatible, None) or next(importable, None) or self.candidates[0]
 
     @property
@@ -196,12 +230,18 @@ class Operator:
         return any(candidate.error is not None for candidate in asked)
 
     def untried(self) -> "Operator":
-        """Return the operator with nothing imported yet: an import that failed may succeed later."""
-        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
+        """Return the operator with nothing imported yet: an import that failed may
+        succeed later.
+        """
+        return replace(
+            self, candidates=tuple(replace(candidate) for candidate in self.candidates)
+        )
 
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Every operator that `providers` have, by name and sorted; candidates in the providers' order."""
+    """Every operator that `providers` have, by name and sorted; candidates in the
+    providers' order.
+    """
     candidates: dict[str, list[OpCandidate]] = {}
     for provider in providers:
         for op, source in provider.builders.items():

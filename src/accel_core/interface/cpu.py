@@ -1,4 +1,6 @@
-"""`CPUAccelerator`: the processor behind the same interface, so that one script runs everywhere."""
+"""`CPUAccelerator`: the processor behind the same interface, so that one script runs
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
 class CPUAccelerator(Accelerator):
     """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
 
-    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA nodes that have
-    cores: as many ranks as that make sense on the host. The index of the current device is what
-    `set_device` selected in this thread, else `LOCAL_RANK`, always folded into the count, so that more
-    ranks than nodes share them. Selecting a device binds nothing.
+    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA
+    nodes that have cores: as many ranks as that make sense on the host. The index of
+    the current device is what `set_device` selected in this thread, else `LOCAL_RANK`,
+    always folded into the count, so that more ranks than nodes share them. Selecting a
+    device binds nothing.
 
     Memory is that of the process: allocated is its resident set.
     """
@@ -42,10 +45,13 @@ class CPUAccelerator(Accelerator):
         super().__init__(backend)
         self._selected = threading.local()
         self._nodes = hardware.numa_node_count()
-        #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
+        #: Of what the process used: the kernel's mark that could not be reset, and the
+        #: most that was seen.
         self._floor = self._seen = 0
         cpu = self._torch.cpu
-        self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
+        self.Event: Any = type(
+            "Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__}
+        )
         members = {"__doc__": HostStream.__doc__, "_event": self.Event}
         self.Stream: Any = type("Stream", (HostStream, cpu.Stream), members)
 
@@ -69,35 +75,49 @@ class CPUAccelerator(Accelerator):
         self._named(index)
 
     def device_count(self) -> int:
-        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
+        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have
+        cores; at least 1.
+        """
         return LOCAL_SIZE.read(os.environ) or self._nodes
 
     def current_device(self) -> int:
-        """Return the index that `set_device` selected in this thread, else `LOCAL_RANK`, modulo the device
-        count.
+        """Return the index that `set_device` selected in this thread, else
+        `LOCAL_RANK`, modulo the device count.
 
         Raises `SettingError` if `LOCAL_RANK` is not a number.
         """
         selected: int | None = getattr(self._selected, "index", None)
-        return (LOCAL_RANK.read(os.environ) if selected is None else selected) % self.device_count()
+        return (
+            LOCAL_RANK.read(os.environ) if selected is None else selected
+        ) % self.device_count()
 
     def set_device(self, device_index: int | str | torch.device) -> None:
-        """Remember the index, which `current_device` then returns; torch itself selects nothing.
+        """Remember the index, which `current_device` then returns; torch itself selects
+        nothing.
 
-        An index above the device count is accepted, because a host may run more ranks than it has NUMA nodes.
-        Raises `InvalidDeviceError`, a `ValueError`, for a negative index or another kind of device.
+        An index above the device count is accepted, because a host may run more ranks
+        than it has NUMA nodes. Raises `InvalidDeviceError`, a `ValueError`, for a
+        negative index or another kind of device.
         """
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the processor's name, the memory that it may use and its number of logical cores."""
+        """Return the processor's name, the memory that it may use and its number of
+        logical cores.
+        """
         import platform
 
         from accel_core.interface.records import DeviceProperties
 
-        name = self._features().get("cpu_name") or platform.processor() or platform.machine()
+        name = (
+            self._features().get("cpu_name")
+            or platform.processor()
+            or platform.machine()
+        )
         total = self.total_memory(device_index)
-        return DeviceProperties(name=str(name), total_memory=total, multiprocessors=os.cpu_count())
+        return DeviceProperties(
+            name=str(name), total_memory=total, multiprocessors=os.cpu_count()
+        )
 
     def _features(self) -> dict[str, Any]:
         """Processor features that torch reports; empty before torch 2.11."""
@@ -113,18 +133,25 @@ class CPUAccelerator(Accelerator):
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager in which `current_stream` returns `stream`; `None` changes nothing.
+        """Return a context manager in which `current_stream` returns `stream`; `None`
+        changes nothing.
 
         The processor has one queue, so this changes no order of work.
         """
         return self._torch.cpu.stream(stream)
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """Return the stream that `stream` or `set_stream` selected, else the default stream."""
+        """Return the stream that `stream` or `set_stream` selected, else the default
+        stream.
+        """
         self._index_or_none(device_index)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`, so ours stands for it.
-        return cast("Any", current) if isinstance(current, HostStream) else self._only_stream
+        return (
+            cast("Any", current)
+            if isinstance(current, HostStream)
+            else self._only_stream
+        )
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the processor's only stream."""
@@ -141,18 +168,19 @@ class CPUAccelerator(Accelerator):
         return now
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Return the peak of the resident set since the process began, or since the last reset.
+        """Return the peak of the resident set since the process began, or since the
+        last reset.
 
-        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones are as good as the
-        samples that were taken.
+        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones
+        are as good as the samples that were taken.
         """
         self.memory_allocated(device_index)  # a sample too
         mark = high_water()
         return max(mark, self._seen) if mark > self._floor else self._seen
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
-        """Reset the peak to the present amount; on Linux this resets the process's high-water mark
-        (VmHWM).
+        """Reset the peak to the present amount; on Linux this resets the process's
+        high-water mark (VmHWM).
         """
         self._index_or_none(device_index)
         self._floor = high_water()
@@ -162,12 +190,16 @@ class CPUAccelerator(Accelerator):
         self._seen = resident()
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Return the host's memory in bytes, or the control group's (container's) limit if that is lower."""
+        """Return the host's memory in bytes, or the control group's (container's) limit
+        if that is lower.
+        """
         self._index_or_none(device_index)
         return min(filter(None, (memory()[0], hardware.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """Return `(available, total)` bytes of the host, or of the control group if that has less."""
+        """Return `(available, total)` bytes of the host, or of the control group if
+        that has less.
+        """
         total = self.total_memory(device_index)
         free, left = memory()[1], hardware.cgroup_memory_available()
         return free if left is None else min(free, left), total
@@ -178,7 +210,9 @@ class CPUAccelerator(Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """Return True: without bfloat16 instructions, torch computes in float32 and rounds."""
+        """Return True: without bfloat16 instructions, torch computes in float32 and
+        rounds.
+        """
         return True
 
     def is_bf16_native(self) -> bool:
@@ -191,18 +225,23 @@ class CPUAccelerator(Accelerator):
 
     def _onednn(self, kind: str, *features: str) -> bool:
         with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
-            return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
+            return bool(
+                getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")()
+            )
         return any(bool(self._features().get(feature)) for feature in features)
 
     # Launching
 
     def communication_backend_name(self) -> str:
-        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend, `"gloo"`.
+        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend,
+        `"gloo"`.
 
-        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed when a process group was
-        made.
+        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed
+        when a process group was made.
         """
-        if not self._stated_communication and is_installed("oneccl_bindings_for_pytorch"):
+        if not self._stated_communication and is_installed(
+            "oneccl_bindings_for_pytorch"
+        ):
             return "ccl"
         return super().communication_backend_name()
 
@@ -220,7 +259,9 @@ def resident() -> int:
 
 
 def memory() -> tuple[int, int]:
-    """Return the machine's memory in bytes, and how much of it is available without swapping."""
+    """Return the machine's memory in bytes, and how much of it is available without
+    swapping.
+    """
     if counted := _counted(_MEMORY):
         return counted["MemTotal"], counted["MemAvailable"]
     import psutil
@@ -230,25 +271,39 @@ def memory() -> tuple[int, int]:
 
 
 def _counted(file: Path) -> dict[str, int]:
-    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other systems."""
-    lines = (line.split() for line in hardware.read_text(str(file)).splitlines() if line.endswith(" kB"))
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other
+    systems.
+    """
+    lines = (
+        line.split()
+        for line in hardware.read_text(str(file)).splitlines()
+        if line.endswith(" kB")
+    )
     return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
 
 
 def _process() -> Any:
-    """Memory of this process as psutil counts it: a dependency where the system has no /proc."""
+    """Memory of this process as psutil counts it: a dependency where the system has no
+    /proc.
+    """
     import psutil
 
     return psutil.Process().memory_info()
 
 
 def high_water() -> int:
-    """Return the most bytes that this process has ever used, as the system counts; 0 if it does not count."""
-    if counted := _counted(_STATUS).get("VmHWM"):  # not on other systems, nor in some containers
+    """Return the most bytes that this process has ever used, as the system counts; 0 if
+    it does not count.
+    """
+    if counted := _counted(_STATUS).get(
+        "VmHWM"
+    ):  # not on other systems, nor in some containers
         return counted
     try:
         import resource
     except ImportError:  # Windows
         return int(getattr(_process(), "peak_wset", 0))
     # macOS counts bytes, the others kibibytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )

@@ -22,10 +22,11 @@ _LISTS = "`accel ops` lists what there is."
 
 
 class NotImplementedBuilder:
-    """A builder for an operator that nobody provides; `load` raises an error that says so.
+    """A builder for an operator that nobody provides; `load` raises an error that says
+    so.
 
-    `get_op_builder` returns a subclass for the operator and the backend. All have the same `name`, so a
-    report lists the missing ones once.
+    `get_op_builder` returns a subclass for the operator and the backend. All have the
+    same `name`, so a report lists the missing ones once.
     """
 
     #: The name in reports; an integration may set its framework's.
@@ -55,57 +56,71 @@ class NotImplementedBuilder:
 
 
 class Operators(Base):
-    """Operators that need a build, found by name: from plugins, other providers and accel-train."""
+    """Operators that need a build, found by name: from plugins, other providers and
+    accel-train.
+    """
 
-    #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
+    #: Gives who else has operators for a backend, in the order of asking; set where
+    #: plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
     #: What they answered, and from it every operator by name.
     _answers: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
-        """Return the name of the package that contains this backend's builders, which frameworks list.
+        """Return the name of the package that contains this backend's builders, which
+        frameworks list.
 
-        It is the first package that a provider names, else the package of accel-train's builders, which
-        support any device. A plugin with a package of builders names it in its `OpProvider` or overrides this
-        member.
+        It is the first package that a provider names, else the package of accel-train's
+        builders, which support any device. A plugin with a package of builders names it
+        in its `OpProvider` or overrides this member.
         """
-        return next((p.package for p in self._known()[0] if p.package), "accel_core.operators")
+        return next(
+            (p.package for p in self._known()[0] if p.package), "accel_core.operators"
+        )
 
     def op_builders(self) -> Mapping[str, str]:
-        """Return every known operator builder of this backend: its name, and the `"module:Class"` tried
-        first.
+        """Return every known operator builder of this backend: its name, and the
+        `"module:Class"` tried first.
 
         Nothing is imported.
         """
-        return MappingProxyType({name: op.candidates[0].source for name, op in self._known()[1].items()})
+        return MappingProxyType(
+            {name: op.candidates[0].source for name, op in self._known()[1].items()}
+        )
 
     def operators(self) -> Mapping[str, Operator]:
-        """Return every known operator of this backend, by the name of its builder, with all its providers.
+        """Return every known operator of this backend, by the name of its builder, with
+        all its providers.
 
-        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used; `candidates` lists
-        all, each with its kind, verdict, reason and whether it is built. Builders are imported when these are
-        read. Each call asks every provider again, and later calls of `get_op_builder` use the new answers.
+        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used;
+        `candidates` lists all, each with its kind, verdict, reason and whether it is
+        built. Builders are imported when these are read. Each call asks every provider
+        again, and later calls of `get_op_builder` use the new answers.
         """
         self._answers = None
         return MappingProxyType(self._known()[1])
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
-        """Import and return the builder class of that name; a `NotImplementedBuilder` if nobody provides it.
+        """Import and return the builder class of that name; a `NotImplementedBuilder`
+        if nobody provides it.
 
-        The order is: plugins, other providers (a framework's own builders for this device), accel-train's
-        compiled builders, its portable ones. The first compatible builder is used, or the first of all if
-        none is compatible. A builder that must first compile code for the CPU is passed over until it is
-        built, or `ACCEL_COMPILE=1` is set, if another one can start at once.
+        The order is: plugins, other providers (a framework's own builders for this
+        device), accel-train's compiled builders, its portable ones. The first
+        compatible builder is used, or the first of all if none is compatible. A builder
+        that must first compile code for the CPU is passed over until it is built, or
+        `ACCEL_COMPILE=1` is set, if another one can start at once.
 
-        The answer is cached unless an import failed on the way. Raises `UnsupportedError` if the module that
-        a plugin names fails to import.
+        The answer is cached unless an import failed on the way. Raises
+        `UnsupportedError` if the module that a plugin names fails to import.
         """
         if class_name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # with which a framework compares
         providers, operators = self._known()
         operator = operators.get(class_name)
         if operator is None:
-            notes = "".join(f"{provider.advice}. " for provider in providers if provider.advice)
+            notes = "".join(
+                f"{provider.advice}. " for provider in providers if provider.advice
+            )
             if any(provider.last for provider in providers):
                 step = _LISTS
             else:
@@ -114,11 +129,15 @@ class Operators(Base):
             missing = f"{self.name}: no installed distribution provides {class_name}; {notes}{step}"
             return _not_implemented(class_name, missing)
         used = operator.used
-        if operator.failed_to_import:  # perhaps in the middle of another import: the next time all are tried
+        if (
+            operator.failed_to_import
+        ):  # perhaps in the middle of another import: the next time all are tried
             operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
-        message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        message = (
+            f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        )
         if used.origin.optional:
             return _not_implemented(class_name, message)
         raise UnsupportedError(message) from used.error
@@ -126,8 +145,8 @@ class Operators(Base):
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """Return an instance of `get_op_builder(class_name)`.
 
-        If the builder cannot be made, this is a `NotImplementedBuilder` that says why: some frameworks make
-        one of each operator at import, wanted or not.
+        If the builder cannot be made, this is a `NotImplementedBuilder` that says why:
+        some frameworks make one of each operator at import, wanted or not.
         """
         builder = self.get_op_builder(class_name)
         try:
@@ -143,23 +162,35 @@ class Operators(Base):
         return BuildExtension
 
     def _known(self) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
-        """Providers for this device, asked once as that takes milliseconds, and the operators they have."""
+        """Providers for this device, asked once as that takes milliseconds, and the
+        operators they have.
+        """
         if self._op_providers is None:  # there is nobody to ask yet
             return (), {}
         if self._answers is None:
-            from accel_core import operators  # here: most processes never ask for an operator
+            from accel_core import (
+                operators,
+            )  # here: most processes never ask for an operator
 
             providers = self._providers()
             self._answers = providers, operators.table(providers)
         return self._answers
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Ask who has operators for this device; an adapted class puts its own before them."""
+        """Ask who has operators for this device; an adapted class puts its own before
+        them.
+        """
         assert self._op_providers is not None
         # The device's type may be known only since torch was asked.
-        return tuple(self._op_providers(self.backend._replace(device_type=self._device_type)))
+        return tuple(
+            self._op_providers(self.backend._replace(device_type=self._device_type))
+        )
 
 
 @cache
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
-    return type("NotImplementedBuilder", (NotImplementedBuilder,), {"op": op, "_missing": missing})
+    return type(
+        "NotImplementedBuilder",
+        (NotImplementedBuilder,),
+        {"op": op, "_missing": missing},
+    )
