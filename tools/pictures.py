@@ -28,12 +28,12 @@ WIDTH = 84
 COMMANDS = ("accel list", "accel why npu")
 #: Read by every Python below: the folders of the machine are made up, what reads them is not.
 MACHINE = """
-from accel_core.hardware import devices
-_real = devices.device_nodes
+from accel_core.hardware import bus
+_real = bus.device_nodes
 def _nodes(patterns, root="/"):
     made_up = tuple(f"/dev/davinci{n}" for n in range(8)) if any("davinci" in p for p in patterns) else ()
     return made_up or _real(patterns, root)
-devices.device_nodes = _nodes
+bus.device_nodes = _nodes
 """
 VENDOR = """
 raise OSError("libhccl.so: cannot open shared object file: No such file or directory")

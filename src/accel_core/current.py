@@ -20,7 +20,7 @@ from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, discovery
 from accel_core.detection.select import discover, select
 from accel_core.interface import Accelerator, adapted
-from accel_core.interface.devices import torchs_device
+from accel_core.interface.devices import current_torch_accelerator
 from accel_core.locks import fork_safe_lock
 from accel_core.log import LOGGER, logged_by
 from accel_core.sandbox.guard import choosing
@@ -191,7 +191,7 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
         names = [name for name, declared in types if declared == kind]
         if not names:
-            of_torch = torchs_device(torch_import.import_torch())
+            of_torch = current_torch_accelerator(torch_import.import_torch())
             if not discovery.announced_as(kind) and (of_torch is None or of_torch.type != kind):
                 raise errors.BackendNotFoundError(
                     f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "

@@ -1,10 +1,9 @@
-"""All who provide an operator, in the order in which they are asked, and whose builder
-is used.
+"""Operators, their candidate builders, and which one is used.
 
 An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
-the first whose builder says that it is compatible is used; one that would have to be
-compiled for the processor waits until it was, while another starts at once. Nothing of
-them is imported before the operator is asked for.
+the first whose builder reports that it is compatible is used. A candidate that must
+first be compiled for the CPU waits until it is, if another one can start at once. No
+builder is imported before its operator is requested.
 """
 
 import importlib
@@ -18,8 +17,8 @@ from typing import Any, cast
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import Variable, flag
 
-#: Whether operators are compiled for the processor at their first use; else what starts
-#: at once serves.
+#: Whether operators are compiled for the CPU at their first use; else one that can
+#: start at once is used.
 ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 
@@ -46,24 +45,22 @@ class OpProvider:
     #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is
     #: asked for.
     builders: Mapping[str, str]
-    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution
-    #: and its version.
+    #: For people; by default the distribution and its version: `"accel-npu 1.2"`.
     name: str = ""
     #: One word for tables: `"plugin"` by default, or the entry point's name in group
     #: `accel.op_builders`.
     kind: str = ""
     #: A package with a module for each builder, in which a framework lists operators;
-    #: or none, "".
+    #: empty for none.
     package: str = ""
-    #: Whether a builder that fails to import is passed over, and one that would first
-    #: be compiled for the processor waits while another starts at once. By default
-    #: neither: whoever installed the provider wants it used.
+    #: Whether a builder that fails to import is skipped, and one that must first be
+    #: compiled for the CPU waits if another one can start at once. By default neither:
+    #: whoever installed the provider wants it used.
     optional: bool = False
-    #: Whether it is asked after all that say nothing here: what serves every device,
-    #: where nobody has more.
+    #: Whether this provider is asked last (portable fallbacks).
     last: bool = False
-    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels
-    #: may bring it"`.
+    #: The next step if nobody has an operator: `"pip install acme-kernels may bring
+    #: it"`.
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
@@ -107,12 +104,16 @@ class OpCandidate:
 
     @property
     def provider(self) -> str:
-        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train portable"`."""
+        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train
+        portable"`.
+        """
         return self.origin.name
 
     @property
     def kind(self) -> str:
-        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own word."""
+        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own
+        word.
+        """
         return self.origin.kind
 
     @property
@@ -127,7 +128,9 @@ class OpCandidate:
 
     @property
     def verdict(self) -> str:
-        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be imported."""
+        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be
+        imported.
+        """
         if self.error is not None:
             return "broken"
         return "not compatible" if self.reason else "compatible"
@@ -142,7 +145,10 @@ class OpCandidate:
         try:
             return self.origin.compatibility(self._builder)
         except CAUGHT as error:
-            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
+            return (
+                f"{self.source} cannot be made, or asked whether it is compatible: "
+                f"{root_cause(error)}"
+            )
 
     @cached_property
     def has_to_be_compiled(self) -> bool:
@@ -158,20 +164,21 @@ class OpCandidate:
         ):
             return False
         return self.is_built is False and bool(
-            self._asked(self.origin.compiles_for_host)
+            self._query(self.origin.compiles_for_host)
         )
 
     @cached_property
     def is_built(self) -> bool | None:
         """Whether nothing is left to compile; `None` if the builder does not say."""
-        return self._asked(self.origin.is_built)
+        return self._query(self.origin.is_built)
 
-    def _asked(self, question: Callable[[Any], bool]) -> bool | None:
-        """The provider's answer about the builder; `None` where it has none, and
+    def _query(self, function: Callable[[Any], bool]) -> bool | None:
+        """The provider's answer about the builder; `None` if it has none.
+
         `reason` may say why.
         """
         with suppress(*CAUGHT):
-            return question(self._builder)
+            return function(self._builder)
         return None
 
     @cached_property
@@ -183,8 +190,8 @@ class OpCandidate:
 
     @cached_property
     def _builder(self) -> Any:
-        kind: Any = self.builder_class
-        return kind()
+        builder_class: Any = self.builder_class
+        return builder_class()
 
 
 @dataclass(frozen=True)
@@ -217,11 +224,19 @@ class Operator:
                 waiting.append(candidate)
             elif not candidate.reason:
                 return candidate
-        compatible = (candidate for candidate in waiting if not candidate.reason)
-        importable = (
-            candidate for candidate in self.candidates if candidate.error is None
-        )
-        return next(compatible, None) or next(importable, None) or self.candidates[0]
+        return self._without_ready_candidate(waiting)
+
+    def _without_ready_candidate(self, waiting: list[OpCandidate]) -> OpCandidate:
+        """The first compatible one of those that wait to be compiled, else the first
+        that can be imported, else the first.
+        """
+        for candidate in waiting:
+            if not candidate.reason:
+                return candidate
+        for candidate in self.candidates:
+            if candidate.error is None:
+                return candidate
+        return self.candidates[0]
 
     @property
     def failed_to_import(self) -> bool:

@@ -58,7 +58,11 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("accel_train.loading", "can_pin_memory(X)", {"torchs_device": "lambda torch: Of(type='x')"}),
+    Case(
+        "accel_train.loading",
+        "can_pin_memory(X)",
+        {"current_torch_accelerator": "lambda torch: Of(type='x')"},
+    ),
     Case(
         "accel_train.staged.arithmetic",
         "_gloo_has.__wrapped__(torch.bool)",

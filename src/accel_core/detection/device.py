@@ -119,7 +119,7 @@ def _instance(backend: Backend) -> object:
     module, _, name = (backend.accelerator or _ANY).partition(":")
     with contextlib.nullcontext() if module.startswith("accel_core.") else prepared():
         kind = getattr(importlib.import_module(module), name)
-    return kind._of(backend) if isinstance(kind, type) and issubclass(kind, Accelerator) else kind
+    return kind._from_backend(backend) if isinstance(kind, type) and issubclass(kind, Accelerator) else kind
 
 
 def installed_imports(backend: Backend) -> list[str]:

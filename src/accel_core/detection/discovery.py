@@ -471,9 +471,11 @@ def counted_builtin(count: int, backend: Backend) -> Outcome:
 
 def _torchs_device() -> Any:
     """The device of `torch.accelerator`, if it is here."""
-    from accel_core.interface.devices import torchs_device  # here, as most children need no accelerator
+    from accel_core.interface.devices import (
+        current_torch_accelerator,  # here, as most children need no accelerator
+    )
 
-    return torchs_device(torch_import.import_torch())
+    return current_torch_accelerator(torch_import.import_torch())
 
 
 def _load(package: Provenance) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from accel_core.backend import Backend
 from accel_core.interface.communication import Communication
@@ -27,11 +26,9 @@ from accel_core.interface.generators import Random
 from accel_core.interface.graphs import Compilation, Graphs
 from accel_core.interface.memory import Memory, Pinning
 from accel_core.interface.op_builders import Operators
+from accel_core.interface.records import Capabilities
 from accel_core.interface.streams import Ranges
 from accel_core.settings import entry_points
-
-if TYPE_CHECKING:
-    from accel_core.interface.records import Capabilities
 
 #: Entry points that name a module with `adapt` and `prepared`.
 ADAPTERS = "accel.adapters"
@@ -73,14 +70,13 @@ class Accelerator(
 
         A question that the vendor refuses to answer counts as no.
         """
-        from accel_core.interface.records import Capabilities
-
-        given = [
-            (field.name, getattr(self, field.name)) for field in fields(Capabilities)
-        ]
-        return Capabilities(
-            **{n: bool(self._if_supported(a)) if callable(a) else a for n, a in given}
-        )
+        values = {}
+        for field in fields(Capabilities):
+            value = getattr(self, field.name)
+            values[field.name] = value
+            if callable(value):
+                values[field.name] = bool(self._if_supported(value))
+        return Capabilities(**values)
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
@@ -89,11 +85,11 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     Errors of the adapter pass through.
     """
-    made = (
-        entry_point.load().adapt(foreign, backend)
-        for entry_point in entry_points(ADAPTERS)
-    )
-    return next((each for each in made if each is not None), None)
+    for entry_point in entry_points(ADAPTERS):
+        accelerator: Accelerator | None = entry_point.load().adapt(foreign, backend)
+        if accelerator is not None:
+            return accelerator
+    return None
 
 
 @contextmanager

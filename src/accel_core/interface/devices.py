@@ -12,16 +12,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from accel_core import errors
 from accel_core.backend import Backend
+from accel_core.hardware.visible_devices import parse_visible_devices
+from accel_core.interface.records import DeviceProperties, read_properties
 from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.interface.records import DeviceCapability, DeviceProperties
+    from accel_core.interface.records import DeviceCapability
 
 
 #: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
@@ -58,26 +60,29 @@ class Base:
         self._trials: dict[str, bool] = {}
 
     @classmethod
-    def _of(cls, backend: Backend) -> Any:
-        """Make one for a plugin's declaration, which the class may take or not."""
+    def _from_backend(cls, backend: Backend) -> Any:
+        """Make an accelerator for a plugin's declaration.
+
+        The declaration is passed to the class if its constructor has a parameter.
+        """
         if inspect.signature(cls).parameters:
             return cls(backend)
-        made = cls()
-        made._is_declared, made.backend, made.name = True, backend, backend.name
-        return made
+        accelerator = cls()
+        accelerator._is_declared = True
+        accelerator.backend = backend
+        accelerator.name = backend.name
+        return accelerator
 
     @property
     def _name(self) -> str:
-        """The device type, as callers of the interface read it, and subclasses state
-        it.
-        """
+        """The device type: callers of the interface read it, subclasses set it."""
         return self._device_type
 
     @_name.setter
-    def _name(self, stated: str) -> None:
-        self._device_type = stated
+    def _name(self, device_type: str) -> None:
+        self._device_type = device_type
         if not self._is_declared:
-            self.name = stated
+            self.name = device_type
 
     def _named(self, index: int | None) -> str:
         if index is None:
@@ -98,15 +103,17 @@ class Base:
         if type(device) is int:
             return device
         kind = self._device_type
-        hint = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        hint = (
+            f"expected an index, a string such as '{kind}:0' or a torch.device of that "
+            "type"
+        )
         try:
-            if isinstance(device, str) and not device.isdecimal():
+            if isinstance(device, str):
+                if device.isdecimal():  # a rank's: os.environ["LOCAL_RANK"]
+                    return int(device)
                 device = self._torch.device(device)
             if not isinstance(device, self._torch.device):
-                # A string names a launched rank's device: os.environ["LOCAL_RANK"].
-                return (
-                    int(device) if isinstance(device, str) else operator.index(device)
-                )
+                return operator.index(device)
         except RuntimeError:
             raise errors.InvalidDeviceError(
                 f"{self.name}: {device!r} is not a device: {hint}"
@@ -149,8 +156,7 @@ class Base:
         return tuple(f"{name}={value}" for name, value in missing.items())
 
     def __repr__(self) -> str:
-        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        return f"<{type(self).__name__} {self.name!r}{origin}>"
+        return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # A device cannot travel between processes: the name finds the other process's
@@ -159,10 +165,10 @@ class Base:
             return type(self), ()
         if self._by_name is None:
             return type(self), (self.backend,)
-        distribution = self.backend.distribution
-        return self._by_name, (
-            f"{self.name}@{distribution}" if distribution else self.name,
-        )
+        name = self.name
+        if self.backend.distribution:
+            name = f"{name}@{self.backend.distribution}"
+        return self._by_name, (name,)
 
     def __copy__(self) -> Any:
         return self
@@ -171,17 +177,18 @@ class Base:
         return self
 
     def _vendor_version(self) -> str:
-        """The vendor's package and version, as an error message names it: `"torch_npu
-        2.13.0"`.
-        """
-        packages = (module.partition(".")[0] for module in self.backend.vendor_imports)
-        package = next((name for name in packages if name in sys.modules), "torch")
-        return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
+        """The vendor's package and version for messages: `"torch_npu 2.13.0"`."""
+        package = "torch"
+        for module in self.backend.vendor_imports:
+            name = module.partition(".")[0]
+            if name in sys.modules:
+                package = name
+                break
+        version = getattr(sys.modules[package], "__version__", "")
+        return f"{package} {version}".strip()
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
-        """The member's answer; `None` where the device cannot do it, or refuses this
-        one question.
-        """
+        """The member's answer; `None` if it raises a `RuntimeError`."""
         with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
@@ -198,9 +205,14 @@ class Base:
             return errors.UnsupportedError(
                 f"{type(self).__name__}: {member} is not implemented{advice}"
             )
-        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        said = f"{member} is not supported by {self._vendor_version()}{why}"
-        return errors.UnsupportedError(f"{self.name}{origin}: {said}")
+        return errors.UnsupportedError(
+            f"{self.name}{self._origin()}: {member} is not supported by "
+            f"{self._vendor_version()}{why}"
+        )
+
+    def _origin(self) -> str:
+        """The distribution that declares the backend, in parentheses; may be empty."""
+        return f" ({self.backend.provenance})" if self.backend.provenance else ""
 
 
 def _undeclared(kind: type) -> Backend:
@@ -265,9 +277,8 @@ class Devices(Base):
         """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with
         one.
         """
-        return self._named(
-            None if device_index is None else self._device_number(device_index)
-        )
+        index = None if device_index is None else self._device_number(device_index)
+        return self._named(index)
 
     def device(self, device_index: Device = None) -> torch.device:
         """Return the `torch.device` with that index; without an index, it means torch's
@@ -276,11 +287,9 @@ class Devices(Base):
         This selects no device: use `device_guard` for that. As with `torch.device`, the
         device need not exist.
         """
-        name = self._named(
-            None if device_index is None else self._device_number(device_index)
-        )
+        index = None if device_index is None else self._device_number(device_index)
         try:
-            return self._torch.device(name)
+            return self._torch.device(self._named(index))
         except RuntimeError as error:
             raise self._unsupported(
                 "device", f"torch knows no device type {self._device_type!r}"
@@ -295,15 +304,15 @@ class Devices(Base):
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
-        # The vendor's class starts no device only to select it again; TorchTPU keeps
-        # its own for torch.
-        kind = self._lookup("device")
-        usable = (
-            inspect.isclass(kind)
-            and hasattr(kind, "__enter__")
-            and "device" not in self.refused
-        )
-        return (usable and self._part("device", index)) or self._selecting(index)
+        # The vendor's context manager, if it is usable: it starts no device only to
+        # select it again.
+        guard = self._lookup("device")
+        is_context = inspect.isclass(guard) and hasattr(guard, "__enter__")
+        if is_context and "device" not in self.refused:
+            vendors_guard = self._query_vendor_or_torch("device", index)
+            if vendors_guard:
+                return cast("AbstractContextManager[Any]", vendors_guard)
+        return self._selecting(index)
 
     @contextmanager
     def _selecting(self, index: int) -> Iterator[None]:
@@ -365,14 +374,12 @@ class Devices(Base):
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        from accel_core.interface.records import DeviceProperties, read_properties
-
         index = self._index(device_index)
-        told = self._part("get_device_properties", index)
+        properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._if_supported(self.total_memory, index)
-        if told is None:
+        if properties is None:
             return DeviceProperties(name=self.device_name(index), total_memory=total)
-        return read_properties(told, total)
+        return read_properties(properties, total)
 
     def device_uuid(self, device_index: Device = None) -> str | None:
         """Return the device's UUID as the vendor writes it; `None` if the vendor has
@@ -387,16 +394,12 @@ class Devices(Base):
         The ids are the vendor's own: indices, module ids or UUIDs. Raises
         `SettingError` for a value that the runtime refuses too.
         """
-        from accel_core.hardware.visible_devices import parse_visible_devices
-
-        values = (
-            os.environ[name]
-            for name in self.visible_devices_envs()
-            if name in os.environ
-        )
-        return parse_visible_devices(
-            self.backend.visibility.grammar, next(values, None)
-        ).ids
+        value = None
+        for name in self.visible_devices_envs():
+            if name in os.environ:
+                value = os.environ[name]
+                break
+        return parse_visible_devices(self.backend.visibility.grammar, value).ids
 
     def visible_devices_envs(self) -> list[str]:
         """Return the names of the vendor's visible-devices variables, the one with the
@@ -423,102 +426,117 @@ class Devices(Base):
         returns a compute capability, which is `device_properties().capability` here.)
         """
         index = self._index_or_none(device_index)
-        # Of an older torch; torch's word for a device that does not tell.
+        # An older torch lacks the function; it raises for a device that does not tell.
         with suppress(AttributeError, RuntimeError):
-            told = self._torch_accelerator.get_device_capability(self._index(index))
-            return {"supported_dtypes": set(told["supported_dtypes"])}
+            capability = self._torch_accelerator.get_device_capability(
+                self._index(index)
+            )
+            return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
-        if not (found := _held_types(self._torch, device)):
+        dtypes = _held_types(self._torch, device)
+        if not dtypes:
             raise self._unsupported(
                 "get_device_capability", f"no tensor can be made on {device}"
             )
-        return {"supported_dtypes": found}
+        return {"supported_dtypes": dtypes}
 
     def total_memory(self, device_index: Device = None) -> int:
         """Return the device's memory in bytes, from its properties, else from
         `mem_get_info`.
         """
-        if total := getattr(
-            self._part("get_device_properties", device_index), "total_memory", None
-        ):
+        properties = self._query_vendor_or_torch("get_device_properties", device_index)
+        total = getattr(properties, "total_memory", None)
+        if total:
             return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        if told := self._part("mem_get_info", device_index, torchs="get_memory_info"):
-            return int(told[1])
+        # Not `self.mem_get_info`: its default needs the total.
+        info = self._query_vendor_or_torch(
+            "mem_get_info", device_index, torch_name="get_memory_info"
+        )
+        if info:
+            return int(info[1])
         raise self._unsupported("total_memory")
 
-    def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
-        """Ask the vendor's function, else torch.accelerator's; `None` without one, and
-        for one that fails.
+    def _query_vendor_or_torch(
+        self, name: str, *devices: Device, torch_name: str = ""
+    ) -> Any:
+        """Return the result of the vendor's function, else of torch.accelerator's.
+
+        `None` if neither exists, or if the driver refuses the query.
         """
-        vendors = self._lookup(name)
-        ask = (
-            self._asking(name, vendors)
-            if vendors
-            else getattr(self._torch_accelerator, torchs, None)
-        )
-        with suppress(errors.UnsupportedError if vendors else RuntimeError):
-            return ask and ask(*map(self._index, devices))
+        query = self._lookup(name)
+        refusal: type[Exception] = RuntimeError
+        if query:
+            query = self._refusal_as_unsupported(name, query)
+            refusal = errors.UnsupportedError
+        else:
+            query = getattr(self._torch_accelerator, torch_name, None)
+        if query is None:
+            return None
+        with suppress(refusal):
+            return query(*map(self._index, devices))
         return None
 
-    def _asking(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """`ask`, whose refusal is an `UnsupportedError` if the device works; `is_…` is
-        False instead.
+    def _refusal_as_unsupported(
+        self, name: str, query: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Wrap `query` to raise `UnsupportedError` if the driver refuses it.
+
+        The error passes unchanged if the device itself fails. An `is_…` query returns
+        False instead of raising.
         """
 
-        @wraps(ask)
-        def asked(*given: Any, **named: Any) -> Any:
+        @wraps(query)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             try:
-                return ask(*given, **named)
+                return query(*args, **kwargs)
             except RuntimeError as error:
                 if name.startswith("is_"):
                     return False
-                if (
-                    isinstance(error, errors.UnsupportedError)
-                    or not self._holds_tensors()
-                ):
+                is_explained = isinstance(error, errors.UnsupportedError)
+                if is_explained or not self._holds_tensors():
                     raise
                 self.refused[name] = f"the driver refuses this question ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
 
-        return asked
+        return wrapped
 
     def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one
-        function.
+        """Whether a tensor can be made on the device and read back.
+
+        If so, what raised is the fault of one function. Without the reading, making the
+        tensor may start nothing.
         """
-        # Read back: one that nobody reads may start nothing.
-        return (
-            self._if_supported(
-                lambda: self._torch.ones(1, device=self._device_type).cpu()
-            )
-            is not None
-        )
+        with suppress(RuntimeError):
+            self._torch.ones(1, device=self._device_type).cpu()
+            return True
+        return False
 
     def _index(self, device_index: Device) -> int:
-        """The index that is meant, which is the current one for `None`. Raises as
-        `_checked_index`.
+        """The index of the device; `None` means the current one.
+
+        Raises as `_checked_index`.
         """
-        return (
-            self.current_device()
-            if device_index is None
-            else self._checked_index(device_index)
-        )
+        if device_index is None:
+            return self.current_device()
+        return self._checked_index(device_index)
 
     def _index_or_none(self, device_index: Device) -> int | None:
-        """The index that is meant, `None` for `None`: who takes that for the current
-        device is not asked.
+        """The index of the device; `None` for `None`, without asking for the current
+        device.
         """
-        return None if device_index is None else self._checked_index(device_index)
+        if device_index is None:
+            return None
+        return self._checked_index(device_index)
 
     def _checked_index(self, device_index: Any) -> int:
-        """The one check of an index, a string or a `torch.device`; gives the index.
+        """The one check of an index, a string or a `torch.device`; returns the index.
 
         Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type
         of device, and `InvalidArgumentError`, a `TypeError`, for what names no device
         at all.
         """
-        if (index := self._device_number(device_index)) is None:
+        index = self._device_number(device_index)
+        if index is None:
             return self.current_device()
         self._check_range(index)
         return index
@@ -526,31 +544,28 @@ class Devices(Base):
     def _check_range(self, index: int) -> None:
         count = self.device_count()
         if not 0 <= index < count:
-            seen = f"{count or 'no'} device{'' if count == 1 else 's'} visible"
+            visible = "1 device" if count == 1 else f"{count or 'no'} devices"
             raise errors.InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range, {seen}"
+                f"{self.name}: device index {index} is out of range, {visible} visible"
             )
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:
-    """The data types in which a tensor of one element can be made on `device`, and
-    converted to.
+    """The data types to which a tensor of one element on `device` can be converted.
 
-    Each is read back: a queue tells of what failed in it when it is waited for.
+    Each is read back: a queue reports what failed in it when it is waited for.
     """
-    found = set()
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    held = set()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # torch warns of types that it calls experimental
-        for dtype in {
-            value for value in vars(torch).values() if isinstance(value, torch.dtype)
-        }:
+        # torch warns of types that it calls experimental.
+        warnings.simplefilter("ignore")
+        for dtype in dtypes:
             with suppress(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
-                found.add(dtype)
-    return found
+                held.add(dtype)
+    return held
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
@@ -567,36 +582,36 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
     return any(p.name == name for p in parameters(function) or ())
 
 
-def torchs_device(torch: Any, counted: bool = True) -> torch.device | None:
-    """The device of `torch.accelerator`; `counted=False` for one that is not here too.
+def current_torch_accelerator(
+    torch: Any, *, check_count: bool = True
+) -> torch.device | None:
+    """Return the device of `torch.accelerator`; `None` if it has no device here.
 
-    torch names what it was built for, here or not, and its own `check_available` may
-    start CUDA's driver. What a package has registered is here, whether it counts before
-    it starts or not. torch 2.6 raises for none.
+    torch names what it was built for, whether it is here or not, and its own
+    `check_available` may start CUDA's driver. `check_count=False` leaves the devices
+    uncounted. A device that a package has registered is here, even if it counts none
+    before it starts. torch 2.6 raises where later ones return `None`.
     """
     try:
         device = torch.accelerator.current_accelerator()
     except RuntimeError as error:
-        if "none is available" not in str(
-            error
-        ):  # torch finds two that exclude each other
+        # Any other error: torch finds two accelerators that exclude each other.
+        if "none is available" not in str(error):
             raise
         return None
-    if (
-        device is None
-        or not counted
-        or device.type == torch._C._get_privateuse1_backend_name()
-    ):
+    registered = torch._C._get_privateuse1_backend_name()
+    if device is None or not check_count or device.type == registered:
         return device
-    module = getattr(
-        torch, device.type, None
-    )  # a vendor's torch may have none before its package comes
-    return device if module is None or module.device_count() else None
+    # A vendor's torch may lack the module before its package is imported.
+    module = getattr(torch, device.type, None)
+    if module is not None and not module.device_count():
+        return None
+    return device
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of `Backend.environment.set` that `environ` does not set,
     with the vendor's values.
     """
-    wanted = (assignment.partition("=") for assignment in backend.environment.set)
-    return {name: value for name, _, value in wanted if name not in environ}
+    defaults = (entry.partition("=") for entry in backend.environment.set)
+    return {name: value for name, _, value in defaults if name not in environ}

@@ -41,39 +41,44 @@ class TensorType:
 
     def __call__(self, *data: Any, **options: Any) -> Any:
         """Make a tensor."""
-        torch, device_type = self._accelerator._torch, self._accelerator.device_type
+        torch = self._accelerator._torch
+        device_type = self._accelerator.device_type
         if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
             raise self._accelerator._unsupported(
                 self._name, "the device has no float64"
             )
         options = {"dtype": self.dtype, "device": device_type, **options}
-        if not data and "data" not in options:
+        if not data:
+            if "data" in options:
+                return torch.tensor(**options)
             return torch.empty(0, **options)
-        if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
+        first = data[0]
+        if len(data) > 1 or isinstance(first, torch.Size):
             return torch.empty(*data, **options)
-        if data and type(number := data[0]) is int:
+        if type(first) is int:
             raise TypeError(
-                f"{self!r}({number}) could mean one value or {number} elements: write "
-                f"{self._name}([{number}]) for the value, "
-                f"torch.empty({number}, dtype={self.dtype}, device={device_type!r}) for the elements"
+                f"{self!r}({first}) could mean one value or {first} elements: write "
+                f"{self._name}([{first}]) for the value, torch.empty({first}, "
+                f"dtype={self.dtype}, device={device_type!r}) for the elements"
             )
-        return torch.tensor(*data, **options)
+        return torch.tensor(first, **options)
 
     def __instancecheck__(self, tensor: Any) -> bool:
-        is_one = (
-            isinstance(tensor, self._accelerator._torch.Tensor)
-            and tensor.dtype == self.dtype
-        )
-        return is_one and self._accelerator.on_accelerator(tensor)
+        if not isinstance(tensor, self._accelerator._torch.Tensor):
+            return False
+        return tensor.dtype == self.dtype and self._accelerator.on_accelerator(tensor)
 
     def __repr__(self) -> str:
         return f"{self._accelerator.device_type}.{self._name}"
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    told = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
+    doc = (
+        f"Makes {dtype} tensors on the current device, as torch's old type: of data or "
+        "of a size."
+    )
     return property(
-        lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=told
+        lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
     )
 
 
@@ -96,8 +101,10 @@ class Dtypes(Devices):
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
-        ask = self._lookup("is_bf16_supported")
-        return self.is_bf16_supported() if ask is None else self._natively(ask)
+        query = self._lookup("is_bf16_supported")
+        if query is None:
+            return self.is_bf16_supported()
+        return self._is_native(query)
 
     def is_fp16_supported(self) -> bool:
         """Whether a model can be trained in float16 on this device; a trainer may
@@ -112,38 +119,44 @@ class Dtypes(Devices):
         """Whether the hardware multiplies matrices in an 8-bit floating point type;
         False if the vendor does not tell.
         """
-        ask = self._lookup("is_fp8_supported")
-        return ask is not None and self._natively(ask)
+        query = self._lookup("is_fp8_supported")
+        return query is not None and self._is_native(query)
 
-    def _natively(self, ask: Callable[..., Any]) -> bool:
-        """A vendor's answer about a data type, without the emulation that several count
-        by default.
+    def _is_native(self, query: Callable[..., Any]) -> bool:
+        """The vendor's answer about a data type, without the emulation that several
+        vendors count by default.
         """
-        given = (
-            {"including_emulation": False}
-            if has_parameter(ask, "including_emulation")
-            else {}
-        )
-        return self.is_available() and bool(self._if_supported(partial(ask, **given)))
+        if not self.is_available():
+            return False
+        if has_parameter(query, "including_emulation"):
+            query = partial(query, including_emulation=False)
+        return bool(self._if_supported(query))
 
     def _computes(self, name: str, dtype: str) -> bool:
+        """The vendor's answer to the query `name`; without one, that of a trial."""
         if self.device_module is None or not self.is_available():
             return False
-        ask = self._lookup(name)
-        if ask is not None and (told := self._if_supported(ask)) is not None:
-            return bool(told)
-        if dtype not in self._trials:
-            answer = computes_in(
-                self._torch, self._device_type, getattr(self._torch, dtype)
+        query = self._lookup(name)
+        answer = None if query is None else self._if_supported(query)
+        if answer is not None:
+            return bool(answer)
+        if dtype in self._trials:
+            return self._trials[dtype]
+        result = computes_in(
+            self._torch, self._device_type, getattr(self._torch, dtype)
+        )
+        if isinstance(result, Exception):
+            first_line = str(result).partition("\n")[0]
+            warnings.warn(
+                f"{self.name}: whether it computes in torch.{dtype} could not be "
+                "tried, so the answer is no until the next call: "
+                f"{type(result).__name__}: {first_line}",
+                RuntimeWarning,
+                stacklevel=3,
             )
-            if isinstance(answer, Exception):
-                why = f"{type(answer).__name__}: {str(answer).partition(chr(10))[0]}"
-                untried = f"whether it computes in torch.{dtype} could not be tried, so the answer is no"
-                said = f"{self.name}: {untried} until the next call: {why}"
-                warnings.warn(said, RuntimeWarning, stacklevel=3)
-                return False
-            self._trials[dtype] = answer
-        return self._trials[dtype]
+            return False
+        self._trials[dtype] = result
+        return result
 
     def is_fp64_supported(self) -> bool:
         """Whether the device supports float64; nearly all devices do, mps does not."""
@@ -153,13 +166,12 @@ class Dtypes(Devices):
         """Return the floating point types in which a model can be trained,
         `torch.float32` first.
         """
-        half = (
-            [self._torch.float16] if self._if_supported(self.is_fp16_supported) else []
-        )
-        brain = (
-            [self._torch.bfloat16] if self._if_supported(self.is_bf16_supported) else []
-        )
-        return [self._torch.float32, *half, *brain]
+        dtypes = [self._torch.float32]
+        if self._if_supported(self.is_fp16_supported):
+            dtypes.append(self._torch.float16)
+        if self._if_supported(self.is_bf16_supported):
+            dtypes.append(self._torch.bfloat16)
+        return dtypes
 
     def training_dtype(self) -> torch.dtype:
         """Return the data type to train in, for `autocast` and `grad_scaler`.
@@ -171,8 +183,9 @@ class Dtypes(Devices):
         """
         if self._if_supported(self.is_bf16_native):
             return self._torch.bfloat16
-        halves = self._if_supported(self.is_fp16_supported) and self._scales_losses
-        return self._torch.float16 if halves else self._torch.float32
+        if self._if_supported(self.is_fp16_supported) and self._scales_losses:
+            return self._torch.float16
+        return self._torch.float32
 
     @cached_property
     def _scales_losses(self) -> bool:
@@ -202,7 +215,8 @@ class Dtypes(Devices):
         whose gradients can become too small for the type. `options` are passed to the
         scaler.
         """
-        dtype = self.training_dtype() if dtype is None else dtype
+        if dtype is None:
+            dtype = self.training_dtype()
         enabled = options.pop("enabled", True) and dtype is self._torch.float16
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
@@ -236,16 +250,17 @@ def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
     The device is started. An error is returned if it does not come from the data type:
     the device is out of memory, or a product in float32 fails too.
     """
-    answer = _product(torch, device_type, dtype)
-    if (
-        isinstance(answer, bool)
-        or _product(torch, device_type, torch.float32) is not True
-    ):
-        return answer
-    # The device computes: what had failed in passing succeeds now, and what fails again
-    # is the type's fault.
-    answer = _product(torch, device_type, dtype)
-    return answer if isinstance(answer, (bool, torch.OutOfMemoryError)) else False
+    result = _product(torch, device_type, dtype)
+    if isinstance(result, bool):
+        return result
+    if _product(torch, device_type, torch.float32) is not True:
+        return result
+    # The device computes: a passing failure does not recur, and one that recurs comes
+    # from the type.
+    result = _product(torch, device_type, dtype)
+    if isinstance(result, (bool, torch.OutOfMemoryError)):
+        return result
+    return False
 
 
 def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:

@@ -72,21 +72,14 @@ class Capabilities:
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
     """Return the record for a result of `torch.<device_type>.get_device_properties`."""
     uuid = getattr(properties, "uuid", None)
-    major, minor = _int(properties, "major"), _int(properties, "minor")
-    domain, bus, device = (
-        _int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device")
-    )
-    integrated = _int(
-        properties, "is_integrated", "is_integrated_gpu"
-    )  # CUDA: 0 or 1; SYCL: False or True
+    # CUDA: 0 or 1; SYCL: False or True.
+    integrated = _int(properties, "is_integrated", "is_integrated_gpu")
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
         total_memory=total_memory,
-        capability=None if major is None or minor is None else (major, minor),
+        capability=_capability(properties),
         uuid=None if uuid is None else str(uuid),
-        pci_address=None
-        if bus is None or device is None
-        else f"{domain or 0:04x}:{bus:02x}:{device:02x}.0",
+        pci_address=_pci_address(properties),
         # CUDA and those who follow it, SYCL, Ascend.
         multiprocessors=_int(
             properties, "multi_processor_count", "max_compute_units", "cube_core_num"
@@ -95,13 +88,33 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
     )
 
 
+def _capability(properties: object) -> tuple[int, int] | None:
+    major = _int(properties, "major")
+    minor = _int(properties, "minor")
+    if major is None or minor is None:
+        return None
+    return major, minor
+
+
+def _pci_address(properties: object) -> str | None:
+    domain = _int(properties, "pci_domain_id") or 0
+    bus = _int(properties, "pci_bus_id")
+    device = _int(properties, "pci_device_id")
+    if bus is None or device is None:
+        return None
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+
+
 def _int(properties: object, *names: str) -> int | None:
-    """The first of the fields that is there and a number."""
-    values = (getattr(properties, name, None) for name in names)
-    return next((int(value) for value in values if isinstance(value, int)), None)
+    """The first of the fields that exists and is a number."""
+    for name in names:
+        value = getattr(properties, name, None)
+        if isinstance(value, int):
+            return int(value)
+    return None
 
 
-# --- for annotations ---------------------------------------------------------------------------------
+# --- for annotations -----------------------------------------------------------------
 
 
 class Graph(Protocol):

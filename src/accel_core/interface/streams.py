@@ -71,7 +71,7 @@ class HostStream:
     nothing has to wait.
     """
 
-    #: What is copied beside it is not beside it: who would overlap work can tell.
+    #: Copies do not overlap compute.
     one_queue: ClassVar[bool] = True
     _event: ClassVar[type[HostEvent]] = HostEvent
 
@@ -126,13 +126,11 @@ class Streams(Devices):
         """
         # Metal has events of its own, and no streams; torch's own are tried with its
         # streams.
-        if self._event_class and (
-            self._event_class is not self._torch.Event or self._has_streams
-        ):
+        is_torchs = self._event_class is self._torch.Event
+        if self._event_class and (self._has_streams or not is_torchs):
             return cast("Any", self._event_class)
-        return cast(
-            "Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()})
-        )
+        members = {"_wait": lambda _: self.synchronize()}
+        return cast("Any", type("Event", (HostEvent,), members))
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
@@ -147,66 +145,61 @@ class Streams(Devices):
         members = {
             "synchronize": lambda _: self.synchronize(),
             "_event": self.Event,
-            # Every one is the current one, so that who asks whether his is finds that
-            # it is.
+            # Every stream equals the current one.
             "__eq__": lambda this, other: type(this) is type(other),
             "__hash__": lambda this: hash(type(this)),
         }
-        return cast("Any", self._recorded(type("Stream", (HostStream,), members)))
+        one_queue = type("Stream", (HostStream,), members)
+        return cast("Any", self._as_torch_stream(one_queue))
 
     @cached_property
     def _has_streams(self) -> bool:
-        """Whether streams and events work; tried where torch's own classes serve, which
-        promise nothing.
+        """Whether streams and events work; tried if the classes are torch's own.
 
-        Whether a device has brought its streams into torch is known by use alone.
+        Only a trial shows whether a device has brought its streams into torch.
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        with suppress(
-            RuntimeError, TypeError
-        ):  # torch's words for what a backend does not implement
-            stream, event = self._stream_class(), self._torch.Event()
+        # torch raises one of these for what a backend does not implement.
+        with suppress(RuntimeError, TypeError):
+            stream = self._stream_class()
+            event = self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()
-            self._torch.empty(1, device=self._device_type).record_stream(
-                stream
-            )  # else memory has no order
+            # Else memory could be reused while another stream still reads it.
+            tensor = self._torch.empty(1, device=self._device_type)
+            tensor.record_stream(stream)
             return True
         return False
 
-    def _recorded(self, one_queue: type) -> Any:
-        """`one_queue` as a class of torch's streams, which `Tensor.record_stream`
-        takes; else as it is.
+    def _as_torch_stream(self, one_queue: type) -> Any:
+        """A subclass of `one_queue` and `torch.Stream`, for `Tensor.record_stream`.
 
-        Where the device has no kernel of `record_stream`, one that does nothing is
-        registered: of one queue, no memory can be given away too early.
+        `one_queue` itself if torch has no stream for the device.
         """
-        kind = self._torch.Stream
-        with suppress(
-            RuntimeError, TypeError, AttributeError
-        ):  # torch, or this one, knows no such stream
-            now = self._torch_accelerator.current_stream()
-            numbers = {
-                name: getattr(now, name)
-                for name in ("stream_id", "device_index", "device_type")
-            }
-            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
-            made: Any = type("Stream", (one_queue, kind), make)
-            stream = made()
-            with suppress(
-                RuntimeError
-            ):  # a device that holds no tensors yet has none to record
-                tensor = self._torch.empty(1, device=self._device_type)
-                try:
-                    tensor.record_stream(stream)
-                except (
-                    RuntimeError
-                ):  # as NotImplementedError, or what a fallback to the CPU says
-                    _record_nothing(self._torch, self._device_type)
-            return made
+        with suppress(RuntimeError, TypeError, AttributeError):
+            current = self._torch_accelerator.current_stream()
+            kind = _torch_stream_class(self._torch.Stream, one_queue, current)
+            self._make_recordable(kind())
+            return kind
         return one_queue
+
+    def _make_recordable(self, stream: Any) -> None:
+        """Have `Tensor.record_stream` accept `stream`.
+
+        If the device has no kernel for it, one that does nothing is registered: with
+        one queue, no memory can be given away too early.
+        """
+        try:
+            tensor = self._torch.empty(1, device=self._device_type)
+        except RuntimeError:
+            return  # the device holds no tensors yet
+        try:
+            tensor.record_stream(stream)
+        except RuntimeError:  # NotImplementedError, or that of a fallback to the CPU
+            with suppress(RuntimeError):
+                _record_nothing(self._torch, self._device_type)
 
     @cached_property
     def _only_stream(self) -> torch.Stream:
@@ -216,7 +209,9 @@ class Streams(Devices):
         """Return a context manager that makes `stream` the current stream; `None`
         changes nothing.
         """
-        return cast("Any", stream) if hasattr(stream, "__enter__") else nullcontext()
+        if not hasattr(stream, "__enter__"):
+            return nullcontext()
+        return cast("AbstractContextManager[Any]", stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` this thread's current stream of its device, until another one
@@ -238,9 +233,25 @@ class Streams(Devices):
         return self.current_stream(device_index)
 
 
-@cache  # registered only as long as somebody holds it
+def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
+    """A class of both kinds, of which every object is the device's current stream."""
+    ids = {
+        "stream_id": current.stream_id,
+        "device_index": current.device_index,
+        "device_type": current.device_type,
+    }
+
+    def new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
+        return torch_stream.__new__(cls, **ids)
+
+    return type("Stream", (one_queue, torch_stream), {"__new__": new})
+
+
+@cache  # the registration lasts as long as the library object
 def _record_nothing(torch: Any, device_type: str) -> Any:
-    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    """Register a kernel of `record_stream` that does nothing, once for a device
+    type.
+    """
     library = torch.library.Library("aten", "IMPL")
     library.impl(
         "record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type)
@@ -253,7 +264,10 @@ class Ranges(Base):
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
-    #: The open ranges of each thread, which a profiler's timeline is made of too.
+    #: Module of the vendor with its `range_push` and `range_pop`: `"nvtx"`. Empty:
+    #: torch's profiler.
+    _vendor_ranges = ""
+    #: The open ranges of each thread: a profiler's timeline is per thread too.
     _ranges: ClassVar = threading.local()
 
     def range_push(
@@ -264,25 +278,35 @@ class Ranges(Base):
         The default is `torch.profiler.record_function`, which costs nothing while no
         profiler runs. `domain` and `category` are for vendors that support them.
         """
-        seen = self._torch.autograd._profiler_enabled()
-        entered = (
-            self._torch.profiler.record_function(str(msg)) if seen else nullcontext()
-        )
-        entered.__enter__()
+        if self._vendor_ranges:
+            with suppress(Exception):
+                self._lookup(self._vendor_ranges).range_push(str(msg))
+            return
+        context: Any = nullcontext()
+        if self._torch.autograd._profiler_enabled():
+            context = self._torch.profiler.record_function(str(msg))
+        context.__enter__()
         # A range opened while no profiler ran is kept too, so that its end closes
         # nothing else.
-        vars(self._ranges).setdefault("open", []).append(entered)
+        vars(self._ranges).setdefault("open", []).append(context)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range that this thread opened last; do nothing if none is open;
         never raises an error.
         """
-        if ranges := vars(self._ranges).get("open"):
+        if self._vendor_ranges:
+            with suppress(Exception):
+                self._lookup(self._vendor_ranges).range_pop()
+            return
+        ranges = vars(self._ranges).get("open")
+        if ranges:
             ranges.pop().__exit__(None, None, None)
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
-        """Return a context manager that opens a named range and closes it at the end."""
+        """Return a context manager that opens a named range and closes it at the
+        end.
+        """
         self.range_push(msg)
         try:
             yield

@@ -10,9 +10,9 @@ REPOSITORY = Path(__file__).parents[3]
 
 _PROBE = """
 import json, os, sys
-from accel_core.hardware import devices
-devices.device_nodes = lambda patterns, root="/": tuple({nodes!r})
-devices.pci_devices = lambda root="/": ()
+from accel_core.hardware import bus
+bus.device_nodes = lambda patterns, root="/": tuple({nodes!r})
+bus.pci_devices = lambda root="/": ()
 from accel_core.detection.select import discover
 from accel_core.detection.probe import Prober
 from accel_core.settings import Settings

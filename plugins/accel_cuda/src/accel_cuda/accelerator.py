@@ -1,4 +1,6 @@
-"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of torch."""
+"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,9 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _rocm_serial(uuid: str) -> str:
-    """AMD's serial number: HIP spells its 16 characters out in the bytes of the UUID."""
+    """AMD's serial number: HIP spells its 16 characters out in the bytes of the
+    UUID.
+    """
     try:
         serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
     except ValueError:
@@ -161,7 +165,9 @@ def _rocm_serial(uuid: str) -> str:
 
 
 def _allows_deprecated_fp16() -> bool:
-    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at it."""
+    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at
+    it.
+    """
     given = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
     if given in ("1", "true", "yes", "on"):
         return True

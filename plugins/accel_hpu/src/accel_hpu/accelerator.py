@@ -115,7 +115,9 @@ class HPUAccelerator(TorchAccelerator):
         return super().device()
 
     def synchronize(self, device_index: Device = None) -> None:
-        """Wait until the process's device has finished its work; the index is ignored."""
+        """Wait until the process's device has finished its work; the index is
+        ignored.
+        """
         self._device_number(device_index)
         self.device_module.synchronize()
 

@@ -18,7 +18,9 @@ class MLUAccelerator(TorchAccelerator):
     """
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every MLU."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
+        MLU.
+        """
         return self.is_available()
 
     def is_triton_supported(self) -> bool:

@@ -1,4 +1,6 @@
-"""`MUSAAccelerator`: what differs on torch.musa from any other device module of torch."""
+"""`MUSAAccelerator`: what differs on torch.musa from any other device module of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class MUSAAccelerator(TorchAccelerator):
     """
 
     def is_triton_supported(self) -> bool:
-        """Whether there is a device and Triton, in Moore Threads' build, is installed."""
+        """Whether there is a device and Triton, in Moore Threads' build, is
+        installed.
+        """
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:

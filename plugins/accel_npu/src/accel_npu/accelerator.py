@@ -123,7 +123,9 @@ class NPUAccelerator(TorchAccelerator):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the mstx range that was opened last in `domain`; never raises an error."""
+        """Close the mstx range that was opened last in `domain`; never raises an
+        error.
+        """
         with suppress(Exception):
             self.device_module.mstx.range_pop(domain=domain or "default")
 

@@ -30,8 +30,8 @@ CHOOSE = "import accel_core, json; acc = accel_core.get_accelerator()\n"
 
 def test_it_is_chosen_when_there_is_a_card(with_cann):
     code = (
-        "from accel_core.hardware import devices\n"
-        "devices.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
+        "from accel_core.hardware import bus\n"
+        "bus.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
         f"{CHOOSE}s = accel_core.selection()\n"
         "(npu,) = [v for v in s.verdicts if v.name == 'npu']\n"
         "print(json.dumps([acc.name, s.how.value, acc.is_initialized(), npu.devices]))"

@@ -8,8 +8,8 @@ LIBRARY = "libhccl.so: cannot open shared object file"
 NEEDS_CANN = "torch_npu 2.13.0 needs CANN, which is not installed"
 #: The command as the user has it, on a machine that has a card.
 WITH_A_CARD = """
-from accel_core.hardware import devices
-devices.device_nodes = lambda *_: ("/dev/davinci0",)
+from accel_core.hardware import bus
+bus.device_nodes = lambda *_: ("/dev/davinci0",)
 """
 
 

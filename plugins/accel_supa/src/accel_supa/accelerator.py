@@ -1,4 +1,6 @@
-"""`SUPAAccelerator`: what differs on torch.supa from any other device module of torch."""
+"""`SUPAAccelerator`: what differs on torch.supa from any other device module of
+torch.
+"""
 
 from __future__ import annotations
 
