@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import accel_core
 from accel_core.backend import RECORDS
 from accel_core.cli import accel
-from accel_core.interface.torch_device import ROWS
+from accel_core.interface.torch_device import FORWARDED
 
 # ---------------------------------------------------------------------------- plugin pages
 # What plugin authors read is whole: the fields of `Backend`, and the members to override.
@@ -69,7 +69,7 @@ def test_they_are_those_of_the_surface_and_of_what_is_bound():
     assert public == {
         name for name in since if version(since[name]) <= (2, 13)
     }  # the surface is of torch 2.13
-    assert {name: torchs for name, torchs in ROWS.items() if torchs}.items() <= known["members"].items()
+    assert {name: torchs for name, torchs in FORWARDED.items() if torchs}.items() <= known["members"].items()
 
 
 def test_they_are_those_of_the_torch_that_is_here():

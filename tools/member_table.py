@@ -14,7 +14,7 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.interface.torch_device import OF_STREAMS, ROWS
+from accel_core.interface.torch_device import FORWARDED, STREAM_MEMBERS
 from accel_core.plugins import declared_backends, hooks_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def serving(backend: Backend) -> dict[str, str]:
     # torch.accelerator's streams are no use beside a device without them.
     streams = "Stream" in vendors
     bound = ASKED | {
-        name: torchs if streams or name not in OF_STREAMS else "" for name, torchs in ROWS.items()
+        name: torchs if streams or name not in STREAM_MEMBERS else "" for name, torchs in FORWARDED.items()
     }
 
     def who(member: str) -> str:

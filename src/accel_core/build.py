@@ -165,7 +165,7 @@ def _instance(backend: Backend) -> object:
         with prepared():
             kind = getattr(importlib.import_module(module), name)
     if isinstance(kind, type) and issubclass(kind, Accelerator):
-        return kind._of(backend)
+        return kind._from_backend(backend)
     return kind
 
 

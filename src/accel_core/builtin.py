@@ -288,9 +288,9 @@ def remedy(package: Provenance, does: str) -> str:
 
 def current_device() -> Any:
     """Return the device of `torch.accelerator`; `None` if there is none."""
-    from accel_core.interface.devices import torchs_device
+    from accel_core.interface.devices import current_torch_accelerator
 
-    return torchs_device(torch_import.import_torch())
+    return current_torch_accelerator(torch_import.import_torch())
 
 
 def pin_of(package: Provenance) -> str:
