@@ -303,7 +303,7 @@ FRAMES = """Traceback (most recent call last):
         (f"{FRAMES}RuntimeError: no runtime\n[\n  'hint'\n]\nINFO: bye", "RuntimeError: no runtime"),
         ("error 3: no licence\nlibacme was built on Monday", "error 3: no licence"),
         ("no licence\n)\n", "no licence"),
-        ("Fatal Python error: Segmentation fault\n\nExtension modules: numpy", "Fatal Python error"),
+        ("Fatal Python error: init_fs_encoding\nPython runtime state: core", "Fatal Python error: init_fs"),
         ("terminate called: error 3\nFatal Python error: Aborted", "terminate called: error 3"),
         ("}\n)", ")"),
     ],
@@ -311,6 +311,17 @@ FRAMES = """Traceback (most recent call last):
 def test_last_words_are_the_last_error_and_not_the_last_line(stderr, said):
     """Of a process that a package ended: a message of several lines ends in a bracket, a log says goodbye."""
     assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {said}")
+
+
+def test_a_crash_without_words_is_reported_with_its_call():
+    trace = (
+        "Fatal Python error: Segmentation fault\n\n"
+        "Current thread 0x00007f5b01472b80 (most recent call first):\n"
+        '  File "/site/torch_acme/lib.py", line 3 in load\n'
+        '  File "/site/torch_acme/__init__.py", line 4 in <module>\n'
+    )
+    words = ChildReport(returncode=-11, stderr=trace).last_words
+    assert words == "; last call: load (/site/torch_acme/lib.py, line 3)"
 
 
 def test_who_says_nothing_has_no_last_words():
