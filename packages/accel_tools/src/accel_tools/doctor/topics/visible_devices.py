@@ -24,7 +24,7 @@ _MOST_ANCESTORS = 64
 def _examine(visit: Visit) -> Iterator[Finding]:
     for text in late_changes():  # by the program that examines itself
         what, _, step = text.partition(". Next step: ")
-        yield Finding(Level.WARNING, "visible-bus.changed", what, step)
+        yield Finding(Level.WARNING, "visible-devices.changed", what, step)
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
@@ -40,7 +40,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield from _of(candidate, visit)
     if not limited:
         yield Finding(
-            Level.OK, "visible-bus.unset", "no variable limits which devices are seen", facts=looked_at
+            Level.OK, "visible-devices.unset", "no variable limits which devices are seen", facts=looked_at
         )
 
 
@@ -51,7 +51,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         names = (*backend.visibility.filters, *backend.visibility.variables)
         facts = {name: repr(visit.environ[name]) for name in names if name in visit.environ}
         yield Finding(
-            Level.OK, "visible-bus.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
+            Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
         return
@@ -64,7 +64,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         variables = " with ".join(f"{step.variable}={step.value!r}" for step in sees.steps)
         number = "every device" if sees.devices is None else f"{len(sees.devices)} of {count or '?'} devices"
         yield Finding(
-            Level.OK, "visible-bus.mapped", f"{variables} shows {number.replace(' of ?', '')}",
+            Level.OK, "visible-devices.mapped", f"{variables} shows {number.replace(' of ?', '')}",
             about=candidate.name, facts=facts,
         )  # fmt: skip
     yield from _numbering(candidate, visit.environ)
@@ -116,7 +116,7 @@ def _faults(
     if sees.devices == ():
         # The verdict may know that it was a scheduler who wrote it.
         told = found.hint if found is not None and "Slurm" in found.reason else ""
-        yield Finding(Level.WARNING, "visible-bus.none", str(sees), told or sees.step, about, facts)
+        yield Finding(Level.WARNING, "visible-devices.none", str(sees), told or sees.step, about, facts)
         return
     for step in sees.steps:
         write = (
@@ -124,14 +124,14 @@ def _faults(
         )
         if step.malformed:
             level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            yield Finding(level, "visible-bus.malformed", str(step), write, about, facts)
+            yield Finding(level, "visible-devices.malformed", str(step), write, about, facts)
         elif step.overruled_by:
             what = f"{step} is ignored, because {step.overruled_by} is set too"
             yield Finding(
-                Level.WARNING, "visible-bus.overruled", what, f"unset {step.variable}", about, facts
+                Level.WARNING, "visible-devices.overruled", what, f"unset {step.variable}", about, facts
             )
         elif step.lost:
-            yield Finding(Level.WARNING, "visible-bus.dropped", str(step), write, about, facts)
+            yield Finding(Level.WARNING, "visible-devices.dropped", str(step), write, about, facts)
     if any(step.lost or step.malformed for step in sees.steps):
         return
     if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
@@ -145,7 +145,7 @@ def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: 
     named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
     return Finding(
         Level.WARNING,
-        "visible-bus.fewer",
+        "visible-devices.fewer",
         f"{first} names {named}, but the vendor sees {seen or 'none'}",
         f"unset {' '.join(step.variable for step in sees.steps)}",  # one alone may leave the others' mask
         candidate.name,
@@ -166,7 +166,7 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
     if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
         yield Finding(
             Level.WARNING,
-            "visible-bus.order",
+            "visible-devices.order",
             "the GPUs differ: CUDA numbers them by speed, nvidia-smi by their position on the bus",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
