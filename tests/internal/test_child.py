@@ -75,7 +75,7 @@ def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
 
 def test_the_last_words_are_kept(job):
     assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
-    assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 8000
+    assert len(job("sys.stderr.write('x' * 100_000); os._exit(1)").stderr) == 65_536
 
 
 def test_an_answer_that_is_cut_is_none(tmp_path):
@@ -326,6 +326,11 @@ def test_a_crash_without_words_is_reported_with_its_call():
 
 def test_who_says_nothing_has_no_last_words():
     assert ChildReport(returncode=3, stderr="").last_words == ""
+
+
+def test_the_end_of_the_output_is_printed(capsys):
+    ChildReport(returncode=0, stderr="x" * 5000).print_output()
+    assert capsys.readouterr().err == "x" * 2000 + "\n"
 
 
 def test_output_that_is_printed_moves_no_cursor(capsys):

@@ -36,8 +36,11 @@ U = TypeVar("U")
 #: Names the step that a child begins.
 Stage: TypeAlias = Callable[[str], None]
 
-#: How much of a child's output is kept, in characters.
-_KEPT_OUTPUT = 8000
+#: How much of a child's output is kept, in bytes: faulthandler ends with the names of
+#: all extension modules.
+_KEPT_OUTPUT = 1 << 16
+#: How much of it is printed, in characters.
+_PRINTED_OUTPUT = 2000
 
 #: A line that reports an error: at the margin, unlike the frames of a traceback, and
 #: not a line of a log.
@@ -131,9 +134,10 @@ class ChildReport:
     def print_output(self) -> None:
         """Print the end of the child's output to stderr, control characters escaped."""
         if self.stderr and sys.stderr is not None:
+            text = printable(self.stderr[-_PRINTED_OUTPUT:])
             # stderr may be closed.
             with contextlib.suppress(OSError, ValueError):
-                print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
+                print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(
@@ -276,8 +280,10 @@ def _forward_log(folder: Path) -> None:
 
 
 def _read_output(folder: Path) -> str:
-    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
-    return text[-_KEPT_OUTPUT:].strip()
+    with (folder / "output").open("rb") as output:
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - _KEPT_OUTPUT))
+        return output.read().decode("utf-8", "replace").strip()
 
 
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:

@@ -94,7 +94,7 @@ from accel_core.settings import read
 print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 """
     parent, code, facts = torch_world.child(code, variables={"NPU_VISIBLE_DEVICES": ""}).answer
-    assert code == "visible-bus.none"
+    assert code == "visible-devices.none"
     if sys.platform.startswith("linux"):
         assert f", started by process {parent} (" in facts["NPU_VISIBLE_DEVICES comes from"]
 
