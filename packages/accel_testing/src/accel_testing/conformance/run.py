@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Verdict, __version__
 from accel_core.errors import OURS
-from accel_core.sandbox import child
+from accel_core.sandbox import child, processes
 from accel_core.settings import read as read_settings
 from accel_core.survey import survey
 from accel_testing.conformance import simulated
@@ -206,7 +206,7 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
             told.look(results)
             return _Ending(False, INTERRUPTED, time.monotonic() - began)
         finally:
-            child.end_group(process)
+            processes.end_group(process)
             process.wait()
         told.look(results)
         return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
@@ -238,8 +238,6 @@ _OUTPUT = 1 << 17
 
 def _how(code: int, output: Any) -> str:
     """How a child that did not come to its end ended, and in which call, or else its last words."""
-    from accel_core.sandbox import child
-
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _OUTPUT))
     said = output.read().decode("utf-8", "replace").strip()

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from accel_core import __version__, packages
 from accel_core.errors import CAUGHT, AccelError, clean, root_cause
-from accel_core.sandbox import child
+from accel_core.sandbox import processes
 from accel_core.settings import read as read_settings
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
@@ -74,7 +74,7 @@ def main(own: Sequence[str]) -> int:
 
     An error is reported, and the scripts start.
     """
-    child.end_with_parent(os.getppid())
+    processes.end_with_parent(os.getppid())
     try:
         settings = read_settings()
         me = read_rank()
