@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import jinja2
 from click.testing import CliRunner
 
 from accel_core import Backend, __version__
+from accel_core.backend import RECORDS
 from accel_core.cli import accel
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.groups import LEVELS
@@ -95,12 +96,11 @@ def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
 
 def declared() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
     """`Backend` and its records: each class, its first line, and its fields with their defaults."""
-    defaults = {name: Backend._field_defaults.get(name, MISSING) for name in Backend._fields}
-    records = [default for default in defaults.values() if hasattr(default, "_asdict")]
-    return [_declared(Backend, defaults), *(_declared(type(each), each._asdict()) for each in records)]
+    return [_declared(kind) for kind in (Backend, *RECORDS.values())]
 
 
-def _declared(kind: type, defaults: dict[str, Any]) -> tuple[str, str, list[tuple[str, str, str]]]:
+def _declared(kind: type[Any]) -> tuple[str, str, list[tuple[str, str, str]]]:
+    defaults = {field.name: field.default for field in fields(kind)}
     head, _, said = inspect.cleandoc(kind.__doc__ or "").partition("Fields:\n")
     told = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", said, re.MULTILINE)
     rows = [(name, " ".join(text.split()), _default(defaults[name])) for name, text in told]
@@ -109,7 +109,7 @@ def _declared(kind: type, defaults: dict[str, Any]) -> tuple[str, str, list[tupl
 
 def _default(value: Any) -> str:
     """Show a field's default; empty for a required one."""
-    if hasattr(value, "_asdict"):
+    if is_dataclass(value):
         return f"`{type(value).__name__}()`"
     return "" if value is MISSING else f"`{value!r}`"
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import MISSING, fields, replace
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_the_least_declaration_has_defaults_for_the_rest():
 
 def test_everything_but_the_required_fields_has_a_default():
     """A field that is added must not break a plugin that was written before."""
-    required = [name for name in Backend._fields if name not in Backend._field_defaults]
+    required = [field.name for field in fields(Backend) if field.default is MISSING]
     assert required == ["name", "priority", "device_type"]
 
 
@@ -37,8 +38,8 @@ def test_it_is_frozen_hashable_picklable_and_can_be_replaced():
     with pytest.raises(AttributeError):
         backend.priority = 1
     assert pickle.loads(pickle.dumps(backend)) == backend == copy.deepcopy(backend)
-    assert hash(backend._replace()) == hash(backend)
-    from_somewhere = backend._replace(provenance=Provenance("accel-npu", "1.2"))
+    assert hash(replace(backend)) == hash(backend)
+    from_somewhere = replace(backend, provenance=Provenance("accel-npu", "1.2"))
     assert from_somewhere.distribution == "accel-npu"
     assert str(from_somewhere.provenance) == "accel-npu 1.2"
 
@@ -167,8 +168,8 @@ def test_every_fault_is_named_at_once():
 
 def test_what_is_missing_or_unknown_is_a_type_error_as_for_any_class():
     makers = (lambda: declare(colour="red"), lambda: Hardware(colour="red"))
-    for make in (*makers, lambda: declare()._replace(colour="red")):
-        with pytest.raises((TypeError, ValueError), match="'colour'") as caught:
+    for make in (*makers, lambda: replace(declare(), colour="red")):
+        with pytest.raises(TypeError, match="'colour'") as caught:
             make()
         assert backend_module.is_unknown_field(caught.value)
     assert not backend_module.is_unknown_field(TypeError("f() got an unexpected keyword argument 'x'"))

@@ -144,10 +144,10 @@ def test_dir_gives_the_public_names_and_nothing_else():
 
 
 def test_completion_offers_no_submodule():
-    importlib.import_module("accel_core.detection")  # a submodule that was imported is an attribute
-    assert "detection" in vars(accel_core)
+    importlib.import_module("accel_core.probe")  # a submodule that was imported is an attribute
+    assert "probe" in vars(accel_core)
     completer = rlcompleter.Completer({"accel_core": accel_core})
-    assert completer.attr_matches("accel_core.det") == []
+    assert completer.attr_matches("accel_core.prob") == []
 
 
 #: The built-in classes that each public error also is: code written against these keeps working.

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 import accel_core
 from accel_core.backend import RECORDS
 from accel_core.cli import accel
-from accel_core.interface.torch_device import ROWS
+from accel_core.interface.torch_device import FORWARDED
 
 # ---------------------------------------------------------------------------- plugin pages
 # What plugin authors read is whole: the fields of `Backend`, and the members to override.
@@ -27,8 +28,8 @@ MEMBERS = Path(__file__).parents[1] / "docs/reference/members.md"
 
 
 def test_help_tells_every_field_of_a_declaration():
-    names = {accel_core.Backend: list(accel_core.Backend._fields)}
-    names |= {type(record): list(record._fields) for record in RECORDS.values()}
+    kinds = (accel_core.Backend, *RECORDS.values())
+    names = {kind: [field.name for field in fields(kind)] for kind in kinds}
     assert len(names) == 6
     for kind, expected in names.items():
         text = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 takes the indentation off itself
@@ -68,7 +69,7 @@ def test_they_are_those_of_the_surface_and_of_what_is_bound():
     assert public == {
         name for name in since if version(since[name]) <= (2, 13)
     }  # the surface is of torch 2.13
-    assert {name: torchs for name, torchs in ROWS.items() if torchs}.items() <= known["members"].items()
+    assert {name: torchs for name, torchs in FORWARDED.items() if torchs}.items() <= known["members"].items()
 
 
 def test_they_are_those_of_the_torch_that_is_here():

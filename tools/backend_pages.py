@@ -11,6 +11,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -58,10 +59,11 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
     from accel_core import Backend
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-    from accel_core.detection import Candidate
-    from accel_core.detection.discovery import builtin_candidates, rank
+    from accel_core.builtin import builtin_verdicts
+    from accel_core.plugins import rank
+    from accel_core.verdict import Verdict
 
-    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
+    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_verdicts()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
         distribution = re.findall(r'^name = "(.+)"', section(text, "project"), re.MULTILINE)[0]
@@ -76,8 +78,12 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = [declared] if isinstance(declared, Backend) else declared
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {Candidate(s.backend._replace(provenance=Provenance(s.distribution, ""))): s for s in found}
-    return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
+    sources = [Provenance(s.distribution, "") for s in found]
+    verdicts = {
+        Verdict(s.backend.name, source, replace(s.backend, provenance=source)): s
+        for s, source in zip(found, sources, strict=True)
+    }
+    return [verdicts[verdict] for verdict in rank(verdicts)]
 
 
 # ---------------------------------------------------------------------------- words
@@ -156,7 +162,7 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.hardware.driver_file
         else "",
         "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(f"{by} `{word}`" for by, word in backend.granted._asdict().items() if word),
+        "granted by": ", ".join(f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.environment.forward, "*"),

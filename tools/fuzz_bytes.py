@@ -7,7 +7,6 @@ is written to the current folder as `crash-…`, and ends the run.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +17,6 @@ with atheris.instrument_imports(include=["accel_core"]):
     from accel_core.backend import GRAMMARS
     from accel_core.errors import SettingError
     from accel_core.hardware.visible_devices import parse_visible_devices
-    from accel_core.sandbox import child
 
 #: Bytes of an input at most, and seconds and MiB that reading it may take.
 LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")
@@ -33,11 +31,7 @@ def _visible_devices(data: bytes) -> None:
             assert str(error)  # noqa: PT017 - it says what was given
 
 
-def _lines(data: bytes) -> None:
-    assert child._lines(data.decode("utf-8", "replace"), os.urandom(8).hex()) == []
-
-
-READERS: dict[str, Callable[[bytes], None]] = {"visible-devices": _visible_devices, "lines": _lines}
+READERS: dict[str, Callable[[bytes], None]] = {"visible-devices": _visible_devices}
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.detection.discovery import declarations
-from accel_core.interface.torch_device import OF_STREAMS, ROWS
+from accel_core.interface.torch_device import FORWARDED, STREAM_MEMBERS
+from accel_core.plugins import declared_backends, hooks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -55,7 +55,7 @@ def serving(backend: Backend) -> dict[str, str]:
     # torch.accelerator's streams are no use beside a device without them.
     streams = "Stream" in vendors
     bound = ASKED | {
-        name: torchs if streams or name not in OF_STREAMS else "" for name, torchs in ROWS.items()
+        name: torchs if streams or name not in STREAM_MEMBERS else "" for name, torchs in FORWARDED.items()
     }
 
     def who(member: str) -> str:
@@ -73,7 +73,9 @@ def reports() -> list[dict[str, Any]]:
     projects = sorted(ROOT.glob("plugins/accel_*/pyproject.toml"))
     # A distribution that declares no backend has nothing to ask.
     names = [p.parent.name for p in projects if '"accel.backends"' in p.read_text(encoding="utf-8")]
-    backends = [backend for name in names for backend in declarations(importlib.import_module(name))]
+    backends = [
+        backend for name in names for backend in declared_backends(hooks_of(importlib.import_module(name)))
+    ]
     found = [{"backend": b.name, "priority": b.priority, "serves": serving(b)} for b in backends]
     return sorted(found, key=lambda report: (-report["priority"], report["backend"]))
 

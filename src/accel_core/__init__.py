@@ -42,14 +42,16 @@ _HOMES = {
     "operators": ("OpCandidate", "Operator", "OpProvider"),
     "packages": ("is_installed", "package_folders"),
     "torch_import": ("TorchBuild", "torch_build"),
-    "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
-    "detection.select": ("discover",),
+    "verdict": ("Reason", "Selection", "Status", "Verdict", "Why"),
+    "select": ("discover",),
     "hardware.visible_devices": ("hidden_by",),
 }  # fmt: skip
 
 
 #: The module of each public name.
-_HOME = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
+_HOME = {
+    name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
+}
 __all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
 
 

@@ -13,12 +13,6 @@ from accel_core.current import get_accelerator as get_accelerator
 from accel_core.current import selection as selection
 from accel_core.current import set_accelerator as set_accelerator
 from accel_core.current import use_accelerator as use_accelerator
-from accel_core.detection import Candidate as Candidate
-from accel_core.detection import Selection as Selection
-from accel_core.detection import Status as Status
-from accel_core.detection import Unloaded as Unloaded
-from accel_core.detection import Verdict as Verdict
-from accel_core.detection.select import discover as discover
 from accel_core.errors import AcceleratorFallbackWarning as AcceleratorFallbackWarning
 from accel_core.errors import AccelError as AccelError
 from accel_core.errors import BackendConflictError as BackendConflictError
@@ -68,8 +62,14 @@ from accel_core.operators import Operator as Operator
 from accel_core.operators import OpProvider as OpProvider
 from accel_core.packages import is_installed as is_installed
 from accel_core.packages import package_folders as package_folders
+from accel_core.select import discover as discover
 from accel_core.torch_import import TorchBuild as TorchBuild
 from accel_core.torch_import import torch_build as torch_build
+from accel_core.verdict import Reason as Reason
+from accel_core.verdict import Selection as Selection
+from accel_core.verdict import Status as Status
+from accel_core.verdict import Verdict as Verdict
+from accel_core.verdict import Why as Why
 
 __version__: str
 
@@ -81,7 +81,6 @@ __all__ = [
     "BackendConflictError",
     "BackendNotFoundError",
     "BackendUnavailableError",
-    "Candidate",
     "Capabilities",
     "Check",
     "CheckResult",
@@ -120,6 +119,7 @@ __all__ = [
     "Provenance",
     "RankLostError",
     "RankMismatchError",
+    "Reason",
     "RecursiveChoiceError",
     "Selection",
     "SettingError",
@@ -127,10 +127,10 @@ __all__ = [
     "Status",
     "TorchAccelerator",
     "TorchBuild",
-    "Unloaded",
     "UnsupportedError",
     "Verdict",
     "Visibility",
+    "Why",
     "__version__",
     "accelerator",
     "discover",

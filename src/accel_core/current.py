@@ -10,21 +10,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accel_core import errors, torch_import
-from accel_core.backend import Backend
-from accel_core.detection import Candidate, Choice, How, Selection, discovery
-from accel_core.detection.select import discover, select
+from accel_core import builtin, errors
+from accel_core.backend import Backend, Provenance
 from accel_core.interface import Accelerator, adapted
-from accel_core.interface.devices import torchs_device
-from accel_core.locks import fork_safe_lock
 from accel_core.log import LOGGER, logged_by
-from accel_core.sandbox.guard import choosing
-from accel_core.settings import ACCEL_LOG, DS_ACCELERATOR, Pin, Settings, parse_pin, read
+from accel_core.sandbox.guard import selection_in_progress
+from accel_core.select import discover, select
+from accel_core.settings import (
+    ACCEL_LOG,
+    DS_ACCELERATOR,
+    Pin,
+    Settings,
+    parse_pin,
+    read,
+)
+from accel_core.verdict import How, Selection, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +47,10 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 #: The blocks of `use_accelerator` that have not ended, in any thread or task.
 _overrides: set[_Override] = set()
-_override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
-_lock = fork_safe_lock()
+_override: ContextVar[_Override | None] = ContextVar(
+    "accel_core_override", default=None
+)
+_lock = threading.RLock()
 #: What was warned of, which is said once.
 _warned: set[str] = set()
 
@@ -49,16 +58,16 @@ _warned: set[str] = set()
 class _Override:
     """One block of `use_accelerator`, and the one around it in this context."""
 
-    def __init__(self, accelerator: Accelerator, around: _Override | None) -> None:
+    def __init__(self, accelerator: Accelerator, outer: _Override | None) -> None:
         self.accelerator = accelerator
-        self.around = around
+        self.outer = outer
 
 
 def overriding() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
     override = _override.get()
     while override is not None and override not in _overrides:  # its block has ended
-        override = override.around
+        override = override.outer
     return override.accelerator if override is not None else None
 
 
@@ -84,28 +93,54 @@ def selection() -> Selection:
         if _selection is None:
             _choose()
         assert _selection is not None
-        return _selection._replace(notes=_selection.notes + late) if (late := late_changes()) else _selection
+        late = late_changes()
+        if not late:
+            return _selection
+        return replace(_selection, notes=_selection.notes + late)
 
 
 def late_changes() -> tuple[str, ...]:
-    """Return which variables were changed too late to have an effect on this process, and warn of each once.
+    """Return which variables were changed too late, and warn of each once.
 
-    A mask counts until the device has started. A pin that was taken away asks for nothing else.
+    They have no effect on this process any more. A mask counts until the device has
+    started. A pin that was taken away asks for nothing else.
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
         return ()
-    then, mask = _selection.environ, _chosen.backend.visibility
-    late = tuple(
-        f"{name} was {then.get(name)!r} when {_chosen.name} was chosen and is {os.environ.get(name)!r} now, "
-        "which has no effect any more. Next step: set it before Python starts"
-        for name in (*filter(os.environ.__contains__, [DS_ACCELERATOR.name]), *mask.filters, *mask.variables)
-        if os.environ.get(name) != then.get(name)
-        and (name == DS_ACCELERATOR.name or _chosen.is_initialized())  # which may ask the vendor
-    )
-    for text in dict.fromkeys(late).keys() - _warned:
-        _warned.add(text)
-        warnings.warn(text, errors.SettingWarning, stacklevel=errors.levels_to_caller())
-    return late
+    before = _selection.environ
+    late = []
+    for name in _variables_of(_chosen):
+        now = os.environ.get(name)
+        if now == before.get(name):
+            continue
+        is_mask = name != DS_ACCELERATOR.name
+        if is_mask and not _chosen.is_initialized():
+            continue
+        late.append(
+            f"{name} was {before.get(name)!r} when {_chosen.name} was chosen and is "
+            f"{now!r} now, which has no effect any more. Next step: set it before Python "
+            "starts"
+        )
+    for text in late:
+        _warn_once(text)
+    return tuple(late)
+
+
+def _variables_of(chosen: Accelerator) -> list[str]:
+    """Return the variables that decide on the chosen accelerator and its devices."""
+    mask = chosen.backend.visibility
+    names = [*mask.filters, *mask.variables]
+    if DS_ACCELERATOR.name in os.environ:
+        names.insert(0, DS_ACCELERATOR.name)
+    return names
+
+
+def _warn_once(text: str) -> None:
+    if text in _warned:
+        return
+    _warned.add(text)
+    level = errors.levels_to_caller()
+    warnings.warn(text, errors.SettingWarning, stacklevel=level)
 
 
 def set_accelerator(new: object) -> None:
@@ -115,11 +150,18 @@ def set_accelerator(new: object) -> None:
     `InvalidAcceleratorError` for anything else; for a name, raises what `accelerator(name)` raises.
     """
     if new is None:
-        _settle(None, None)
+        _set_current(None, None)
         return
     resolved = _resolve(new)
     resolved._by_name = accelerator
-    _settle(resolved, Selection(resolved.name, How.SET, (), resolved.backend.provenance, os.getpid()))
+    chosen = Verdict(
+        resolved.name,
+        resolved.backend.provenance or Provenance("", ""),
+        resolved.backend,
+        status=Status.USABLE,
+        accelerator=resolved,
+    )
+    _set_current(resolved, Selection(chosen, How.SET, pid=os.getpid()))
 
 
 @contextlib.contextmanager
@@ -134,15 +176,17 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     try:
         with _lock:
             _overrides.add(override)
-            _settle(_chosen, _selection)
+            _set_current(_chosen, _selection)
         _override.set(override)
         yield override.accelerator
     finally:
-        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
+        _overrides.discard(
+            override
+        )  # before the lock: a wait for it may be interrupted
         with _lock:
-            _settle(_chosen, _selection)
+            _set_current(_chosen, _selection)
         if _override.get() is override:
-            _override.set(override.around)
+            _override.set(override.outer)
 
 
 def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
@@ -159,64 +203,93 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     and `InvalidAcceleratorError`, a `TypeError`, for anything else.
     """
     place = what if isinstance(what, str) else getattr(what, "device", what)
-    kind = place.partition(":")[0] if isinstance(place, str) else getattr(place, "type", None)
+    if isinstance(place, str):
+        kind: object = place.partition(":")[0]
+    else:
+        kind = getattr(place, "type", None)
     if isinstance(kind, str) and kind != place:
         return _of_type(kind.strip().lower(), f"accelerator({str(place)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
         raise errors.InvalidAcceleratorError(
-            f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a device ('npu:0', "
-            "a torch.device) or a tensor"
+            f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a "
+            "device ('npu:0', a torch.device) or a tensor"
         ) from None
-    return named(pin, f"accelerator({what!r})")
+    return accelerator_of_pin(pin, f"accelerator({what!r})")
 
 
-def named(pin: Pin, asked: str) -> Accelerator:
-    """Build the accelerator of `accelerator(name)`; errors call the request `asked`: a call, or a command."""
+def accelerator_of_pin(pin: Pin, asked: str) -> Accelerator:
+    """Return the accelerator that a pin means.
+
+    `asked` is what errors call the request: a call, or a command.
+    """
     with _lock:
-        if _chosen is not None and pin.matches(_chosen.name, _chosen.backend.distribution):
+        if _chosen is not None and _is_meant(_chosen, pin):
             return _chosen
-        return _by_pin.get(pin) or _first(pin, asked, lambda settings: (exact(settings, pin),))
+        if pin in _by_pin:
+            return _by_pin[pin]
+        settings = read()
+        return _select_among((qualified_pin(settings, pin),), pin, asked, settings)
+
+
+def _is_meant(chosen: Accelerator, pin: Pin) -> bool:
+    return pin.matches(chosen.name, chosen.backend.distribution)
 
 
 def _of_type(kind: str, asked: str) -> Accelerator:
-    """Accelerator that `accelerator(device)` returns for a device of torch's type `kind`."""
+    """Return the accelerator for a device of torch's type `kind`."""
     own = overriding() or _chosen
     if own is not None and own.device_type == kind:
         return own
-    pin = Pin(f"{kind}:")  # no backend has that name
-
-    def pins(settings: Settings) -> tuple[Pin, ...]:
-        types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
-        names = [name for name, declared in types if declared == kind]
-        if not names:
-            of_torch = torchs_device(torch_import.import_torch())
-            if not discovery.announced_as(kind) and (of_torch is None or of_torch.type != kind):
-                raise errors.BackendNotFoundError(
-                    f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own "
-                    f"accelerator is {of_torch and of_torch.type}. `accel list` shows the installed plugins."
-                )
-            names = [kind]
-        # DS_ACCELERATOR decides among them, as it does for a choice.
-        ranked = sorted(dict.fromkeys(names), key=lambda name: name not in [p.name for p in settings.pins])
-        return tuple(exact(settings, Pin(name)) for name in ranked)
-
+    key = Pin(f"{kind}:")  # no backend has that name
     with _lock:
-        return _by_pin.get(pin) or _first(pin, asked, pins)
+        if key in _by_pin:
+            return _by_pin[key]
+        settings = read()
+        pins = _pins_of_type(kind, asked, settings)
+        return _select_among(pins, key, asked, settings)
 
 
-def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
-    """Build the first usable one of `pins`, which from then on is what `pin` means."""
-    settings = read()
-    with choosing():
-        choice = select(settings._replace(pins=pins(settings), asked=asked), built=_built)
-        return _by_pin.setdefault(pin, _accelerator_of(choice))
+def _pins_of_type(kind: str, asked: str, settings: Settings) -> tuple[Pin, ...]:
+    """Return pins of the backends that may serve the type, in the order to try them.
+
+    Raises `BackendNotFoundError` if no backend may.
+    """
+    names = [v.name for v in discover() if (v.device_type or v.name) == kind]
+    if not names:
+        device = builtin.current_device()
+        current = None if device is None else device.type
+        if current != kind and not builtin.packages_called(kind):
+            raise errors.BackendNotFoundError(
+                f"{asked}: no installed plugin declares a device of type {kind!r}, and "
+                f"torch's own accelerator is {current}. `accel list` shows the installed "
+                "plugins."
+            )
+        names = [kind]
+    # DS_ACCELERATOR decides among them, as it does for a choice.
+    preferred = [pin.name for pin in settings.pins]
+    ranked = sorted(dict.fromkeys(names), key=lambda name: name not in preferred)
+    return tuple(qualified_pin(settings, Pin(name)) for name in ranked)
 
 
-def exact(settings: Settings, pin: Pin) -> Pin:
-    """Return the pin of the settings that says more of the same name; else the pin as it is."""
-    return next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
+def _select_among(
+    pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings
+) -> Accelerator:
+    """Return the first usable one of `pins`, which from then on is what `key` means."""
+    with selection_in_progress():
+        pinned = settings._replace(pins=pins, asked=asked)
+        found = select(pinned, built=_built)
+        return _by_pin.setdefault(key, _accelerator_of(found))
+
+
+def qualified_pin(settings: Settings, pin: Pin) -> Pin:
+    """Return the pin of the settings for this name if it names a distribution."""
+    if not pin.distribution:
+        for preferred in settings.pins:
+            if preferred.name == pin.name:
+                return preferred
+    return pin
 
 
 def _choose() -> Accelerator:
@@ -224,30 +297,39 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             late_changes()
-            _settle(_chosen, _selection)
+            _set_current(_chosen, _selection)
             return _chosen
-        shown = logged_by(logging.StreamHandler()) if ACCEL_LOG.read(os.environ) else contextlib.nullcontext()
-        with choosing(), shown:
-            choice = select(read(), built=_built)
-            built, record = _accelerator_of(choice), choice.selection
-        _settle(built, record)
+        with selection_in_progress(), _logged():
+            record = select(read(), built=_built)
+            built = _accelerator_of(record)
+        _set_current(built, record)
         for note in record.notes:
-            warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
+            level = errors.levels_to_caller()
+            warnings.warn(note, errors.SettingWarning, stacklevel=level)
         _warn_of_fallback(record)
         return built
 
 
-def _accelerator_of(choice: Choice) -> Accelerator:
-    """The chosen backend's one object, which its probe built; raises the error of a choice that failed."""
-    if choice.error is not None:
-        raise choice.error
-    candidate, chosen = choice.candidate, choice.accelerator
-    assert candidate is not None
-    assert chosen is not None
-    chosen._op_providers, chosen._by_name = _op_providers, accelerator
-    # A built-in declaration learns torch's type of the device when it is built.
-    declared = chosen.backend if candidate.builtin else candidate.backend
-    return _built.setdefault(declared, chosen)
+def _logged() -> contextlib.AbstractContextManager[None]:
+    """Show the log of the choice on stderr if `ACCEL_LOG` asks for it."""
+    if ACCEL_LOG.read(os.environ):
+        return logged_by(logging.StreamHandler())
+    return contextlib.nullcontext()
+
+
+def _accelerator_of(found: Selection) -> Accelerator:
+    """Return the chosen backend's one object, which its probe built.
+
+    Raises the error of a choice that failed.
+    """
+    if found.error is not None:
+        raise found.error
+    assert found.chosen is not None
+    assert found.chosen.backend is not None
+    built = found.chosen.accelerator
+    assert built is not None
+    built._op_providers, built._by_name = _op_providers, accelerator
+    return _built.setdefault(found.chosen.backend, built)
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
@@ -257,14 +339,14 @@ def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
     return providers(backend)
 
 
-def _settle(chosen: Accelerator | None, record: Selection | None) -> None:
+def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
     global _fast, _chosen, _selection
     with _lock:
         _chosen, _selection = chosen, record
         _fast = None if _overrides else chosen
 
 
-def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
+def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Make `choice` what this process has chosen and built, nothing yet for `None`; gives what it was.
 
     For tests that look at a choice of their own and put the process's back. What `use_accelerator` overrides
@@ -274,7 +356,7 @@ def exchange(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     with _lock:
         before = (_chosen, _selection, _built, _by_pin, _warned)
         chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, set())
-        _settle(chosen, record)
+        _set_current(chosen, record)
         return before
 
 
@@ -286,7 +368,8 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
-    if (made := adapted(new)) is not None:
+    made = adapted(new)
+    if made is not None:
         return _resolve(made)
     raise errors.InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
@@ -295,43 +378,74 @@ def _resolve(new: object) -> Accelerator:
 
 
 def _warn_of_fallback(record: Selection) -> None:
-    """One warning a job, at the user's line that led here.
-
-    Of the ranks of a job the first says that no accelerator was found, and on each host the first what is to
-    be mended there: the host of rank 0 may be another.
-    """
-    news = [verdict for verdict in record.verdicts if verdict.is_news]
-    more = (*record.missing_plugins, *record.autoload)
-    if record.how is not How.FALLBACK or "fallback" in _warned or not (more or news):
+    """Warn once a job, at the user's line that led here."""
+    reported = [verdict for verdict in record.verdicts if verdict.is_reported]
+    missing = record.missing_plugins
+    if record.how is not How.FALLBACK or not (missing or reported):
         return
-    from accel_core.detection import messages  # here, as most choices have nothing to say
-
+    if "fallback" in _warned:
+        return
     _warned.add("fallback")
-    serious = bool(more) or any(v.needs_mending for v in news)
-    given = [r for n in ("LOCAL_RANK", "RANK") if (r := os.environ.get(n, "").strip())]
-    if any(rank != "0" for rank in (given[:1] if serious else given)):  # another rank says it
+    must_act = bool(missing) or any(v.needs_attention for v in reported)
+    if not _is_reporting_rank(must_act):
         return
-    text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.DEBUG))
+    from accel_core.explain import messages
+
+    in_full = LOGGER.isEnabledFor(logging.DEBUG)
+    text = messages.fallback(reported, missing, in_full=in_full)
     warning = errors.AcceleratorFallbackWarning(text)
-    warning.merely_absent = not more and all(map(messages.merely_absent, news))
+    is_absence = all(messages.is_merely_absent(verdict) for verdict in reported)
+    warning.merely_absent = is_absence and not missing
     warnings.warn(warning, stacklevel=errors.levels_to_caller())
 
 
-# A fork waits for a choice that is under way, so that a child never inherits half of one: it has the
-# parent's accelerator or chooses for itself. The wait is bounded, for the thread that chooses may itself
-# wait for the one that forks.
-_FORK_WAIT = 10.0
+def _is_reporting_rank(must_act: bool) -> bool:
+    """Whether this rank of a job is the one that warns.
+
+    Global rank 0 reports that none was found; local rank 0 of each host reports what is
+    broken there: the host of rank 0 may be another.
+    """
+    ranks = []
+    for name in ("LOCAL_RANK", "RANK"):
+        rank = os.environ.get(name, "").strip()
+        if rank:
+            ranks.append(rank)
+    if must_act:
+        return not ranks or ranks[0] == "0"
+    return all(rank == "0" for rank in ranks)
 
 
-def _forked() -> None:
-    """On both sides: give back the lock, and look at the next call which variables have changed."""
+# A fork waits for a choice that is under way, so that a child never inherits half of one:
+# it has the parent's accelerator or chooses for itself. The wait is bounded, for the thread
+# that chooses may itself wait for the one that forks.
+_FORK_SECONDS = 10.0
+_is_held_for_fork = False
+
+
+def _before_fork() -> None:
+    global _is_held_for_fork
+    _is_held_for_fork = _lock.acquire(timeout=_FORK_SECONDS)
+
+
+def _after_fork_in_parent() -> None:
     global _fast
-    _fast = None
-    if _lock._is_owned():  # type: ignore[attr-defined]  # else the wait was in vain
+    _fast = None  # the next call looks which variables have changed
+    if _is_held_for_fork:
         _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _fast, _lock
+    _fast = None
+    if _is_held_for_fork:
+        _lock.release()
+    else:
+        _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _lock.acquire(timeout=_FORK_WAIT), after_in_parent=_forked, after_in_child=_forked
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
     )

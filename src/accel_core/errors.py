@@ -24,7 +24,9 @@ _LONGEST = 200
 
 def clean(text: str) -> str:
     """Return `text` on one line, with control characters escaped."""
-    return printable(" ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else ""))
+    return printable(
+        " ".join(text[:_MOST].split()) + ("…" if len(text) > _MOST else "")
+    )
 
 
 def clause(text: str) -> str:
@@ -61,7 +63,9 @@ class _Printable(Exception):  # noqa: N818 - no error of its own
     """Its texts are safe to print: they quote vendors, plugins and other ranks, and end in a terminal."""
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*(printable(a) if type(a) is str else a for a in arguments), **named)
+        super().__init__(
+            *(printable(a) if type(a) is str else a for a in arguments), **named
+        )
 
 
 class AccelError(_Printable):
@@ -96,7 +100,9 @@ class DeclinedError(BackendUnavailableError):
     is no such device.
     """
 
-    def __init__(self, reason: str, *, hint: str = "", stands_aside: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, hint: str = "", stands_aside: bool = False
+    ) -> None:
         super().__init__(reason, hint=hint)
         self.stands_aside = stands_aside
 
@@ -237,11 +243,15 @@ def levels_to_caller() -> int:
     level = nearest = 0
     for frame, _ in walk_stack(sys._getframe(1)):
         file = frame.f_code.co_filename
-        level += "importlib._bootstrap" not in file  # over whose frames `warnings` passes when it counts
+        level += (
+            "importlib._bootstrap" not in file
+        )  # over whose frames `warnings` passes when it counts
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
             nearest = nearest or level
             # Packages pass on what their users call.
-            in_package = {"site-packages", "dist-packages"}.intersection(PurePath(file).parts)
+            in_package = {"site-packages", "dist-packages"}.intersection(
+                PurePath(file).parts
+            )
             if not (in_package or file.startswith("<frozen ")):
                 return level
     return nearest or 1
@@ -262,14 +272,18 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while inner is not None and id(inner) not in seen:
         seen.add(id(inner))
         yield inner
-        inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
+        inner = inner.__cause__ or (
+            None if inner.__suppress_context__ else inner.__context__
+        )
         if getattr(inner and inner.__traceback__, "tb_frame", None) in running:
             return
 
 
 def message(error: BaseException) -> str:
     """Return the text of `error`, even if its `__str__` fails."""
-    with suppress(*CAUGHT):  # an exception whose own message fails must not be what the user gets to see
+    with suppress(
+        *CAUGHT
+    ):  # an exception whose own message fails must not be what the user gets to see
         return str(error)
     return "(its message cannot be read)"
 

@@ -6,15 +6,15 @@ built, never between the user and the device.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import pluggy
 
 from accel_core.backend import PROJECT, Backend, ProbeResult
 
 
-class CheckResult(NamedTuple):
+@dataclass(frozen=True)
+class CheckResult:
     """The result of a check."""
 
     #: `"ok"`: as it should be; `"warning"`: it works, and not as somebody would expect; `"error"`: it does
@@ -25,10 +25,11 @@ class CheckResult(NamedTuple):
     #: The next command or step; empty where nothing is to be done.
     step: str = ""
     #: What was seen, by name.
-    facts: Mapping[str, str] = MappingProxyType({})
+    facts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-class Fix(NamedTuple):
+@dataclass(frozen=True)
+class Fix:
     """A repair for the finding of a check; it runs only if the user agrees."""
 
     #: What it would do, as a clause that follows "it would": "write /etc/acme.conf".
@@ -38,7 +39,8 @@ class Fix(NamedTuple):
     apply: Callable[[], object]
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True)
+class Check:
     """One thing that a plugin examines for `accel doctor`."""
 
     #: For scripts, in lower case with hyphens: `"cann-variables"`.

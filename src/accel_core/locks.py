@@ -1,16 +1,30 @@
-"""Locks that a forked child can use."""
+"""A lock that a forked child can use."""
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 
 
-def fork_safe_lock() -> threading.RLock:
-    """Return a re-entrant lock that is free in a forked child.
+class ForkSafeLock:
+    """A re-entrant lock that is free in a forked child, unless its own thread holds it.
 
-    A fork waits until no other thread holds the lock: the child would inherit it locked, without the thread
-    that unlocks it.
+    The thread that held it in the parent is not there to release it.
     """
-    lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-    return lock
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock until the block ends."""
+        lock = (
+            self._lock
+        )  # a fork in the block renews it, and the child releases this one
+        with lock:
+            yield

@@ -1,9 +1,9 @@
-"""All who provide an operator, in the order in which they are asked, and whose builder is used.
+"""Operators, their candidate builders, and which one is used.
 
 An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
-the first whose builder says that it is compatible is used; one that would have to be compiled for the
-processor waits until it was, while another starts at once. Nothing of them is imported before the operator
-is asked for.
+the first whose builder reports that it is compatible is used. A candidate that must
+first be compiled for the CPU waits until it is, if another one can start at once. No
+builder is imported before its operator is requested.
 """
 
 import importlib
@@ -17,40 +17,50 @@ from typing import Any, cast
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import Variable, flag
 
-#: Whether operators are compiled for the processor at their first use; else what starts at once serves.
+#: Whether operators are compiled for the CPU at their first use; else one that can
+#: start at once is used.
 ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 
 def is_host_code(sources: Iterable[object]) -> bool:
-    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as SYCL."""
+    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as
+    SYCL.
+    """
     code = (".c", ".cc", ".cpp", ".cxx")
     names = [str(source) for source in sources]
-    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
+    return bool(names) and all(
+        name.endswith(code) and not name.endswith(".dp.cpp") for name in names
+    )
 
 
 @dataclass(frozen=True)
 class OpProvider:
     """The operators that one provider has for a backend, and how to ask its builders.
 
-    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not enough. A provider whose
-    builders must be asked in another way derives from this class.
+    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not
+    enough. A provider whose builders must be asked in another way derives from this
+    class.
     """
 
-    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
+    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is
+    #: asked for.
     builders: Mapping[str, str]
-    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution and its version.
+    #: For people; by default the distribution and its version: `"accel-npu 1.2"`.
     name: str = ""
-    #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
+    #: One word for tables: `"plugin"` by default, or the entry point's name in group
+    #: `accel.op_builders`.
     kind: str = ""
-    #: A package with a module for each builder, in which a framework lists operators; or none, "".
+    #: A package with a module for each builder, in which a framework lists operators;
+    #: empty for none.
     package: str = ""
-    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
-    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
-    #: it used.
+    #: Whether a builder that fails to import is skipped, and one that must first be
+    #: compiled for the CPU waits if another one can start at once. By default neither:
+    #: whoever installed the provider wants it used.
     optional: bool = False
-    #: Whether it is asked after all that say nothing here: what serves every device, where nobody has more.
+    #: Whether this provider is asked last (portable fallbacks).
     last: bool = False
-    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
+    #: The next step if nobody has an operator: `"pip install acme-kernels may bring
+    #: it"`.
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
@@ -62,7 +72,9 @@ class OpProvider:
         return ""
 
     def is_built(self, builder: Any) -> bool:
-        """Whether nothing is left to compile. An exception means that this is not known."""
+        """Whether nothing is left to compile. An exception means that this is not
+        known.
+        """
         return bool(builder.is_built())
 
     def compiles_for_host(self, builder: Any) -> bool:
@@ -70,14 +82,18 @@ class OpProvider:
         return is_host_code(builder.sources())
 
     def load(self, source: str) -> type[Any]:
-        """Return the builder class for `"module:Class"`; raises the errors of the import."""
+        """Return the builder class for `"module:Class"`; raises the errors of the
+        import.
+        """
         module, _, attribute = source.partition(":")
         return cast("type[Any]", getattr(importlib.import_module(module), attribute))
 
 
 @dataclass(frozen=True)
 class OpCandidate:
-    """One builder of one operator; it is imported and asked when one of its properties is first read."""
+    """One builder of one operator; it is imported and asked when one of its properties
+    is first read.
+    """
 
     #: The name that is asked for: `"FusedAdamBuilder"`.
     op: str
@@ -88,12 +104,16 @@ class OpCandidate:
 
     @property
     def provider(self) -> str:
-        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train portable"`."""
+        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train
+        portable"`.
+        """
         return self.origin.name
 
     @property
     def kind(self) -> str:
-        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own word."""
+        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own
+        word.
+        """
         return self.origin.kind
 
     @property
@@ -108,41 +128,57 @@ class OpCandidate:
 
     @property
     def verdict(self) -> str:
-        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be imported."""
+        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be
+        imported.
+        """
         if self.error is not None:
             return "broken"
         return "not compatible" if self.reason else "compatible"
 
     @cached_property
     def reason(self) -> str:
-        """One sentence on why it cannot be used here; empty if its builder says that it is compatible."""
+        """One sentence on why it cannot be used here; empty if its builder says that it
+        is compatible.
+        """
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
             return self.origin.compatibility(self._builder)
         except CAUGHT as error:
-            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
+            return (
+                f"{self.source} cannot be made, or asked whether it is compatible: "
+                f"{root_cause(error)}"
+            )
 
     @cached_property
     def has_to_be_compiled(self) -> bool:
         """Whether its first use would compile code for the CPU without being asked to.
 
-        False for a plugin's builder, which was installed to be used, for code of a device, and under
-        `ACCEL_COMPILE=1`.
+        False for a plugin's builder, which was installed to be used, for code of a
+        device, and under `ACCEL_COMPILE=1`.
         """
-        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+        if (
+            not self.origin.optional
+            or self.error is not None
+            or ACCEL_COMPILE.read(os.environ)
+        ):
             return False
-        return self.is_built is False and bool(self._asked(self.origin.compiles_for_host))
+        return self.is_built is False and bool(
+            self._query(self.origin.compiles_for_host)
+        )
 
     @cached_property
     def is_built(self) -> bool | None:
         """Whether nothing is left to compile; `None` if the builder does not say."""
-        return self._asked(self.origin.is_built)
+        return self._query(self.origin.is_built)
 
-    def _asked(self, question: Callable[[Any], bool]) -> bool | None:
-        """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
+    def _query(self, function: Callable[[Any], bool]) -> bool | None:
+        """The provider's answer about the builder; `None` if it has none.
+
+        `reason` may say why.
+        """
         with suppress(*CAUGHT):
-            return question(self._builder)
+            return function(self._builder)
         return None
 
     @cached_property
@@ -154,13 +190,15 @@ class OpCandidate:
 
     @cached_property
     def _builder(self) -> Any:
-        kind: Any = self.builder_class
-        return kind()
+        builder_class: Any = self.builder_class
+        return builder_class()
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: all its providers, in the order in which they are asked, and the one that is used."""
+    """One operator: all its providers, in the order in which they are asked, and the
+    one that is used.
+    """
 
     #: The name of its builder: `"FusedAdamBuilder"`.
     name: str
@@ -169,11 +207,12 @@ class Operator:
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate that needs no compiling, else the first compatible one.
+        """The first compatible candidate that needs no compiling, else the first
+        compatible one.
 
-        If none is compatible, it is the first that can be imported; its `reason` says why. A builder that
-        fails to import is skipped only if its provider is optional. Candidates after the result are not
-        imported.
+        If none is compatible, it is the first that can be imported; its `reason` says
+        why. A builder that fails to import is skipped only if its provider is optional.
+        Candidates after the result are not imported.
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
@@ -185,9 +224,19 @@ class Operator:
                 waiting.append(candidate)
             elif not candidate.reason:
                 return candidate
-        compatible = (candidate for candidate in waiting if not candidate.reason)
-        importable = (candidate for candidate in self.candidates if candidate.error is None)
-        return next(compatible, None) or next(importable, None) or self.candidates[0]
+        return self._without_ready_candidate(waiting)
+
+    def _without_ready_candidate(self, waiting: list[OpCandidate]) -> OpCandidate:
+        """The first compatible one of those that wait to be compiled, else the first
+        that can be imported, else the first.
+        """
+        for candidate in waiting:
+            if not candidate.reason:
+                return candidate
+        for candidate in self.candidates:
+            if candidate.error is None:
+                return candidate
+        return self.candidates[0]
 
     @property
     def failed_to_import(self) -> bool:
@@ -196,12 +245,18 @@ class Operator:
         return any(candidate.error is not None for candidate in asked)
 
     def untried(self) -> "Operator":
-        """Return the operator with nothing imported yet: an import that failed may succeed later."""
-        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
+        """Return the operator with nothing imported yet: an import that failed may
+        succeed later.
+        """
+        return replace(
+            self, candidates=tuple(replace(candidate) for candidate in self.candidates)
+        )
 
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Every operator that `providers` have, by name and sorted; candidates in the providers' order."""
+    """Every operator that `providers` have, by name and sorted; candidates in the
+    providers' order.
+    """
     candidates: dict[str, list[OpCandidate]] = {}
     for provider in providers:
         for op, source in provider.builders.items():

@@ -26,8 +26,12 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
     be read is passed over with a line in the log; it never hides another. Nothing is read again while
     `sys.path`, its folders and the finders of distributions stay as they are.
     """
-    finders = (id(finder) for finder in sys.meta_path if hasattr(finder, "find_distributions"))
-    return _in_group(group, (*finders, *((str(entry), _mtime(entry)) for entry in sys.path)))
+    finders = (
+        id(finder) for finder in sys.meta_path if hasattr(finder, "find_distributions")
+    )
+    return _in_group(
+        group, (*finders, *((str(entry), _mtime(entry)) for entry in sys.path))
+    )
 
 
 def _mtime(entry: str) -> int | None:
@@ -41,9 +45,17 @@ def _in_group(group: str, state: tuple[object, ...]) -> tuple[Provenance, ...]:
     found: list[Provenance] = []
     for distribution, text in _announcing(state):
         if group in text:
-            parsed = _asked(metadata.EntryPoints(), lambda each: each.entry_points, distribution)
-            name, version = map(clean, identity(distribution))  # which may hold anything
-            found += [Provenance(name, version, e.name, e.value) for e in parsed if e.group == group]
+            parsed = _asked(
+                metadata.EntryPoints(), lambda each: each.entry_points, distribution
+            )
+            name, version = map(
+                clean, identity(distribution)
+            )  # which may hold anything
+            found += [
+                Provenance(name, version, e.name, e.value)
+                for e in parsed
+                if e.group == group
+            ]
     return tuple(found)
 
 
@@ -52,13 +64,17 @@ def _announcing(_: tuple[object, ...]) -> list[tuple[metadata.Distribution, str]
     """The first distribution of each name, with its `entry_points.txt`."""
     known: dict[str, metadata.Distribution] = {}
     for distribution in distributions():
-        known.setdefault(identity(distribution)[0].lower().replace(".", "-"), distribution)
+        known.setdefault(
+            identity(distribution)[0].lower().replace(".", "-"), distribution
+        )
     return [(each, _asked("", _entry_points_text, each)) for each in known.values()]
 
 
 def _entry_points_text(distribution: metadata.Distribution) -> str:
     folder = getattr(distribution, "_path", None)  # public nowhere
-    if not isinstance(folder, os.PathLike):  # in an archive, or what another finder made up
+    if not isinstance(
+        folder, os.PathLike
+    ):  # in an archive, or what another finder made up
         return distribution.read_text("entry_points.txt") or ""
     try:  # not by `read_text`, which takes twice as long
         with open(f"{folder}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123
@@ -74,7 +90,9 @@ def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
     except Exception as error:
         if not isinstance(error, metadata.PackageNotFoundError):
             who = getattr(whom, "_path", whom)
-            LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+            LOGGER.warning(
+                "%s is passed over, as its metadata cannot be read: %s", who, error
+            )
         return otherwise
 
 
@@ -92,14 +110,23 @@ def distributions() -> list[metadata.Distribution]:
     # Our own finder where one of somebody else's fails.
     def look(ours: Any = metadata.MetadataPathFinder.find_distributions) -> None:
         try:
-            found[:] = _asked(None, lambda find: list(find()), metadata.distributions) or ours()
+            found[:] = (
+                _asked(None, lambda find: list(find()), metadata.distributions)
+                or ours()
+            )
         finally:
             done.release()
 
-    with suppress(RuntimeError):  # there are as many threads as the user may have, or Python ends
-        handlers = {*map(signal.getsignal, range(1, signal.NSIG))} - {signal.default_int_handler}
+    with suppress(
+        RuntimeError
+    ):  # there are as many threads as the user may have, or Python ends
+        handlers = {*map(signal.getsignal, range(1, signal.NSIG))} - {
+            signal.default_int_handler
+        }
         if any(map(callable, handlers)):
-            start_new_thread(look, ())  # not `threading.Thread`, which an exception amid its start confuses
+            start_new_thread(
+                look, ()
+            )  # not `threading.Thread`, which an exception amid its start confuses
             done.acquire()
             return found
     look()
@@ -108,11 +135,17 @@ def distributions() -> list[metadata.Distribution]:
 
 def identity(distribution: metadata.Distribution) -> tuple[str, str]:
     """Return a distribution's name and version, from its folder's name or else from its metadata."""
-    stem, _, kind = getattr(getattr(distribution, "_path", None), "name", "").rpartition(".")
+    stem, _, kind = getattr(
+        getattr(distribution, "_path", None), "name", ""
+    ).rpartition(".")
     name, _, version = stem.partition("-")
     if kind == "dist-info" and version:
         return name.replace("_", "-"), version
-    return _asked((name, version), lambda each: (each.metadata["Name"], each.version), distribution)
+    return _asked(
+        (name, version),
+        lambda each: (each.metadata["Name"], each.version),
+        distribution,
+    )
 
 
 def brought_by(module: str) -> tuple[str, str]:
@@ -123,16 +156,27 @@ def brought_by(module: str) -> tuple[str, str]:
         return "", ""
     line = f"\n{module.replace('.', '/')}/"
     own = metadata.distributions(name=module.partition(".")[0])
-    records = ((each, _asked("", lambda d: d.read_text("RECORD") or "", each)) for each in distributions())
-    found = next(iter(own), None) or next((each for each, text in records if line in f"\n{text}"), None)
-    return _asked(("", ""), lambda each: (each.name, each.version), found) if found else ("", "")
+    records = (
+        (each, _asked("", lambda d: d.read_text("RECORD") or "", each))
+        for each in distributions()
+    )
+    found = next(iter(own), None) or next(
+        (each for each, text in records if line in f"\n{text}"), None
+    )
+    return (
+        _asked(("", ""), lambda each: (each.name, each.version), found)
+        if found
+        else ("", "")
+    )
 
 
 def version(distribution: str) -> str | None:
     """Return the version of an installed distribution; `None` if it is not installed or cannot be read."""
     if not distribution:
         return None
-    return _asked(None, lambda name: identity(metadata.distribution(name))[1], distribution)
+    return _asked(
+        None, lambda name: identity(metadata.distribution(name))[1], distribution
+    )
 
 
 def requirement(text: str) -> tuple[str, str | None, bool]:
@@ -141,18 +185,24 @@ def requirement(text: str) -> tuple[str, str | None, bool]:
     One with a marker that does not apply is met. Raises `ValueError`, as packaging does for all that is
     malformed, also for a marker that cannot be evaluated.
     """
-    from packaging.requirements import Requirement  # here, as few plugins require a version
+    from packaging.requirements import (
+        Requirement,
+    )  # here, as few plugins require a version
 
     wanted = Requirement(text)
     applies = wanted.marker is None or wanted.marker.evaluate()
     installed = version(wanted.name)
-    fits = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+    fits = installed is not None and wanted.specifier.contains(
+        installed, prereleases=True
+    )
     return wanted.name, installed, fits or not applies
 
 
 def read(distribution: str, name: str) -> str:
     """Return the text of one of the distribution's metadata files; empty if it has no such file."""
-    return _asked("", lambda each: metadata.distribution(each).read_text(name) or "", distribution)
+    return _asked(
+        "", lambda each: metadata.distribution(each).read_text(name) or "", distribution
+    )
 
 
 # --- Packages ------------------------------------------------------------------------------------------
@@ -181,11 +231,23 @@ def _spec(name: str) -> ModuleSpec | None:
     if sys.modules.get(top, sys) is None:  # how an import is forbidden
         return None
     spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
-    with suppress(ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
+    with suppress(
+        ImportError, ValueError
+    ):  # a finder that fails, or a module made by hand, without a spec
         spec = find_spec(top)
     for part in below:
-        if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
+        if (
+            spec is None
+            or spec.origin is not None
+            or spec.submodule_search_locations is None
+        ):
             return spec
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
-    is_bare = spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+        spec = PathFinder.find_spec(
+            f"{spec.name}.{part}", list(spec.submodule_search_locations)
+        )
+    is_bare = (
+        spec is not None
+        and spec.origin is None
+        and spec.submodule_search_locations is not None
+    )
     return None if is_bare else spec

@@ -32,29 +32,44 @@ class Pin(NamedTuple):
 
     def matches(self, name: str, distribution: str) -> bool:
         """Whether this pin means a backend with that name, from that distribution."""
-        return self.name in ("", name) and self.distribution in ("", normalize_distribution(distribution))
+        return self.name in ("", name) and self.distribution in (
+            "",
+            normalize_distribution(distribution),
+        )
 
 
 def normalize_distribution(name: str) -> str:
     """Return a distribution's name in lower case, with each run of `-_.` as one `-`, as packaging compares
     names.
     """
-    low = name.lower()  # the expression for the few that need it, as to compile it takes long
-    return re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
+    low = (
+        name.lower()
+    )  # the expression for the few that need it, as to compile it takes long
+    return (
+        re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
+    )
 
 
 def parse_pin(text: str, *, nameless: bool = False) -> Pin:
     """Parse `"npu"` or `"npu@accel-npu"`; with `nameless`, also `"@accel-npu"`. Raises `ValueError`."""
-    name, at, distribution = (part.strip() for part in text.strip().lower().partition("@"))
+    name, at, distribution = (
+        part.strip() for part in text.strip().lower().partition("@")
+    )
     if not (name or nameless) or bool(at) != bool(distribution):
-        other = ", name@distribution, or @distribution" if nameless else ", or name@distribution"
+        other = (
+            ", name@distribution, or @distribution"
+            if nameless
+            else ", or name@distribution"
+        )
         raise ValueError(f"a backend name{other}")
     return Pin(name, normalize_distribution(distribution))
 
 
 def _listed(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A parser of a list by comma."""
-    return lambda text: tuple(parse(part) for part in map(str.strip, text.split(",")) if part)
+    return lambda text: tuple(
+        parse(part) for part in map(str.strip, text.split(",")) if part
+    )
 
 
 def _one_of(values: Mapping[str, T], expected: str) -> Callable[[str], T]:
@@ -91,7 +106,9 @@ def whole_number(text: str) -> int:
 class Variable(Generic[T]):
     """An environment variable: its name, its parser, its default, and its line in `accel help variables`."""
 
-    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str = "") -> None:  # noqa: A002
+    def __init__(
+        self, name: str, parse: Callable[[str], T], default: T, help: str = ""
+    ) -> None:
         self.name, self.parse, self.default, self.help = name, parse, default, help
 
     def read(self, environ: Mapping[str, str]) -> T:
@@ -115,13 +132,22 @@ _pins = _listed(parse_pin)
 _rules = _listed(partial(parse_pin, nameless=True))
 
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
-    "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
+    "DS_ACCELERATOR",
+    _pins,
+    (),
+    "Pin a backend: name, name@distribution, or a preference list by comma.",
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_ALLOW", _rules, (), "Only these backends may be chosen (the CPU too must be named)."
+    "ACCEL_ALLOW",
+    _rules,
+    (),
+    "Only these backends may be chosen (the CPU too must be named).",
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_BLOCK", _rules, (), "These backends are never chosen: name, name@distribution, or @distribution."
+    "ACCEL_BLOCK",
+    _rules,
+    (),
+    "These backends are never chosen: name, name@distribution, or @distribution.",
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
@@ -131,16 +157,28 @@ ACCEL_STRICT = Variable(
 )
 _WAYS = _one_of({"inline": "inline", "isolated": "isolated"}, "inline or isolated")
 ACCEL_PROBE = Variable(
-    "ACCEL_PROBE", _WAYS, "inline", "isolated: import each vendor in a child process first."
+    "ACCEL_PROBE",
+    _WAYS,
+    "inline",
+    "isolated: import each vendor in a child process first.",
 )
-ACCEL_PROBE_TIMEOUT = Variable("ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped.")
+ACCEL_PROBE_TIMEOUT = Variable(
+    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped."
+)
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
-    "ACCEL_IMPORT", _listed(str), (), "Packages, by comma, to import after torch, which misses their device."
+    "ACCEL_IMPORT",
+    _listed(str),
+    (),
+    "Packages, by comma, to import after torch, which misses their device.",
 )
-ACCEL_LOG = Variable("ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command).")
+ACCEL_LOG = Variable(
+    "ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command)."
+)
 
 #: What steers a choice: the variables above, in the order in which the documentation lists them.
-VARIABLES = tuple(value for value in [*globals().values()] if isinstance(value, Variable))
+VARIABLES = tuple(
+    value for value in [*globals().values()] if isinstance(value, Variable)
+)
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (
     "ACCEL_CACHE", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
@@ -166,8 +204,12 @@ class Settings(NamedTuple):
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether `allow` and `block` let a backend with that name, from that distribution, be chosen."""
-        allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
-        return allowed and not any(pin.matches(name, distribution) for pin in self.block)
+        allowed = not self.allow or any(
+            pin.matches(name, distribution) for pin in self.allow
+        )
+        return allowed and not any(
+            pin.matches(name, distribution) for pin in self.block
+        )
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
@@ -207,21 +249,38 @@ def entry_points(group: str) -> list[Provenance]:
     def is_permitted(distribution: str) -> bool:
         if any(not rule.name and rule.matches("", distribution) for rule in block):
             return False
-        if not allow or not group.startswith("accel.") or normalize_distribution(distribution) in OURS:
+        if (
+            not allow
+            or not group.startswith("accel.")
+            or normalize_distribution(distribution) in OURS
+        ):
             return True
         backends = packages.entry_points("accel.backends")
         names = [e.name.lower() for e in backends if e.distribution == distribution]
-        is_named = any(rule.distribution and rule.matches(rule.name, distribution) for rule in allow)
-        return is_named or any(rule.matches(name, distribution) for rule in allow for name in names)
+        is_named = any(
+            rule.distribution and rule.matches(rule.name, distribution)
+            for rule in allow
+        )
+        return is_named or any(
+            rule.matches(name, distribution) for rule in allow for name in names
+        )
 
-    permitted = [entry_point for entry_point in found if is_permitted(entry_point.distribution)]
-    return sorted(permitted, key=lambda e: normalize_distribution(e.distribution) not in OURS)
+    permitted = [
+        entry_point for entry_point in found if is_permitted(entry_point.distribution)
+    ]
+    return sorted(
+        permitted, key=lambda e: normalize_distribution(e.distribution) not in OURS
+    )
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [*(variable.name for variable in VARIABLES), *_ELSEWHERE]
-    if not (unknown := [name for name in environ if name.startswith("ACCEL_") and name not in ours]):
+    if not (
+        unknown := [
+            name for name in environ if name.startswith("ACCEL_") and name not in ours
+        ]
+    ):
         return ()
     from difflib import get_close_matches  # for the few who have one
 

@@ -18,17 +18,17 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core import errors
-from accel_core.locks import fork_safe_lock
+from accel_core.locks import ForkSafeLock
 from accel_core.packages import entry_points, package_folders
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: Packages, by comma, that are imported after torch: they bring a device, and announce it to nobody.
+#: Packages, by comma, that are imported after torch: they bring a device, and log_step it to nobody.
 IMPORTED = "ACCEL_IMPORT"
 #: Entry points of this group torch calls while it is imported.
 TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, with its distribution: it follows what a parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
-_lock = fork_safe_lock()
+_lock = ForkSafeLock()
 #: Whether accel_core imported torch in this process, with torch's autoload off.
 imported_by_us = False
 
@@ -43,7 +43,7 @@ def import_torch() -> ModuleType:
         # lock, since that thread may come here from a package that torch loads.
         return _with_named(_import())
     global imported_by_us
-    with _lock, autoload_restored():
+    with _lock.held(), autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         imported_by_us = True
@@ -77,7 +77,9 @@ def _with_named(torch: ModuleType) -> ModuleType:
 
 def failed_before() -> bool:
     """Whether an import of torch has failed in this process, or was interrupted: a second one may crash."""
-    return "torch" not in sys.modules and any(name.startswith("torch.") for name in [*sys.modules])
+    return "torch" not in sys.modules and any(
+        name.startswith("torch.") for name in [*sys.modules]
+    )
 
 
 def autoload_is_on() -> bool:
@@ -111,15 +113,23 @@ def _import() -> ModuleType:
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
-        if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
-            raise errors.BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
+            raise errors.BackendUnavailableError(
+                "torch is not installed: accel setup"
+            ) from None
+        if AUTOLOAD in str(
+            error
+        ):  # torch's words for a package that it loads, which it names
+            raise errors.BackendUnavailableError(
+                f"{error} {error.__cause__ or ''}".strip()
+            ) from error
         raise errors.BackendUnavailableError(
             f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
-        raise errors.BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
+        raise errors.BackendUnavailableError(
+            f"the module torch that Python finds is not PyTorch: {where}"
+        )
     return torch
 
 
@@ -142,7 +152,9 @@ class TorchBuild(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of build in words: `"a CUDA build"`."""
-        name = next((word for name, word in BUILDS.items() if getattr(self, name)), "CPU")
+        name = next(
+            (word for name, word in BUILDS.items() if getattr(self, name)), "CPU"
+        )
         return f"{'an' if name == 'XPU' else 'a'} {name} build"
 
     def __str__(self) -> str:
@@ -156,8 +168,12 @@ def torch_build() -> TorchBuild | None:
     folders = [] if imported is not None else package_folders("torch")
     if imported is None and not folders:
         return None
-    values: dict[str, Any] = vars(imported) if imported is not None else _version_file(folders)
-    return TorchBuild(values.get("__version__", "unknown version"), *map(values.get, BUILDS))
+    values: dict[str, Any] = (
+        vars(imported) if imported is not None else _version_file(folders)
+    )
+    return TorchBuild(
+        values.get("__version__", "unknown version"), *map(values.get, BUILDS)
+    )
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:
@@ -166,8 +182,17 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     for finder in sys.meta_path:
         if spec := finder.find_spec("torch.version", folders):
             with contextlib.suppress(Exception):  # it cannot be read
-                text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
-                return dict(re.findall(r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]", text, re.MULTILINE))
+                text = (
+                    getattr(spec.loader, "get_source", lambda _: "")("torch.version")
+                    or ""
+                )
+                return dict(
+                    re.findall(
+                        r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]",
+                        text,
+                        re.MULTILINE,
+                    )
+                )
     return {}
 
 
@@ -190,7 +215,13 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
 # --- What torch's namespaces tell ----------------------------------------------------------------------
 
 #: What a package that takes over a device namespace of torch has to replace.
-_KEY_FUNCTIONS = ("is_available", "device_count", "current_device", "set_device", "synchronize")
+_KEY_FUNCTIONS = (
+    "is_available",
+    "device_count",
+    "current_device",
+    "set_device",
+    "synchronize",
+)
 
 
 def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
@@ -200,7 +231,10 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
     namespace = getattr(sys.modules.get("torch"), device_type, None)
     found = [namespace.__name__] if isinstance(namespace, ModuleType) else []
     found += [origin(getattr(namespace, name, None)) for name in _KEY_FUNCTIONS]
-    return next((module for module in found if module and module.partition(".")[0] not in own), "")
+    return next(
+        (module for module in found if module and module.partition(".")[0] not in own),
+        "",
+    )
 
 
 def origin(function: object) -> str:
@@ -208,7 +242,9 @@ def origin(function: object) -> str:
     while isinstance(function, partial):
         function = function.func
     # The globals first: functools.wraps copies `__module__` from the function that it hides.
-    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
+    name = getattr(function, "__globals__", {}).get("__name__") or getattr(
+        function, "__module__", None
+    )
     return str(name or "")
 
 
@@ -219,4 +255,8 @@ FREE_SLOT = "privateuseone"
 def private_use1_name() -> str:
     """Return the device type that has torch's one PrivateUse1 slot in this process, or `FREE_SLOT`."""
     internals = getattr(sys.modules.get("torch"), "_C", None)
-    return FREE_SLOT if internals is None else str(internals._get_privateuse1_backend_name())
+    return (
+        FREE_SLOT
+        if internals is None
+        else str(internals._get_privateuse1_backend_name())
+    )

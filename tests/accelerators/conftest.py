@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core import Backend, Environment, TorchAccelerator, Visibility
-from accel_core.detection.discovery import CPU
+from accel_core.builtin import CPU
 from accel_core.interface.cpu import CPUAccelerator
 
 SIMULATED = "maia"

@@ -12,8 +12,8 @@ from accel_tests.tools import raising
 from torch.utils import backend_registration
 
 from accel_core import BackendUnavailableError, HostEvent, TorchAccelerator, UnsupportedError
-from accel_core.detection.discovery import GENERIC
-from accel_core.interface.devices import torchs_device
+from accel_core.builtin import GENERIC
+from accel_core.interface.devices import current_torch_accelerator
 from accel_core.interface.torch_device import GenericAccelerator
 
 
@@ -172,7 +172,7 @@ def test_two_accelerators_in_one_torch_are_refused(monkeypatch, backend):
 
 
 def test_without_an_accelerator_there_is_nothing_to_serve():
-    if torchs_device(torch) is not None:
+    if current_torch_accelerator(torch) is not None:
         pytest.skip("torch has an accelerator here")
     with pytest.raises(BackendUnavailableError, match="generic: torch reports no accelerator"):
         GenericAccelerator(GENERIC)
@@ -183,24 +183,24 @@ def test_what_torch_was_built_for_is_a_device_once_one_is_counted(monkeypatch, c
     """The torch that most people have is a CUDA build."""
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    assert torchs_device(torch) == device
+    assert current_torch_accelerator(torch) == device
 
 
 def test_what_torch_was_built_for_may_be_asked_without_a_count(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert torchs_device(torch, counted=False) == torch.device("cuda")
+    assert current_torch_accelerator(torch, check_count=False) == torch.device("cuda")
 
 
 def test_a_device_that_a_package_named_is_not_counted(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert torchs_device(torch) == torch.device("cuda")
+    assert current_torch_accelerator(torch) == torch.device("cuda")
 
 
 def test_a_torch_that_raises_where_it_has_no_accelerator_has_none(monkeypatch):
     """As 2.6 does."""
     none = raising(RuntimeError("Cannot access accelerator device when none is available."))
     monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
-    assert torchs_device(torch) is None
+    assert current_torch_accelerator(torch) is None

@@ -470,9 +470,9 @@ def test_without_a_declaration_the_device_is_torchs(vendor, monkeypatch):
 
 def test_a_plugin_may_declare_it(backend):
     declared = backend(name="custom", device_type="custom", communication_backend="acmeccl")
-    made = MyCustomAccelerator._of(declared)
+    made = MyCustomAccelerator._from_backend(declared)
     assert (made.backend, made.name, made.communication_backend_name()) == (declared, "custom", "nccl")
-    assert TorchAccelerator._of(backend(name="cpu", device_type="cpu")).name == "cpu"
+    assert TorchAccelerator._from_backend(backend(name="cpu", device_type="cpu")).name == "cpu"
     with pytest.raises(UnsupportedError, match=r"^custom: current_device is not supported by torch "):
         made.current_device()
 

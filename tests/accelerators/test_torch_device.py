@@ -4,7 +4,6 @@ Here what is bound, devices, random numbers and streams; the rest is in `test_to
 """
 
 import functools
-import signal
 import types
 
 import pytest
@@ -26,33 +25,6 @@ SAME = (
     "Stream",
     "Event",
 )
-
-
-def hit(*_, **__):
-    signal.raise_signal(signal.SIGUSR1)
-
-
-HIT = types.SimpleNamespace(current_stream=hit)
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda d, patch: patch(d, "device_count", hit) or d.is_available(),
-        lambda d, patch: patch(d, "total_memory", hit) or d.device_properties(),
-        lambda d, patch: patch(d, "get_op_builder", lambda _: hit) or d.create_op_builder("FusedAdam"),
-        lambda d, patch: patch(d, "_graph_and_capture", (hit, None)) or d.supports_graphs(),
-        lambda d, patch: patch(torch, "ones", hit) or d.is_fp16_supported(),
-        lambda d, patch: patch(torch, "empty", hit) or d._locks_pages,
-        lambda d, patch: patch(d, "_torch_accelerator", HIT) or d._recorded(object),
-        lambda d, _: d._first_that_works("synchronize", [hit], lambda *_: None)(),
-        lambda d, patch: patch(torch, "ones", hit) or d._scales_losses,
-    ],
-)
-def test_what_the_programs_handler_raised_is_not_the_devices_word(simulated, handler, monkeypatch, act):
-    handler(raising(NotImplementedError("the job's time is over")))
-    with pytest.raises(NotImplementedError, match="the job's time is over"):
-        act(simulated, monkeypatch.setattr)
 
 
 # Binding

@@ -175,7 +175,7 @@ def machine(accel):
         accel.world.backend(
             name,
             500,
-            hardware=Hardware(hardware, nodes, pci_ids=("fade/03",)),
+            hardware=Hardware(hardware, nodes=nodes, pci_ids=("fade/03",)),
             vendor_import=package,
             install_hint=f"pip install {package}",
         )
@@ -224,7 +224,7 @@ def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
 
 def test_declarations_of_one_backend_share_a_row(accel):
     ways = [
-        arguments("acme", 9 - n, hardware=Hardware(made, GONE, pci_ids=(f"fad{n}",)))
+        arguments("acme", 9 - n, hardware=Hardware(made, nodes=GONE, pci_ids=(f"fad{n}",)))
         for n, made in enumerate(("Acme GPU", "Other GPU", "Acme NPU"))
     ]
     accel.world.plugin("acme", declaring(*ways))
@@ -246,9 +246,9 @@ def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
     torch_world, accel, nodes, names
 ):
     """torch is built for the one, and nobody need read about the other, unless that is here too."""
-    hardware = [Hardware("Acme GPU", HERE), Hardware("Other GPU", nodes)]
-    builds = [(), ("hip",)]
-    both = zip((9, 8), hardware, map(accel_core.InTorch, builds), strict=True)
+    hardware = [Hardware("Acme GPU", nodes=HERE), Hardware("Other GPU", nodes=nodes)]
+    builds = [accel_core.InTorch(), accel_core.InTorch(builds=("hip",))]
+    both = zip((9, 8), hardware, builds, strict=True)
     step = {"install_hint": "pip install it"}
     ways = [arguments("acme", rank, hardware=of, in_torch=torch, **step) for rank, of, torch in both]
     accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)

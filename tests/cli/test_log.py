@@ -31,7 +31,7 @@ def test_a_program_that_logs_at_debug_hears_what_its_children_try(accel):
 import json, logging
 import accel_core
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(process)d %(message)s")
-print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
+print(json.dumps([__import__("os").getpid(), accel_core.selection().name]))
 """
     done = accel.world.child(code, strict=False, variables={"ACCEL_PROBE": "isolated"})
     me, chosen = done.answer
@@ -56,7 +56,7 @@ def test_the_last_line_of_a_program_that_a_vendor_ends_names_that_vendor(accel):
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):
-    accel.world.backend("acme", hardware=Hardware("Acme GPU", ("/dev/acme[0-9]*",), pci_ids=("fade",)))
+    accel.world.backend("acme", hardware=Hardware("Acme GPU", nodes=("/dev/acme[0-9]*",), pci_ids=("fade",)))
     assert accel("info").stderr == ""
     told = accel("-v", "info").stderr
     assert "Warning: No accelerator is usable, so the CPU is used:\n" in told

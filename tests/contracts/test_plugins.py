@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,12 +16,13 @@ import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, everything, import_plugin
 from accel_contracts.static import uses, violations
 from accel_tests import surfaces
+from accel_tests.asking import verdict_on
 from accel_tests.tools import load
 
 import accel_core
-from accel_core import Backend, Candidate, Provenance
-from accel_core.detection.device import Group, explain
-from accel_core.interface.torch_device import ROWS
+from accel_core import Backend, Provenance
+from accel_core.build import Group, explain_error
+from accel_core.interface.torch_device import FORWARDED
 from accel_testing.commands.new import TORCH_TYPES
 from accel_testing.conformance import catalogue
 
@@ -102,8 +104,8 @@ def explained(plugin, message, *backends):
     found = set()
     for backend in backends or declared(plugin):
         source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
-        candidate = Candidate(backend._replace(provenance=source))
-        found.add(explain(candidate, error, Group((candidate,))).hint)
+        verdict = verdict_on(replace(backend, provenance=source))
+        found.add(explain_error(verdict, error, Group((verdict,))).hint)
     return found
 
 
@@ -271,7 +273,7 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
 # Every vendor name in a plugin's source is in its vendor's surface, and every call fits.
 
 
-ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
+INTERFACE = ROOT / "src" / "accel_core" / "interface"
 
 
 def parsed(plugin):
@@ -347,14 +349,14 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     """What `TorchAccelerator` looks for under a name that no vendor has is a misspelling."""
     calls = [
         node
-        for path in ACCELERATORS.glob("*.py")
+        for path in INTERFACE.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
     ]
-    asking = ("self._lookup", "self._part", "self._computes")
+    asking = ("self._lookup", "self._query_vendor_or_torch", "self._computes")
     asked = {call.args[0].value for call in calls if ast.unparse(call.func) in asking}
-    asked |= ROWS.keys()
-    in_torch = set(ROWS.values()) - {""}
+    asked |= FORWARDED.keys()
+    in_torch = set(FORWARDED.values()) - {""}
     vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
     known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
     # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.

@@ -8,10 +8,10 @@ from accel_tests.asking import chosen, error, only
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
-from accel_core import AcceleratorFallbackWarning, Candidate, Hardware, InTorch, Status, torch_import
-from accel_core.detection.discovery import spoilers
-from accel_core.detection.select import select
+from accel_core import AcceleratorFallbackWarning, Hardware, InTorch, Status, torch_import
+from accel_core.explain.autoload import autoload_conflicts
 from accel_core.sandbox import child
+from accel_core.select import select
 from accel_core.settings import read
 
 # ---------------------------------------------------------------------------- autoload
@@ -46,7 +46,8 @@ def announce(world, name, source):
 def told(backend="", timeout=10):
     candidate = only(backend) if backend else None
     return [
-        str(s) for s in spoilers(candidate.backend if isinstance(candidate, Candidate) else None, timeout)
+        str(s)
+        for s in autoload_conflicts(candidate.backend if candidate.backend is not None else None, timeout)
     ]
 
 
@@ -61,7 +62,7 @@ def takes_slot(name):
 
 def commanded(**environ):
     """The choice as a command makes it, in child processes."""
-    return select(read(environ), isolated=True).selection
+    return select(read(environ), isolated=True)
 
 
 def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(world):
@@ -69,7 +70,7 @@ def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_reme
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
     found = commanded()
-    assert found.chosen == "cpu"
+    assert found.name == "cpu"
     assert found.autoload == (f"{SAID}. {HELPS}",)
     assert "torch_npu" not in sys.modules
     generic = found.verdicts[1]
@@ -113,7 +114,7 @@ def test_nothing_is_tried_where_it_does_no_harm(world, monkeypatch, how):
     elif how == "torch is here":
         __import__("torch")  # by the user, with autoload on: it lived
     if how == "something is chosen":
-        assert chosen().chosen == "mlu"
+        assert chosen().name == "mlu"
     else:
         assert told("npu" if how == "all is the chosen one's" else "") == []
 
@@ -206,7 +207,7 @@ def test_strict_imports_no_package_whose_device_is_missing(world):
     """Whether it works is asked by commands, in child processes."""
     world.module("torch_npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="1").name == "cpu"
     assert "torch_npu" not in sys.modules
 
 
@@ -215,8 +216,8 @@ def test_why_says_besides(world):
     world.module("torch_npu", BROKEN)
     world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)
     world.backend("mlu", 300)
-    found = select(read({}), isolated=True).selection
-    assert found.chosen == "mlu"
+    found = select(read({}), isolated=True)
+    assert found.name == "mlu"
     assert found.verdicts[0].reason.startswith("nothing on the bus; besides, torch_npu failed: OSError")
 
 
@@ -248,15 +249,15 @@ HELD = "torch's one PrivateUse1 slot is held by aurora in this process"
 def test_what_was_imported_without_a_device_keeps_the_slot_and_the_next_says_so(rivals, asked):
     """What the commands say is what a program gets, which imports one after the other."""
     environ = {"DS_ACCELERATOR": asked}
-    for found in (select(read(environ), isolated=True).selection, chosen(**environ)):
-        assert found.chosen == (None if asked else "cpu")
+    for found in (select(read(environ), isolated=True), chosen(**environ)):
+        assert found.name == (None if asked else "cpu")
         borealis = next(v for v in found.verdicts if v.name == "borealis")
         assert (borealis.status, borealis.reason) == (Status.BROKEN, HELD)
         assert borealis.hint.startswith("set DS_ACCELERATOR=borealis before Python starts")
 
 
 def test_what_frees_the_slot_works(rivals):
-    assert chosen(DS_ACCELERATOR="borealis").chosen == "borealis"
+    assert chosen(DS_ACCELERATOR="borealis").name == "borealis"
     assert sys.modules["torch"]._C.private_use1 == "borealis"
 
 
@@ -269,14 +270,14 @@ def test_one_whose_hardware_is_not_seen_leaves_the_slot_to_the_next(rivals):
         in_torch=InTorch(private_use1=True),
         hardware=aurora,
     )
-    assert chosen(ACCEL_BLOCK="aurora").chosen == "borealis"
+    assert chosen(ACCEL_BLOCK="aurora").name == "borealis"
     assert "torch_aurora" not in sys.modules
 
 
 def test_one_that_breaks_half_way_is_named_and_keeps_the_slot(rivals):
     rivals.module("torch_aurora", f"{takes_slot('aurora')}\nraise ImportError('libaurora.so')\n")
     found = chosen()
-    assert found.chosen == "cpu"
+    assert found.name == "cpu"
     assert "torch_aurora failed: ImportError: libaurora.so" in found.verdicts[0].reason
     assert found.verdicts[1].reason == HELD
 
@@ -284,7 +285,7 @@ def test_one_that_breaks_half_way_is_named_and_keeps_the_slot(rivals):
 @pytest.mark.filterwarnings("ignore::accel_core.AcceleratorFallbackWarning")
 def test_a_program_starts_no_process_for_the_slot(rivals, monkeypatch):
     monkeypatch.setattr(child, "run", lambda *_: pytest.fail("a process was started"))
-    assert chosen().chosen == "cpu"
+    assert chosen().name == "cpu"
 
 
 def test_a_slot_that_is_taken_says_what_frees_it(rivals):
@@ -309,4 +310,4 @@ def test_a_slot_that_torchs_autoload_has_taken_says_how_to_keep_it_free(rivals):
         "Next step: set DS_ACCELERATOR=aurora and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts: "
         "`import torch` loads torch-borealis." in str(error(DS_ACCELERATOR="aurora"))
     )
-    assert chosen(ACCEL_BLOCK="aurora").chosen == "borealis"
+    assert chosen(ACCEL_BLOCK="aurora").name == "borealis"

@@ -14,11 +14,11 @@ from accel_tests.plugins import NO_DEVICE, hook
 import accel_core
 from accel_core import current
 from accel_core.backend import Hardware, InTorch, Visibility
-from accel_core.detection import How, Status
-from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, BackendConflictError
 from accel_core.hardware import bus, vendors
+from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import How, Status
 
 # ---------------------------------------------------------------------------- ranked
 
@@ -28,7 +28,7 @@ def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(severa
     several.module("sdaa_vendor", "")
     several.backend("sdaa", 200, vendor_import="sdaa_vendor")
     found = chosen()
-    assert (found.chosen, found.how) == ("mlu", How.RANKED)
+    assert (found.name, found.how) == ("mlu", How.RANKED)
     below = dict.fromkeys(("sdaa", "generic", "cpu"), "not_probed")
     assert statuses(found) == {"npu": "no_device", "mlu": "usable", **below}
     assert found.verdicts[2].reason == "it ranks below mlu"
@@ -44,7 +44,7 @@ def test_a_broken_vendor_leaves_the_next_one_its_turn(several):
     several.module("torch_npu", "import sys; sys.exit(1)")
     several.backend("npu", 700, vendor_import="torch_npu")
     found = chosen()
-    assert found.chosen == "mlu"
+    assert found.name == "mlu"
     assert statuses(found)["npu"] == "broken"
 
 
@@ -66,7 +66,7 @@ def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside
     torch_world.backend("supa", 100, in_torch=InTorch(impersonates="cuda"))
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
-    assert found.chosen == "supa"
+    assert found.name == "supa"
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def taken_over(torch_world, monkeypatch):
 
 def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
     found = chosen()
-    assert (found.chosen, statuses(found)["cuda"]) == ("cpu", "stands_aside")
+    assert (found.name, statuses(found)["cuda"]) == ("cpu", "stands_aside")
     assert found.verdicts[0].reason == "torch.cuda is impersonated by torch_deep"
     assert found.verdicts[0].hint == "choose that vendor's own backend, or do not load torch_deep"
     assert found.verdicts[0].reason in str(error(DS_ACCELERATOR="cuda"))
@@ -102,13 +102,13 @@ def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
     )
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
-    assert found.chosen == "deep"
+    assert found.name == "deep"
 
 
 def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):
     torch_world.backend("cpu", 999, distribution="fast-cpu")
     found = chosen()
-    assert (found.chosen, found.how, found.provenance.distribution) == ("cpu", How.FALLBACK, "accel-core")
+    assert (found.name, found.how, found.provenance.distribution) == ("cpu", How.FALLBACK, "accel-core")
     (rival,) = [v for v in found.verdicts if not v.builtin]
     assert rival.status is Status.CONFLICT
     assert rival.hint == "set DS_ACCELERATOR=cpu@fast-cpu, or ACCEL_BLOCK the other one"
@@ -128,7 +128,7 @@ def rivals(torch_world):
 
 def test_ranked_choice_skips_both_of_two_rivals(rivals):
     found = chosen()
-    assert found.chosen == "cpu"
+    assert found.name == "cpu"
     conflicts = [v for v in found.verdicts if v.status is Status.CONFLICT]
     assert [v.provenance.distribution for v in conflicts] == ["accel-npu", "better-npu"]
     assert conflicts[0].reason == "better-npu 1.0 declares npu too"
@@ -177,7 +177,7 @@ def test_a_pin_to_rivals_under_other_entry_points_asks_too(torch_world):
 )
 def test_a_word_about_one_of_them_settles_it(rivals, policy):
     found = chosen(**policy)
-    assert found.chosen == "npu"
+    assert found.name == "npu"
     assert found.provenance.distribution == "better-npu"
 
 
@@ -349,7 +349,7 @@ def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, 
 def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
     two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
     seen = {2: bus.Evidence(pci=("fade:0001",)), 1: None}
-    monkeypatch.setattr(bus, "evidence", lambda backend: seen.get(backend.priority))
+    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": seen.get(backend.priority))
     (caught,) = warned()
     text = str(caught.message)
     assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
@@ -364,7 +364,7 @@ HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 
 def cards(world, *names, nodes=GONE):
     for name in names:
-        card = Hardware(f"{name.capitalize()} GPU", nodes, pci_ids=("fade",))
+        card = Hardware(f"{name.capitalize()} GPU", nodes=nodes, pci_ids=("fade",))
         world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
 
 
@@ -481,7 +481,7 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
     none = "\n    torch._C.private_use1, torch.ones = 'foo', lambda *_, **__: torch.lost()\n"
     lost = "def lost(): raise RuntimeError('no device')\ntorch.lost = lost\n"
     announce(torch_world, BRINGS.replace("3", "0").rstrip() + none + lost)
-    told = select(read()).selection.verdicts[1]
+    told = select(read()).verdicts[1]
     assert (told.name, told.status) == ("generic", Status.NO_DEVICE)
     assert told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
     assert told.hint.startswith("run the vendor's own tool")
@@ -515,8 +515,8 @@ def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch,
     """`accel --import` sets it, for the children that try the device."""
     torch_world.module("torch_foo", BRINGS_AT_IMPORT)
     monkeypatch.setenv("ACCEL_IMPORT", " torch_foo ,")
-    found = select(read(), isolated=isolated).selection
-    assert (found.chosen, found.verdicts[0].devices) == ("generic", 3)
+    found = select(read(), isolated=isolated)
+    assert (found.name, found.verdicts[0].devices) == ("generic", 3)
     assert ("torch_foo" in sys.modules) is not isolated
 
 
@@ -531,7 +531,7 @@ def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch,
 def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(torch_world, monkeypatch, source, told):
     torch_world.module("torch_foo", source)
     monkeypatch.setenv("ACCEL_IMPORT", "torch_foo")
-    generic = select(read(), isolated=True).selection.verdicts[0]
+    generic = select(read(), isolated=True).verdicts[0]
     assert generic.status is Status.BROKEN
     assert generic.reason == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
     assert generic.hint == "take torch_foo out of ACCEL_IMPORT"
@@ -586,6 +586,6 @@ def test_what_nobody_claims_is_tried_in_a_child_where_probes_are_isolated(torch_
     """It may end the process, as it would by torch's own autoload."""
     announce(torch_world, "def autoload():\n    import os\n    os._exit(3)\n")
     found = chosen(ACCEL_PROBE="isolated")
-    assert found.chosen == "cpu"
+    assert found.name == "cpu"
     assert found.verdicts[1].status is Status.CRASHED
     assert "torch_foo" not in sys.modules

@@ -8,11 +8,12 @@ from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
 from accel_core.backend import Hardware, Visibility
-from accel_core.detection import How, messages
-from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
+from accel_core.explain import messages
 from accel_core.hardware import bus, vendors
+from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import How
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 
@@ -46,7 +47,7 @@ CHOSEN = [
 @pytest.mark.parametrize(("environ", "name", "how", "all_of"), CHOSEN, ids=str)
 def test_what_settings_choose(several, environ, name, how, all_of):
     found = chosen(**environ)
-    assert (found.chosen, found.how, found.environ) == (name, how, environ)
+    assert (found.name, found.how, found.environ) == (name, how, environ)
     assert all_of in (None, statuses(found))
 
 
@@ -241,7 +242,7 @@ CARD = bus.Evidence(nodes=("/dev/davinci0",))
 @pytest.fixture
 def card(torch_world, monkeypatch):
     """A machine with npu's card."""
-    monkeypatch.setattr(bus, "evidence", lambda backend: CARD if backend.name == "npu" else None)
+    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": CARD if backend.name == "npu" else None)
     return torch_world
 
 
@@ -251,17 +252,17 @@ def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
     found = error(ACCEL_STRICT="1")
     assert str(found).startswith("ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:")
     assert "libfoo" in str(found)
-    assert chosen(ACCEL_STRICT="0").chosen == "cpu"
-    assert chosen(ACCEL_STRICT="1", DS_ACCELERATOR="cpu").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="0").name == "cpu"
+    assert chosen(ACCEL_STRICT="1", DS_ACCELERATOR="cpu").name == "cpu"
 
 
 def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
-    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="1").name == "cpu"
     monkeypatch.setattr(vendors, "known_hardware", lambda: (NVIDIA,))
     assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
     monkeypatch.setattr(vendors, "known_hardware", lambda: ())
-    monkeypatch.setattr(bus, "evidence", lambda backend: CARD)
+    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": CARD)
     assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
 
 
@@ -270,25 +271,25 @@ def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_tha
     card.backend("npu", 600, distribution="better-npu")
     found = error(ACCEL_STRICT="1")
     assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(found)
-    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").chosen == "npu"
+    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").name == "npu"
 
 
 def test_strict_has_nothing_against_what_the_user_ruled_out(card):
     card.backend("npu", extra=NO_DEVICE)
     assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
-    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="npu").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="npu").name == "cpu"
 
 
 def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_world):
     """A job that a scheduler put on a node without devices must not train on the CPU."""
-    assert chosen(ACCEL_STRICT="1").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="1").name == "cpu"
     found = error(ACCEL_STRICT="always")
     assert isinstance(found, UNAVAILABLE)
     assert str(found).startswith(
         "ACCEL_STRICT=always refuses the CPU, and no accelerator is usable:\n"
         "  no plugin of an accelerator is installed\n"
     )
-    assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").chosen == "cpu"
+    assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").name == "cpu"
 
 
 @posix
@@ -323,7 +324,7 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
 @posix
 def test_a_choice_in_children_only_imports_nothing_here(several):
     for environ in ({}, pin("mlu")):
-        assert select(read(environ), isolated=True).selection.chosen == "mlu"
+        assert select(read(environ), isolated=True).name == "mlu"
     assert "torch" not in sys.modules
 
 

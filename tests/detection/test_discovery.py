@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from accel_tests import layouts, plugins
-from accel_tests.asking import look, names, only
+from accel_tests.asking import look, names, only, verdict_on
 from accel_tests.layouts import GROUP
 from accel_tests.plugins import arguments, declaring
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core import Backend, InTorch, Provenance, discover, packages
-from accel_core.detection import Candidate, Status, discovery
-from accel_core.detection.discovery import rank
+from accel_core import Backend, InTorch, Provenance, builtin, discover, packages
 from accel_core.packages import entry_points as find_entry_points
+from accel_core.plugins import rank
 from accel_core.settings import entry_points, parse_pin
+from accel_core.verdict import Status
 
 # ---------------------------------------------------------------------------- discovery
 # Plugins on disk become candidates, and a pin imports as few of them as can be.
@@ -39,7 +39,7 @@ def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
     assert found.provenance == Provenance("accel-npu", "1.2", "npu", "accel_npu")
     assert found.backend.provenance == found.provenance
     assert not found.builtin
-    assert str(found) == "npu (accel-npu 1.2)"
+    assert str(found) == "npu (accel-npu 1.2): not probed"
 
 
 def test_one_plugin_may_declare_several_backends_and_one_alone(world):
@@ -94,7 +94,7 @@ def test_a_broken_plugin_that_is_pinned_comes_back_alone(world):
     world.plugin("npu", "raise ImportError('broken')")
     world.backend("mlu")
     (found,) = look(parse_pin("npu"))
-    assert found.outcome.status is Status.BROKEN
+    assert found.status is Status.BROKEN
     assert imported("accel_mlu") == []
 
 
@@ -140,7 +140,7 @@ def candidate(name, priority=100, *, device_type="", impersonates="", distributi
         in_torch=InTorch(impersonates=impersonates),
         provenance=provenance,
     )
-    return Candidate(backend)
+    return verdict_on(backend)
 
 
 def orders(candidates):
@@ -165,7 +165,7 @@ def test_priority_then_name_then_distribution():
 
 def test_the_builtin_cpu_is_below_every_plugin_of_its_priority():
     """The CPU, which is always usable, is the fallback and never makes a conflict."""
-    cpu = discovery.builtin_candidates()[0]
+    cpu = builtin.builtin_verdicts()[0]
     assert cpu.name == "cpu"
     assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {("aaa", "zzz", "cpu")}
 

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -11,11 +12,11 @@ from typing import NamedTuple
 import pytest
 from accel_tests import children
 from accel_tests.acme import ACME, acme
+from accel_tests.asking import counts_none, verdict_on
 from accel_tests.computers import Computer
 
-from accel_core import Backend, Candidate, Hardware, Status, evidence
-from accel_core.detection.device import uncounted
-from accel_core.detection.probe import Case, examine
+from accel_core import Backend, Hardware, Status, evidence
+from accel_core.checks import Context, run_checks, with_hardware
 from accel_core.hardware.placement import permission_step
 from accel_core.settings import Settings
 
@@ -49,8 +50,8 @@ class Machine(Computer):
 
     def examine(self, backend=ACME, *, pinned=False):
         """What rules a backend out, and what speaks against its device alone."""
-        case = Case(Candidate(backend), Settings(), evidence(backend, self.path), pinned, self.path)
-        return examine(case)
+        verdict = with_hardware(verdict_on(backend), self.path)
+        return run_checks(verdict, Context(Settings(), pinned, self.path))
 
 
 @pytest.fixture
@@ -288,7 +289,7 @@ class TestNamespace:
     def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
         """Every function is the namespace's own, and behind them is another maker's device."""
         self.taken(monkeypatch, "torch.acme")
-        backend = own._replace(in_torch=own.in_torch._replace(taken_over_by=("torch_deep",)))
+        backend = replace(own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",)))
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
         self.aside(machine, backend, "torch_deep")
@@ -378,8 +379,8 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     for node in ("acme0", "acme1", *(["doors/acme"] if "door" in str(changes) else [])):
         machine.write(f"dev/{node}")
     visible = changes.pop("visibility", {})
-    found = CARDS._replace(visibility=CARDS.visibility._replace(**visible), **changes)
-    outcome = uncounted(found, machine.path)
+    found = replace(CARDS, visibility=replace(CARDS.visibility, **visible), **changes)
+    outcome = counts_none(found, machine.path)
     assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
     assert outcome.reason == reason or ("…" in reason and outcome.reason.startswith(reason.strip("…")))
     assert hint in (None, outcome.hint)
@@ -388,7 +389,7 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
 ASK = """
 import os, sys
 from accel_core.backend import Backend, Granted, Hardware
-from accel_core.detection.device import uncounted
+from accel_tests.asking import counts_none
 backend = Backend(
     name="acme", priority=350, device_type="acme",
     hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
@@ -402,7 +403,7 @@ if os.geteuid() == 0:  # root may open every file
 for job in ("", "4711"):
     if job:
         os.environ["SLURM_JOB_ID"] = job
-    outcome = uncounted(backend, ROOT)
+    outcome = counts_none(backend, ROOT)
     print(outcome.reason, outcome.hint, sep=" | ")
 """
 

@@ -8,11 +8,11 @@ from accel_tests.asking import chosen, counting, judge, look, names, statuses, v
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, discover
-from accel_core.detection import Candidate, Status, Unloaded, isolated
-from accel_core.detection.probe import Prober
+from accel_core import Granted, Verdict, discover, isolation
+from accel_core.probe import Prober
 from accel_core.sandbox import child
 from accel_core.settings import Pin, Settings, read
+from accel_core.verdict import Status
 
 # ---------------------------------------------------------------------------- loading
 # Plugins that end, crash or hang the process that loads them; and plugins that nobody may load.
@@ -56,7 +56,6 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
 
 #: What plugins do at their import that makes plugins fail that are imported later.
 SPOILING = {
-    "path": "import sys; sys.path[:] = ['/nowhere']",
     "stdout": "import sys; sys.stdout = None",
     "warnings": "import warnings; warnings.simplefilter('error')",
 }
@@ -71,7 +70,7 @@ def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(torch_world,
     for name in ("hpu", "mlu", "npu"):
         warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
         torch_world.backend(name, 500, extra=f"\n{warns}\n")
-    unloaded = [str(each) for each in look(None, settings) if isinstance(each, Unloaded)]
+    unloaded = [str(each) for each in look(None, settings) if each.backend is None]
     assert unloaded == []
 
 
@@ -87,11 +86,11 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
     here = look(None, Settings())
     assert list(map(str, there)) == list(map(str, here))
     for far, near in zip(there, here, strict=True):
-        if isinstance(near, Candidate):
-            assert isinstance(far, Candidate)
+        if near.backend is not None:
+            assert far.backend is not None
             assert (far.backend, far.provenance) == (near.backend, near.provenance)
         else:
-            assert isolated._encode(far) == isolated._encode(near)
+            assert isolation._encode(far) == isolation._encode(near)
 
 
 @posix
@@ -111,11 +110,11 @@ def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_worl
     torch_world.backend("mlu", 300)
     found = {c.name: c for c in look(None, ISOLATED) if not c.builtin}
     bad, worse = found.pop("bad"), found.pop("worse")
-    assert bad.outcome.status is Status.CRASHED
-    assert bad.outcome.reason == f"the process that loaded its plugin {ending} at: {at}"
-    assert bad.outcome.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
-    assert worse.outcome.reason.endswith("accel-worse 1.0; last words: no licence")
-    assert {name: type(c) for name, c in found.items()} == {"npu": Candidate, "mlu": Candidate}
+    assert bad.status is Status.CRASHED
+    assert bad.reason == f"the process that loaded its plugin {ending} at: {at}"
+    assert bad.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
+    assert worse.reason.endswith("accel-worse 1.0; last words: no licence")
+    assert {name: v.backend is not None for name, v in found.items()} == {"npu": False, "mlu": True}
     assert not imported(torch_world)
 
 
@@ -127,9 +126,9 @@ def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(torch_worl
     start = time.monotonic()
     found = {c.name: c for c in look(None, ISOLATED._replace(probe_timeout=1.5))}
     assert time.monotonic() - start < 6  # together, and then each alone, at once
-    assert found["bad"].outcome.status is Status.TIMED_OUT
-    assert found["bad"].outcome.reason.startswith("no answer within 1.5 s; it was at: ")
-    assert isinstance(found["npu"], Candidate)
+    assert found["bad"].status is Status.TIMED_OUT
+    assert found["bad"].reason.startswith("no answer within 1.5 s; it was at: ")
+    assert isinstance(found["npu"], Verdict)
 
 
 @posix
@@ -138,7 +137,7 @@ def test_a_plugin_that_dies_of_anothers_thread_is_not_blamed(torch_world):
     torch_world.plugin("bomb", "import os, threading, time\n" + fuse + declaring(arguments("bomb", 900)))
     torch_world.plugin("slow", "import time\ntime.sleep(0.6)\n" + declaring(arguments("slow", 800)))
     found = {c.name: c for c in look(None, ISOLATED)}
-    assert isinstance(found["slow"], Candidate)
+    assert isinstance(found["slow"], Verdict)
 
 
 @posix
@@ -162,7 +161,7 @@ def test_a_child_that_probes_one_candidate_loads_no_other_plugin(torch_world):
     candidates = look(None, ISOLATED)
     torch_world.plugin("late", DIE)
     npu = next(c for c in candidates if c.name == "npu")
-    from accel_core.detection.probe import Prober
+    from accel_core.probe import Prober
 
     assert Prober(ISOLATED, isolated=True).probe(npu, candidates).usable
 
@@ -173,7 +172,7 @@ def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
     torch_world.backend("npu", 700, vendor_import="torch_npu")
     torch_world.backend("mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'"))
     found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
-    assert (found.chosen, found.verdicts[0].hint) == ("mlu", "from mlu")
+    assert (found.name, found.verdicts[0].hint) == ("mlu", "from mlu")
     assert judge(isolated=True).hint == "from mlu"
 
 
@@ -202,14 +201,14 @@ class TestPolicy:
     )
     def test_applies_before_the_import(self, spy, policy, monkeypatch):
         found = chosen(**policy)
-        assert found.chosen == "npu"
+        assert found.name == "npu"
         assert statuses(found)["spy"] == "blocked"
         verdict = next(v for v in found.verdicts if v.name == "spy")
         variable = "ACCEL_BLOCK" if "ACCEL_BLOCK" in policy else "ACCEL_ALLOW"
         assert variable in verdict.reason
         assert variable in verdict.hint
         for pin in ("spy", "other", "spy@accel-spy"):
-            assert chosen(**policy, DS_ACCELERATOR=pin).chosen is None
+            assert chosen(**policy, DS_ACCELERATOR=pin).name is None
         assert look(Pin("other"), read(policy)) == ()
         for name, value in policy.items():
             monkeypatch.setenv(name, value)
@@ -219,19 +218,19 @@ class TestPolicy:
     @posix
     def test_applies_to_the_child_that_imports(self, spy):
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE="isolated")
-        assert (found.chosen, statuses(found)["spy"]) == ("npu", "blocked")
+        assert (found.name, statuses(found)["spy"]) == ("npu", "blocked")
         assert not spy.exists()
 
     def test_a_name_with_its_distribution_allows_that_to_be_imported(self, spy):
         """An entry point may be called otherwise than what it declares."""
         found = chosen(ACCEL_ALLOW="other@accel-spy")
-        assert found.chosen == "other"
+        assert found.name == "other"
         assert statuses(found)["spy"] == "blocked"
         assert spy.exists()
 
     def test_a_blocked_name_that_another_plugin_declares_blocks_that_backend(self, spy):
         found = chosen(ACCEL_BLOCK="other,npu")
-        assert (found.chosen, statuses(found)["other"]) == ("spy", "blocked")
+        assert (found.name, statuses(found)["other"]) == ("spy", "blocked")
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
@@ -242,7 +241,7 @@ class TestPolicy:
         torch_world.backend("spy", 900, vendor_import="torch_spy")
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE=mode)
         generic = next(v for v in found.verdicts if v.name == "generic")
-        assert (found.chosen, generic.status) == ("cpu", Status.NO_DEVICE)
+        assert (found.name, generic.status) == ("cpu", Status.NO_DEVICE)
         assert "a plugin claims what announces one to torch (torch-spy: spy)" in generic.reason
 
 
@@ -253,7 +252,7 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
         + declaring(arguments("npu", 700)),
     )
     found = chosen(ACCEL_PROBE="isolated")
-    assert found.chosen == "cpu"
+    assert found.name == "cpu"
     assert found.verdicts[0].status is Status.BROKEN
     assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason
 
@@ -264,18 +263,16 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
     torch_world.backend("mlu", 500, extra="\nimport colorsys\n")
     torch_world.backend("npu", 100)
     found = {each.name: each for each in look(None, ISOLATED)}
-    assert {name for name, each in found.items() if isinstance(each, Unloaded)} == {"mlu"}
-    assert found["mlu"].outcome.status is Status.BROKEN
-    assert found["mlu"].outcome.reason == (
+    assert {name for name, each in found.items() if each.backend is None} == {"mlu"}
+    assert found["mlu"].status is Status.BROKEN
+    assert found["mlu"].reason == (
         "the plugin failed to load: ModuleNotFoundError: import of colorsys halted; None in sys.modules "
         "(entry point mlu = 'accel_mlu'); it loads alone, so another plugin is to blame"
     )
-    assert found["mlu"].outcome.hint == (
-        "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
-    )
+    assert found["mlu"].hint == ("to find that one, name the other plugins in ACCEL_BLOCK, one at a time")
     for name, loads in (("npu", False), ("bbb", True)):
         again = {each.name: each for each in look(None, ISOLATED._replace(block=(Pin(name),)))}
-        assert isinstance(again["mlu"], Candidate) is loads, name
+        assert isinstance(again["mlu"], Verdict) is loads, name
 
 
 # ---------------------------------------------------------------------------- probe isolated
@@ -299,7 +296,7 @@ def test_one_judge_asks_once(torch_world, monkeypatch):
         [prober.probe(c, candidates) for c in candidates if c.name == "npu"] for _ in ("one", "two")
     ]
     assert first == again
-    assert ran == [isolated._probe_in_child]
+    assert ran == [isolation._probe_in_child]
 
 
 REINSTALL = "reinstall the vendor's package"

@@ -8,8 +8,7 @@ from accel_faults.catalogue import FAULTS, Kind
 from accel_tests.asking import counting, judge, only, vendor
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
-from accel_core import Candidate, Status, __version__
-from accel_core.detection import Unloaded
+from accel_core import Status, Verdict, __version__
 from accel_core.errors import root_cause
 from accel_core.torch_import import import_torch
 
@@ -285,11 +284,11 @@ NEWER = {
 def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, missing):
     torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
     found = only("npu")
-    assert isinstance(found, Unloaded)
-    assert found.outcome.status is Status.INCOMPATIBLE
-    assert found.outcome.reason.startswith(f"it needs another accel-core than {__version__}: ")
-    assert missing in found.outcome.reason
-    assert found.outcome.hint == UPGRADE
+    assert found.backend is None
+    assert found.status is Status.INCOMPATIBLE
+    assert found.reason.startswith(f"it needs another accel-core than {__version__}: ")
+    assert missing in found.reason
+    assert found.hint == UPGRADE
 
 
 @pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
@@ -298,7 +297,7 @@ def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible_when_it_is
 ):
     torch_world.module("mlu_device", source)
     torch_world.backend("mlu", accelerator="mlu_device:Device")
-    assert isinstance(only("mlu"), Candidate), "the declaration alone needs nothing newer"
+    assert isinstance(only("mlu"), Verdict), "the declaration alone needs nothing newer"
     verdict = judge("mlu")
     assert verdict.status is Status.INCOMPATIBLE
     assert "accelerator='mlu_device:Device'" in verdict.reason
@@ -310,11 +309,11 @@ def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible_when_it_is
 def test_a_field_that_this_core_does_not_have(torch_world, field):
     torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
     found = only("npu")
-    assert isinstance(found, Unloaded)
-    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
-    assert "unexpected keyword argument 'heat'" in found.outcome.reason
+    assert found.backend is None
+    assert (found.status, found.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "unexpected keyword argument 'heat'" in found.reason
 
 
 def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
     world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
-    assert only("npu").outcome.status is Status.BROKEN
+    assert only("npu").status is Status.BROKEN

@@ -3,16 +3,17 @@
 import json
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 from accel_tests.asking import counting, judge, names, vendor
 from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
 
 from accel_core import Hardware, InTorch, discover, hardware
-from accel_core.detection import Outcome, Status, Unloaded, Verdict
-from accel_core.detection.probe import Prober
 from accel_core.hardware import bus, vendors
+from accel_core.probe import Prober
 from accel_core.settings import Pin, Settings
+from accel_core.verdict import Reason, Status, Why
 
 # ---------------------------------------------------------------------------- probe
 # The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised.
@@ -28,7 +29,7 @@ def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
-    monkeypatch.setattr(bus, "evidence", lambda backend: bus.Evidence(nodes=("/dev/davinci0",)))
+    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": bus.Evidence(nodes=("/dev/davinci0",)))
     torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/davinci[0-9]*",)))
     found = judge()
     assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
@@ -151,7 +152,7 @@ FAILS = "raise ImportError('libhccl.so')"
 ABSENT_HARDWARE = {
     # Without the hardware nobody needs to know first that the installed package is broken.
     "no node and no PCI function end the search": (
-        FAILS, GONE._replace(pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
+        FAILS, replace(GONE, pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
     "only a node could tell, and none is counted": ("return 0", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
@@ -196,7 +197,7 @@ def test_torch_missing_is_told_by_name(world):
 def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     torch_world.backend("npu")
     loaded = next(c for c in discover() if c.name == "npu")
-    claim = Unloaded("npu", loaded.provenance, Outcome(Status.NOT_PROBED, "its plugin was not loaded"))
+    claim = replace(loaded, backend=None, why=Why(Reason.NOT_LOADED))
     judged = Prober(Settings()).probe(claim, (claim,))
     assert (judged.status, judged.reason) == (Status.NOT_PROBED, "its plugin was not loaded")
 
@@ -236,11 +237,10 @@ def test_a_verdict_is_printable_and_json(torch_world):
     assert record["status"] == "usable"
     assert (record["description"], record["url"]) == ("a device", "https://example.org")
     assert str(found) == "npu (accel-npu 1.0): usable"
-    candidate = next(c for c in discover() if c.name == "npu")
-    assert (
-        str(Verdict.of(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
-        == "npu (accel-npu 1.0): no device: none. look again"
-    )
+    backend = next(v for v in discover() if v.name == "npu")
+    why = Why(Reason.PLUGIN_ANSWERS, {"text": "none", "step": "look again"})
+    answered = replace(backend, status=Status.NO_DEVICE, why=why)
+    assert str(answered) == "npu (accel-npu 1.0): no device: none. look again"
 
 
 # --- A library that was built for another torch ----------------------------------------------------------

@@ -9,14 +9,16 @@ import pytest
 from accel_tests import children, processes
 from accel_tests.plugins import hook
 
+from accel_core import hardware, isolation
 from accel_core.backend import Hardware
-from accel_core.detection import Status, isolated, select
-from accel_core.sandbox import child as isolation
+from accel_core.sandbox import child
 from accel_core.settings import read
+from accel_core.survey import survey
+from accel_core.verdict import Status
 
 
 def ask(settings, *, probing=True):
-    return select.survey(settings, probing=probing).verdicts
+    return survey(settings, probing=probing).verdicts
 
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -71,17 +73,17 @@ def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
 
 
 def test_without_probing_it_starts_one_process_which_reads_the_declarations(torch_world, monkeypatch):
-    real, ran = isolation.run, []
-    monkeypatch.setattr(isolation, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    real, ran = child.run, []
+    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
     torch_world.backend("mlu", 300)
     torch_world.backend("npu", vendor_import="torch_npu")
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
     assert found["mlu"] == ("not_probed", "installed, and not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
-    assert ran == [isolated._declare_in_child]
-    load = isolated.IsolatedLoader(60)
+    assert ran == [isolation._declare_in_child]
+    load = isolation.IsolatedLoader(60)
     for pins, pinned in (("mlu", ["mlu"]), ("mlu,npu", []), ("", [])):
-        again = select.survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
+        again = survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
         assert [candidate.name for candidate in again.pinned] == pinned
     assert len(ran) == 2  # whoever has read the declarations lends them
     assert not {"accel_mlu", "accel_npu"} & set(sys.modules)
@@ -89,7 +91,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
 
 def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
     """Drivers that hang must not add up; as many are probed at once as there are cores."""
-    monkeypatch.setattr(select.machine, "usable_cores", lambda: 3)
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 3)
     torch_world.module("hanging", "import time; time.sleep(60)")
     for name in ("aa", "bb", "cc"):
         torch_world.backend(name, vendor_import="hanging")
@@ -101,7 +103,7 @@ def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
 
 def test_no_more_are_probed_at_once_than_there_are_cores(torch_world, monkeypatch, tmp_path):
     """Nine plugins on two loaded cores all read "timed out at: start" before."""
-    monkeypatch.setattr(select.machine, "usable_cores", lambda: 2)
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 2)
     log = tmp_path / "log"
     torch_world.module(
         "slow",
@@ -131,7 +133,7 @@ def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     torch_world.backend("aa", 900, vendor_import="hanging")
     code = (  # a job of a shell's background ignores the signal
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from accel_core.detection.select import survey\nfrom accel_core.settings import read\nsurvey(read())"
+        "from accel_core.survey import survey\nfrom accel_core.settings import read\nsurvey(read())"
     )
     environ = children.clean_environment(**dict([mark.split("=")]))
     process = children.start(children.program(code, torch_world.path), environ)
@@ -143,25 +145,8 @@ def test_an_interrupt_ends_the_children(torch_world, tmp_path):
 
 
 def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monkeypatch):
-    monkeypatch.delattr(isolation.os, "killpg")
+    monkeypatch.delattr(child.os, "killpg")
     world.module("the_job", "import time\ndef work(job, stage):\n    time.sleep(60)\n")
     start = time.monotonic()
-    assert isolation.run(importlib.import_module("the_job").work, {}, 1.5).timed_out
+    assert child.run(importlib.import_module("the_job").work, {}, 1.5).timed_out
     assert time.monotonic() - start < 5
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_no_thread_pool_where_nothing_can_be_probed_and_no_process_without_a_plugin(world, installed):
-    """What is absent costs neither; the pool alone takes as long to import as finding all plugins."""
-    if installed:
-        world.backend("aa", 900, vendor_import="no_such_vendor")
-    done = world.child(
-        "import sys\n"
-        "from accel_core.detection.select import survey\n"
-        "from accel_core.settings import read\n"
-        "found = survey(read())\n"
-        "assert {v.status.value for v in found.verdicts} == {'not_installed'}, found\n"
-        "print(sorted({'concurrent.futures', 'accel_core.sandbox.child'} & set(sys.modules)))",
-        torch="none",
-    )
-    assert done.stdout.strip() == ("['accel_core.sandbox.child']" if installed else "[]")

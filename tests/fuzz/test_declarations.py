@@ -1,10 +1,12 @@
-"""Whatever a plugin declares, or a child process, another rank or a file of ours answers."""
+"""Whatever a plugin declares, or another rank or a file of ours answers."""
 
 import json
 import socket
 import types
+from dataclasses import fields, replace
 
 import pytest
+from accel_tests.asking import verdict_on
 from accel_tests.fuzzing import fuzzed
 from accel_tests.tools import words
 from hypothesis import example
@@ -12,13 +14,13 @@ from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
 from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
-from accel_core.detection import Candidate, Outcome, Status, Verdict, probe
-from accel_core.detection.discovery import declarations
+from accel_core.checks import Context, run_checks
 from accel_core.errors import InvalidBackendError, clean, hint_for, printable
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
-from accel_core.sandbox import child
+from accel_core.plugins import declared_backends, hooks_of, load_failure
 from accel_core.settings import Settings
+from accel_core.verdict import Status
 from accel_tools.bench import document
 from accel_train.launch import agreement
 from accel_train.launch.line import Line
@@ -28,7 +30,7 @@ from accel_train.launch.line import Line
 
 
 NEEDED = ("name", "priority", "device_type")
-FIELDS = sorted(set(Backend.__annotations__) - {"provenance"})
+FIELDS = sorted({field.name for field in fields(Backend)} - {"provenance"})
 TEXT = st.text(max_size=20) | st.sampled_from(
     ["", "npu", "a.b", "/dev/x*", "/dev/[", "10de/03", "torch", "\0", "\x1b[2J", "\ud800"]
 )
@@ -67,14 +69,15 @@ def some(form):
 def record(name, **forms):
     """A record whose other fields are any text, texts or truth."""
     usual = {str: TEXT, bool: st.booleans(), tuple: some(TEXT)}
-    fields = {each: usual[type(default)] for each, default in RECORDS[name]._asdict().items()}
-    return st.builds(type(RECORDS[name]), **{**fields, **forms})
+    kind = RECORDS[name]
+    defaults = {field.name: usual[type(field.default)] for field in fields(kind)}
+    return st.builds(kind, **{**defaults, **forms})
 
 
 def damaged(name):
     """The same record with anything in it."""
-    kind = type(RECORDS[name])
-    return st.builds(kind, **dict.fromkeys(kind._fields, ANYTHING))
+    kind = RECORDS[name]
+    return st.builds(kind, **{field.name: ANYTHING for field in fields(kind)})
 
 
 VALID = {
@@ -120,7 +123,7 @@ VALID = {
     )
 )
 @example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
-@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]})
+@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]()})
 def test_any_values_are_a_declaration_or_a_named_fault(given):
     complete = set(NEEDED) <= given.keys()
     try:
@@ -131,7 +134,7 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
     except TypeError as error:
         assert not complete, error
         return
-    assert Backend(**{name: getattr(backend, name) for name in Backend.__annotations__}) == backend
+    assert replace(backend) == backend
     assert hash(backend) == hash(backend)
     assert backend.name in repr(backend)
 
@@ -145,14 +148,14 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     except InvalidBackendError:
         return
     root = str(tmp_path)
-    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
-    for evidence in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
+    source = Provenance("accel-x", "1", "x", "accel_x")
+    verdict = verdict_on(replace(backend, provenance=source))
+    broken = load_failure(source, ValueError("libx.so"))
+    for seen in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
-            outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
-            for said in filter(
-                None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
-            ):
-                found = Verdict.of(candidate, said, evidence)
+            context = Context(Settings(), pinned, root)
+            ruled_out, uncertain = run_checks(replace(verdict, seen=seen), context)
+            for found in filter(None, (ruled_out, uncertain, broken)):
                 assert found.name
                 json.dumps(found.to_dict())
     hint_for(OSError("libx.so: cannot open"), backend.hints)
@@ -167,9 +170,9 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
     backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    candidate = Candidate(backend._replace(provenance=Provenance("accel-x", "1", "x", "accel_x")))
-    outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
-    assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
+    verdict = verdict_on(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    found, _ = run_checks(verdict, Context(Settings()))
+    assert found is None or found.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 
 
 @fuzzed(declared=ANYTHING)
@@ -178,11 +181,11 @@ def test_what_a_hook_answers_is_declarations_or_a_named_fault(declared):
     plugin.accel_backends = hookimpl(lambda: declared)
     plugin.accel_backends.__name__ = "accel_backends"
     with pytest.raises(InvalidBackendError):
-        declarations(plugin)
+        declared_backends(hooks_of(plugin))
 
 
 # ---------------------------------------------------------------------------- answers
-# Whatever a child process, another rank or a file of ours answers: a record, or an error in words.
+# Whatever another rank or a file of ours answers: a record, or an error in words.
 
 
 WORDS = st.text(max_size=12) | st.sampled_from(
@@ -199,16 +202,6 @@ WRITTEN = (
     | st.sampled_from(["[" * 100_000, "1" * 5000, '{"a":' * 5000, "NaN", '{"stage": 1e999}', "\ufeff{}"])
 )
 BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=40)
-NONCE = "0123456789abcdef"
-
-
-@fuzzed(lines=st.lists(st.tuples(st.sampled_from(["", "x", f"{NONCE}x"]), WRITTEN), max_size=5))
-def test_only_lines_with_the_nonce_are_a_childs_and_one_that_is_cut_is_none(lines):
-    text = "\n".join(f"{mark} {said}" for mark, said in lines)
-    own = f'{NONCE} {{"stage": "at work"}}'
-    assert child._lines(f"{text}\n{own}\n{own[:-3]}", NONCE) == [{"stage": "at work"}]
-
-
 RECORD = st.fixed_dictionaries(
     {},
     optional={

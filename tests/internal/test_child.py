@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from accel_tests.processes import gone, until
 
-from accel_core.sandbox import child as isolation
+from accel_core.sandbox import child
 from accel_core.sandbox.child import ChildReport
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -27,7 +28,7 @@ def job(world):
         lines = "\n".join(f"    {line}" for line in body.splitlines())
         world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
         sys.modules.pop("the_job", None)
-        return isolation.run(importlib.import_module("the_job").work, arguments, timeout)
+        return child.run(importlib.import_module("the_job").work, arguments, timeout)
 
     return run
 
@@ -38,18 +39,16 @@ def test_an_answer_comes_back(job):
     assert not report.timed_out
 
 
-def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job, monkeypatch):
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is printed waits in a buffer
+def test_what_is_printed_is_in_the_report(job, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # it waits in a buffer
     report = job(
-        """print('{"answer": "a lie"}')
-os.write(1, b'{"stage": "another lie"}\\n')
-os.system('echo "{}" from a shell')
-stage('truth')
+        """print('from Python')
+os.write(1, b'from a descriptor\\n')
+os.system('echo from a shell')
 return {'ok': True}"""
     )
     assert report.answer == {"ok": True}
-    assert report.stage == "truth"
-    for part in ("a lie", "another lie", "from a shell"):
+    for part in ("from Python", "from a descriptor", "from a shell"):
         assert part in report.stderr
 
 
@@ -76,7 +75,19 @@ def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
 
 def test_the_last_words_are_kept(job):
     assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
-    assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 2000
+    assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 8000
+
+
+def test_an_answer_that_is_cut_is_none(tmp_path):
+    assert child._read_answer(tmp_path) is None
+    (tmp_path / "answer.json").write_text('{"ok": tr')
+    assert child._read_answer(tmp_path) is None
+
+
+def test_a_step_that_is_cut_is_left_out(tmp_path):
+    assert child._current_stage(tmp_path) == "start"
+    (tmp_path / "log").write_text('{"stage": "half way"}\n{"stage": "the ne')
+    assert child._current_stage(tmp_path) == "half way"
 
 
 def test_who_does_not_end_well_has_given_no_answer(job):
@@ -87,7 +98,7 @@ def test_who_does_not_end_well_has_given_no_answer(job):
 #: A program that calls `work` of the module `the_job` in a child.
 PARENT = """
 import sys; sys.path[:] = {path!r}
-from accel_core.log import child
+from accel_core.sandbox import child
 import the_job
 print(child.run(the_job.work, {{}}, 60).answer, flush=True)
 """
@@ -113,15 +124,14 @@ def test_a_child_does_not_outlive_its_parent(world, tmp_path):
 def test_the_child_has_this_pythons_options(world):
     world.module(
         "the_job",
-        "import sys\n\ndef work(job, stage):\n"
-        "    return {'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}\n",
+        "import sys\n\ndef work(job, stage):\n    return {'flags': list(sys.flags), 'w': sys.warnoptions}\n",
     )
-    told = "{'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}"
+    told = "{'flags': list(sys.flags), 'w': sys.warnoptions}"
     command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
     code = f"{PARENT.format(path=sys.path)}print({told})"
     done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
     ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
-    assert (own["flags"], own["x"]) == (ours["flags"], ours["x"])
+    assert own["flags"] == ours["flags"]
     assert "error" not in own["w"]
 
 
@@ -151,8 +161,8 @@ def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path)
     assert report.answer is None
     assert report.stage == "device_count()"
     assert report.ending == "gave no answer within 2 s"
-    child, helper = map(int, note.read_text().split())
-    assert gone(child)
+    pid, helper = map(int, note.read_text().split())
+    assert gone(pid)
     assert gone(helper)
 
 
@@ -162,12 +172,12 @@ def test_one_that_works_and_talks_ends_at_the_deadline_too(job):
     assert (report.timed_out, report.waited, report.stage) == (True, 1, "computing")
 
 
-def test_whoever_waits_is_told_what_for(job, monkeypatch):
-    said = []
-    monkeypatch.setattr(isolation, "watching", lambda *told: said.append(told))
+def test_progress_has_the_stage_and_its_seconds(job, monkeypatch):
+    calls = []
+    monkeypatch.setattr(child.supervision, "progress", lambda *call: calls.append(call))
     job("stage('importing torch')\ntime.sleep(2.5)\nreturn {}")
-    assert [what for what, _ in said][-3:] == ["importing torch", "importing torch", ""]
-    assert 1.5 < said[-2][1] < 3.5
+    assert [stage for stage, _ in calls][-3:] == ["importing torch", "importing torch", ""]
+    assert 1.5 < calls[-2][1] < 3.5
 
 
 def test_a_helper_that_keeps_the_output_open_does_not_keep_us_waiting(job, tmp_path):
@@ -199,7 +209,10 @@ def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_pa
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ
 
 
-def test_nothing_is_left_open_or_unreaped(job):
+def test_nothing_is_left(job, monkeypatch, tmp_path):
+    """No descriptor, no process, no file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
@@ -217,19 +230,26 @@ def test_nothing_is_left_open_or_unreaped(job):
     before = descriptors(), children()
     job("return {}")
     assert (descriptors(), children()) == before
+    assert [path.name for path in tmp_path.glob("accel-*")] == []
+
+
+def test_no_folder_for_the_answer_is_an_os_error(job, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(OSError, match="missing"):
+        job("return {}")
 
 
 def test_an_interrupt_ends_the_child_too(job, monkeypatch, tmp_path):
     started = []
 
-    class Interrupted(isolation.subprocess.Popen):
+    class Interrupted(subprocess.Popen):
         def wait(self, timeout=None):
             if timeout is not None:
                 started.append(self.pid)
                 raise KeyboardInterrupt
             return super().wait()
 
-    monkeypatch.setattr(isolation.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         job("time.sleep(60)")
     assert gone(started[0])
@@ -253,18 +273,18 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
-    monkeypatch.setattr(isolation, "turns", threading.BoundedSemaphore(1))
-    reports = isolation.each(lambda _: isolation.run(function, {}, 2.5), range(3), 3)
+    monkeypatch.setattr(child.supervision, "concurrency_limit", threading.BoundedSemaphore(1))
+    reports = child.each(lambda _: child.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 
 
 def test_after_the_end_no_child_starts(job, monkeypatch):
-    monkeypatch.setattr(isolation, "_over", False)  # for this test's time
-    isolation.end_all()
+    monkeypatch.setattr(child.supervision, "is_shutting_down", False)  # for this test's time
+    child.end_all()
     assert job("return {}").answer == {}
-    isolation.end_all(for_good=True)
-    with pytest.raises(OSError, match="starts no other any more"):
+    child.end_all(for_good=True)
+    with pytest.raises(OSError, match="is ending"):
         job("return {}")
 
 
@@ -284,6 +304,7 @@ FRAMES = """Traceback (most recent call last):
         ("error 3: no licence\nlibacme was built on Monday", "error 3: no licence"),
         ("no licence\n)\n", "no licence"),
         ("Fatal Python error: Segmentation fault\n\nExtension modules: numpy", "Fatal Python error"),
+        ("terminate called: error 3\nFatal Python error: Aborted", "terminate called: error 3"),
         ("}\n)", ")"),
     ],
 )
@@ -296,6 +317,6 @@ def test_who_says_nothing_has_no_last_words():
     assert ChildReport(returncode=3, stderr="").last_words == ""
 
 
-def test_what_is_passed_on_moves_no_cursor(capsys):
-    ChildReport(returncode=0, stderr="a\x1b[2J\tb\nc").pass_on()
+def test_output_that_is_printed_moves_no_cursor(capsys):
+    ChildReport(returncode=0, stderr="a\x1b[2J\tb\nc").print_output()
     assert capsys.readouterr().err == "a\\x1b[2J\tb\nc\n"

@@ -2,15 +2,16 @@
 
 import re
 import shlex
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from accel_tests.asking import counts_none
 from accel_tests.computers import Computer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_core.backend import Backend, Hardware, InTorch, Visibility
-from accel_core.detection import device
 from accel_core.hardware import visible_devices
 from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
 from accel_train.launch.launch import masks_of
@@ -20,15 +21,15 @@ NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", visibility=Visibility((CUDA,), grammar="cuda"),
     hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)), in_torch=InTorch(builds=("cuda",)),
 )  # fmt: skip
-AMD = NVIDIA._replace(
+AMD = replace(NVIDIA,
     visibility=Visibility((HIP, CUDA), filters=(ROCR,), grammar="cuda"),
     hardware=Hardware(nodes=("/dev/kfd",), pci_ids=("1002/03",)), in_torch=InTorch(builds=("hip",)),
 )  # fmt: skip
-ASCEND = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="ascending"))
-INTEL = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="level-zero"))
-GAUDI = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="modules"))
-MLU = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="mlu"))
-PLAIN = NVIDIA._replace(visibility=Visibility((CUDA,), grammar="indices"))
+ASCEND = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="ascending"))
+INTEL = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="level-zero"))
+GAUDI = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="modules"))
+MLU = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="mlu"))
+PLAIN = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="indices"))
 UUIDS = ("GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000")
 MLU_UUIDS = "12345678-1234-1234-1234-1234567890ab", "9abcdef0-1234-1234-1234-1234567890ab"
 MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf"
@@ -242,7 +243,7 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
         patch.setattr(visible_devices, "inventory", lambda *_: present)
         patch.setattr("os.environ", world.environ)
         of_run = masks_of(backend, world.environ, len(before))
-        verdict = device.uncounted(backend, machine.path)
+        verdict = counts_none(backend, machine.path)
     told = ("; ".join(map(str, found.faulty)), found.next_step) if found.faulty else ("", "")
     assert (of_run["masked"], of_run["masked_step"]) == told
     if unset := of_run["limited_step"].split()[1:]:

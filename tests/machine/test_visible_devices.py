@@ -1,5 +1,7 @@
 """Each vendor's visible-devices grammar, read and written."""
 
+from dataclasses import replace
+
 import pytest
 
 from accel_core.backend import GRAMMARS, Backend, Visibility
@@ -227,7 +229,7 @@ def test_format_refuses_what_would_mean_something_else(grammar, ids, message):
 
 NAMES = ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 CARD = Backend(name="mlu", priority=1, device_type="mlu", visibility=Visibility(NAMES, grammar="mlu"))
-GAUDI = CARD._replace(visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
+GAUDI = replace(CARD, visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
 
 
 @pytest.mark.parametrize(

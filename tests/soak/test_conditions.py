@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, mounts 
 _CHOOSE = """
 import json
 import accel_core
-from accel_core.detection.select import survey
+from accel_core.survey import survey
 from accel_core.settings import read
 chosen = accel_core.get_accelerator().name
 listed = {v.name: f"{v.status.value}: {v.reason}" for v in survey(read()).verdicts}

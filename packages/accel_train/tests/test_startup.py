@@ -10,8 +10,7 @@ from accel_tests.asking import chosen
 from accel_tests.tools import raising
 
 import accel_train_startup as startup
-from accel_core import packages
-from accel_core.detection import discovery
+from accel_core import builtin, packages
 from accel_core.torch_import import TORCH_GROUP
 
 #: What importing and calling the entry point imports, of ours and of others, and what importing a framework
@@ -158,7 +157,7 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    assert discovery.unclaimed(()) == []
+    assert builtin.undeclared_packages(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
 

@@ -1,18 +1,21 @@
 """The next step after the errors that users meet, and CANN's version from its files."""
 
+from dataclasses import replace
+
 import pytest
+from accel_tests.asking import verdict_on
 
 import accel_npu
-from accel_core import Candidate, Provenance
-from accel_core.detection.device import Group, explain
+from accel_core import Provenance
+from accel_core.build import Group, explain_error
 from accel_npu import BACKEND, cann_version
 
 
 def explained(error, backend=BACKEND):
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
-    named = backend._replace(provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
-    candidate = Candidate(named)
-    return explain(candidate, error, Group((candidate,))).hint
+    named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
+    verdict = verdict_on(named)
+    return explain_error(verdict, error, Group((verdict,))).hint
 
 
 def test_what_torch_npu_refuses_is_told_before_what_it_also_says():

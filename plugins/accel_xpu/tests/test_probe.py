@@ -1,6 +1,7 @@
 """Verdicts on the three ways to the device, in children, on distributions built on disk."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ CUDA = Backend(
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
 )  # fmt: skip
 #: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
-OF_CUDA, OF_ROCM = (CUDA._replace(in_torch=CUDA.in_torch._replace(builds=(k,))) for k in ("cuda", "hip"))
+OF_CUDA, OF_ROCM = (replace(CUDA, in_torch=replace(CUDA.in_torch, builds=(k,))) for k in ("cuda", "hip"))
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 
@@ -71,7 +72,7 @@ ASIDE = [
     (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
     (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
     (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
-    (BOTH, ("/dev/nvidia0",), (CUDA._replace(name="npu", device_type="npu"),), None, False),
+    (BOTH, ("/dev/nvidia0",), (replace(CUDA, name="npu", device_type="npu"),), None, False),
 ]
 
 

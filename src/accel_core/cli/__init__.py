@@ -23,13 +23,13 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from accel_core import __version__, packages
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
-from accel_core.detection import Verdict
 from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
 from accel_core.hardware.vendors import install_command
 from accel_core.log import logged_by
-from accel_core.sandbox.guard import quiet, restoring
+from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
 from accel_core.settings import VARIABLES, entry_points
 from accel_core.torch_import import IMPORTED
+from accel_core.verdict import Verdict
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
     if entry_point is None:
         return use(sys.modules[__name__])
     try:
-        with quiet(), restoring(entry_point):
+        with stdout_to_stderr(), preserved_state(entry_point):
             return use(entry_point.load())
     except CAUGHT as error:
         raise click.ClickException(f"{entry_point} cannot be used: {clean(root_cause(error))}") from error

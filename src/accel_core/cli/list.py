@@ -1,154 +1,255 @@
-"""`accel list`: every backend that is installed or built in, and whether it can be used here."""
+"""`accel list`: every backend that is installed or built in, and whether it can be used."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
-from accel_core.detection import Status, Verdict, messages
-from accel_core.detection.select import Survey, survey
 from accel_core.errors import clean
+from accel_core.explain import messages
+from accel_core.explain.autoload import with_autoload
+from accel_core.explain.messages import Row
 from accel_core.hardware.vendors import command_with_its_package
 from accel_core.settings import Settings
+from accel_core.survey import Survey, survey
 from accel_core.torch_import import torch_build
+from accel_core.verdict import Selection, Status, Verdict
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
-_ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
+_ALL_TITLES = (
+    "  NAME",
+    "VERSION",
+    "DISTRIBUTION",
+    "PRIORITY",
+    "VENDOR IMPORT",
+    "VERDICT",
+    "REASON",
+)
 
 
-def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+def _no_name(
+    ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
+) -> None:
     if names:
-        raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
+        hint = f"For one backend: accel why {names[0]}"
+        raise click.UsageError(f"accel list takes no name. {hint}", ctx)
 
 
 @click.command("list")
 @click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
-@click.option("--all", "everything", is_flag=True, help="All that is known of each, in order of rank.")
-@click.option("--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All that is known of each, in order of rank.",
+)
+@click.option(
+    "--no-probe",
+    is_flag=True,
+    help="Only what is known without importing torch or a vendor.",
+)
 @probe_timeout
 @as_json
-def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
+def command(
+    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
+) -> None:
     """List the backends: what can be used, and why not the others.
 
-    Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
-    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
-    no answer in time, so that the choice is not known.
+    Each is probed in a process of its own, all at once. A star marks the one that is
+    chosen or pinned; the verdicts themselves do not depend on DS_ACCELERATOR. The exit
+    status is 1 if a backend gave no answer in time, so that the choice is not known.
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe)
+        if surveyed.selection is not None:
+            explained = with_autoload(surveyed.selection, settings)
+            surveyed = replace(surveyed, selection=explained)
         marked = _marked(surveyed)
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            tables = _all(surveyed, marked) if everything else _short(surveyed, marked)
+            parts = _all(surveyed, marked) if everything else _short(surveyed, marked)
             notes = _notes(surveyed, marked, settings, everything=everything)
-            output.write_page([*tables, *map(page.paragraph, notes)])
-    click.get_current_context().exit(int(bool(surveyed.choice and surveyed.choice.selection.is_unknown)))
+            output.write_page([*parts, *map(page.paragraph, notes)])
+    selection = surveyed.selection
+    is_unknown = selection is not None and selection.is_unknown
+    click.get_current_context().exit(1 if is_unknown else 0)
 
 
 def _marked(surveyed: Survey) -> Verdict | None:
-    """The verdict on the backend that is chosen, or else on the one that is pinned and cannot be honoured."""
-    chosen = surveyed.choice.candidate if surveyed.choice else None
+    """Return the verdict on the chosen backend, or else on the pinned one.
+
+    There is none if several distributions could be meant.
+    """
+    chosen = surveyed.selection.chosen if surveyed.selection else None
     meant = (chosen,) if chosen else surveyed.pinned
-    if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
+    if len({verdict.distribution for verdict in meant}) != 1:
         return None
-    return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
+    for verdict in surveyed.verdicts:
+        if verdict.is_about(meant[0]):
+            return verdict
+    return None
 
 
 def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
-    build, choice = torch_build(), surveyed.choice
+    build, selection = torch_build(), surveyed.selection
+    backends = [{**page.described(v), "marked": v is marked} for v in surveyed.verdicts]
     return {
         "torch": build.version if build else None,
-        "probed": choice is not None,
-        "chosen": choice.selection.chosen if choice else None,
-        "how": choice.selection.how.value if choice and marked else None,
-        "problem": choice.selection.problem if choice else "",
+        "probed": selection is not None,
+        "chosen": selection.name if selection else None,
+        "how": selection.how.value if selection and marked else None,
+        "problem": selection.problem if selection else "",
         "missing_plugins": list(surveyed.missing_plugins),
-        "autoload": list(choice.selection.autoload) if choice else [],
-        "backends": [{**page.described(v), "marked": v is marked} for v in surveyed.verdicts],
+        "autoload": list(selection.autoload) if selection else [],
+        "backends": backends,
     }
 
 
+# --- The tables -------------------------------------------------------------------------
+
+
 def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """List what people look for first: chosen, usable, present but broken, without a device, not installed.
+    """Return a table of what people look for first.
 
-    The built-in `generic` gets no row if no device is left for it, and nothing registers one.
+    Chosen, usable, in need of attention, not probed, the rest; by rank within each. A
+    built-in backend gets no row if there is no device for it and nothing to say.
     """
-
-    def place(v: Verdict) -> int:
-        first = marked is not None and v.is_about(marked)
-        return [first, v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
-
-    lacking = [v for v in surveyed.verdicts if v.builtin and v.status is Status.NO_DEVICE and v is not marked]
-    idle = [v for v in lacking if not (v.broken or v.hint)]
-    rows, missing = messages.folded([v for v in surveyed.verdicts if v not in idle])
-    rows.sort(key=place)  # stable: the order of rank within each
-    parts = [page.table(_TITLES, [_row(v, marked, rows) for v in rows]), page.paragraph()] if rows else []
-    if missing:
-        parts += [page.paragraph((f"{messages.uninstalled(missing).capitalize()}.", "dim")), page.paragraph()]
+    shown = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
+    rows, uninstalled = messages.folded(shown)
+    rows.sort(key=lambda row: _urgency(row.verdict, marked))
+    parts: list[page.Part] = []
+    if rows:
+        names = [row.verdict for row in rows]
+        cells = [_row(row, marked, names) for row in rows]
+        parts += [page.table(_TITLES, cells), page.paragraph()]
+    if uninstalled:
+        text = f"{messages.uninstalled(uninstalled).capitalize()}."
+        parts += [page.paragraph((text, "dim")), page.paragraph()]
     return parts
 
 
+def _is_idle(verdict: Verdict) -> bool:
+    if not verdict.builtin or verdict.status is not Status.NO_DEVICE:
+        return False
+    return verdict.also is None and not verdict.hint
+
+
+def _urgency(verdict: Verdict, marked: Verdict | None) -> int:
+    """Return the place of the verdict's group in the table, from 0."""
+    if marked is not None and verdict.is_about(marked):
+        return 0
+    if verdict.usable:
+        return 1
+    if verdict.needs_attention:
+        return 2
+    if verdict.status is Status.NOT_PROBED:
+        return 3
+    return 4
+
+
 def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """List what the declarations say as well, in the order of rank."""
+    """Return a table with what the declarations say as well, in the order of rank."""
     rows = []
-    for v in surveyed.verdicts:
-        rank = str(v.priority) if v.device_type else "-"
-        declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
-        name, *others = _row(v, marked, surveyed.verdicts)
-        rows.append([name, *((clean(each), "") for each in declared), *others])
+    for verdict in surveyed.verdicts:
+        cells = _row(Row(verdict, verdict.reason), marked, surveyed.verdicts)
+        declared = (
+            verdict.provenance.version,
+            verdict.provenance.distribution,
+            str(verdict.priority) if verdict.backend else "-",
+            ", ".join(verdict.vendor_import) or "-",
+        )
+        rows.append([cells[0], *((clean(text), "") for text in declared), *cells[1:]])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(v: Verdict, marked: Verdict | None, rows: Iterable[Verdict]) -> list[page.Cell]:
-    """Name among the `rows`, status, the reason or else how many devices and what they are, next step."""
-    sign = "*" if marked is not None and v.is_about(marked) else " "
-    devices = [page.count(v.devices, "device")] if v.devices else []
-    usable = ": ".join(filter(None, [*devices, clean(v.description)]))
+def _row(
+    row: Row, marked: Verdict | None, others: Sequence[Verdict]
+) -> list[page.Cell]:
+    """Return the cells: name, status, why or how many devices, next step."""
+    verdict = row.verdict
+    sign = "*" if marked is not None and verdict.is_about(marked) else " "
+    details = [row.reason] if row.reason else []
+    if verdict.usable:
+        devices = page.count(verdict.devices, "device") if verdict.devices else ""
+        description = clean(verdict.description)
+        details.append(": ".join(filter(None, [devices, description])))
     return [
-        (f"{sign} {clean(v.label(rows))}", "bold"),
-        (v.status.words, page.style(v)),
-        ("; ".join(filter(None, [v.reason, usable if v.usable else ""])), ""),
-        (f"hint: {v.hint}" if v.hint else "", "dim"),
+        (f"{sign} {clean(verdict.label(others))}", "bold"),
+        (verdict.status.label, page.style(verdict)),
+        ("; ".join(filter(None, details)), ""),
+        (f"hint: {verdict.hint}" if verdict.hint else "", "dim"),
     ]
 
 
-def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[page.Cell]:
-    """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
-    selection = found.choice.selection if found.choice is not None else None
-    notes: list[page.Cell] = []
+# --- The lines below --------------------------------------------------------------------
+
+
+def _notes(
+    surveyed: Survey,
+    marked: Verdict | None,
+    settings: Settings,
+    *,
+    everything: bool,
+) -> list[page.Cell]:
+    """Name the choice, what is missing, and the commands that show more."""
+    selection = surveyed.selection
     has_torch = torch_build() is not None
+    notes: list[page.Cell] = []
     if has_torch or settings.pins:
-        notes.append(_choice(found, marked, settings))
+        notes.append(_choice(selection, marked, settings))
     if not has_torch:
         install = command_with_its_package("accel setup")
-        notes.append((f"torch is not installed, so no backend can be used: {install}", "yellow"))
-    notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
+        text = f"torch is not installed, so no backend can be used: {install}"
+        notes.append((text, "yellow"))
+    if selection is not None:
+        notes.extend((clean(line), "yellow") for line in selection.notes)
     if not everything:
-        notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
-    notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
-    notes += [(clean(line), "yellow") for line in (selection.autoload if selection else ())]
+        more = "`accel why NAME` says all of one backend, `accel list --all` of each."
+        notes.append((more, "dim"))
+    unclaimed = (*surveyed.missing_plugins, *remarks(surveyed.verdicts))
+    notes.extend((line, "yellow") for line in unclaimed)
+    if selection is not None:
+        notes.extend((clean(line), "yellow") for line in selection.autoload)
     return notes
 
 
-def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> page.Cell:
+def _choice(
+    selection: Selection | None, marked: Verdict | None, settings: Settings
+) -> page.Cell:
     """Name the choice, in one line."""
-    choice = surveyed.choice
-    more = "`accel why` says more."
     if settings.pins:
-        if marked is None:
-            return f"{settings.asked} names no backend that could be chosen; {more}", "yellow"
-        if choice is not None and choice.error is not None:
-            return f"* pinned by {settings.asked}, which cannot be honoured; {more}", "yellow"
-        if choice is not None and not marked.usable:
-            more = f"a program gets it, with the verdict {marked.status.words!r}; {more}"
-        return f"* {'pinned' if len(settings.pins) == 1 else 'preferred'} by {settings.asked}; {more}", ""
-    if choice is None:
-        return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
-    if choice.selection.is_unknown:
-        return choice.selection.problem, "yellow"
-    if choice.candidate is not None:
-        return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
-    return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"
+        return _pinned_choice(selection, marked, settings)
+    more = "`accel why` says more."
+    if selection is None:
+        unknown = "Not probed, so which one would be chosen is not known"
+        return f"{unknown}: `accel list` probes.", "dim"
+    if selection.is_unknown:
+        return selection.problem, "yellow"
+    if selection.chosen is not None:
+        chosen = f"{selection.name} would be chosen: {selection.how.label}"
+        return f"* {chosen}. {more}", ""
+    problem = selection.problem.partition("\n")[0]
+    return f"Nothing would be chosen: {problem} {more}", "yellow"
+
+
+def _pinned_choice(
+    selection: Selection | None, marked: Verdict | None, settings: Settings
+) -> page.Cell:
+    more = "`accel why` says more."
+    if marked is None:
+        names_nothing = f"{settings.asked} names no backend that could be chosen"
+        return f"{names_nothing}; {more}", "yellow"
+    if selection is not None and selection.error is not None:
+        pinned = f"* pinned by {settings.asked}, which cannot be honoured"
+        return f"{pinned}; {more}", "yellow"
+    if selection is not None and not marked.usable:
+        status = f"a program gets it, with the verdict {marked.status.label!r}"
+        more = f"{status}; {more}"
+    how = "pinned" if len(settings.pins) == 1 else "preferred"
+    return f"* {how} by {settings.asked}; {more}", ""

@@ -17,8 +17,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core.cli import page
-from accel_core.detection.discovery import installed_names
 from accel_core.errors import AccelError, BackendNotFoundError, SettingError, did_you_mean, printable
+from accel_core.plugins import installed_names
 from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 
@@ -111,11 +111,11 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
                 click.echo(f"\r\x1b[K{line}", terminal, nl=False)
             drawn = bool(stage)
 
-    child.watching = draw if shows else None
+    child.supervision.progress = draw if shows else None
     try:
         yield
     finally:
-        child.watching = None
+        child.supervision.progress = None
 
 
 @contextlib.contextmanager

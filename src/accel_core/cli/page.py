@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 import click
 
-from accel_core.detection import Status, Verdict
 from accel_core.errors import printable
 from accel_core.packages import brought_by
+from accel_core.verdict import Status, Verdict
 
 #: A text and its style: `("usable", "bold green")`.
 Cell: TypeAlias = "tuple[str, str]"

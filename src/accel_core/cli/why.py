@@ -1,19 +1,32 @@
 """`accel why`: the choice in words, or one backend in detail."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 import click
 
 from accel_core.cli import page, remarks
-from accel_core.cli.output import answering, as_json, backend_name, probe_timeout, read_settings, status_of
-from accel_core.detection import Candidate, How, Selection, Status, Verdict, messages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.probe import Prober
-from accel_core.detection.select import Survey, loader, select, survey
+from accel_core.cli.output import (
+    answering,
+    as_json,
+    backend_name,
+    probe_timeout,
+    read_settings,
+    status_of,
+)
 from accel_core.errors import BackendNotFoundError, clean
+from accel_core.explain import messages
+from accel_core.explain.autoload import with_autoload
+from accel_core.plugins import find_backends
+from accel_core.probe import Prober
+from accel_core.select import loader, select
 from accel_core.settings import Pin, Settings
+from accel_core.survey import Survey, survey
+from accel_core.verdict import How, Selection, Status, Verdict
 
 
 @click.command("why")
@@ -23,188 +36,302 @@ from accel_core.settings import Pin, Settings
 def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """Say what would be chosen and why each other is not.
 
-    With NAME: whether that backend is usable, why, and what ranks above it. The exit status is 0 when
-    something can be chosen, or NAME is usable, 1 when not, and 2 when nothing has the name.
+    With NAME: whether that backend is usable, why, and what ranks above it. The exit
+    status is 0 when something can be chosen, or NAME is usable, 1 when not, and 2 when
+    nothing has the name.
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
-        document, parts, status = _of_choice(settings) if name is None else _of_backend(name, settings)
+        answer = _of_choice(settings) if name is None else _of_backend(name, settings)
         if as_json:
-            output.write_json(document)
+            output.write_json(answer.document)
         else:
-            output.write_page(parts)
-    click.get_current_context().exit(status)
+            output.write_page(answer.parts)
+    click.get_current_context().exit(answer.exit_status)
 
 
-# --- the whole choice ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Answer:
+    """What the command prints, as JSON or as a page, and its exit status."""
+
+    document: dict[str, Any]
+    parts: list[page.Part]
+    exit_status: int
 
 
-def _of_choice(settings: Settings) -> tuple[dict[str, Any], list[page.Part], int]:
-    """The record of the choice: the document, the page, and the exit status."""
-    choice = select(settings, isolated=True)
-    selection = choice.selection
-    document = {**selection.to_dict(), "verdicts": [page.described(v) for v in selection.verdicts]}
-    return document, _choice_page(selection), 0 if selection.chosen is not None else status_of(choice.error)
+# --- The whole choice -------------------------------------------------------------------
+
+
+def _of_choice(settings: Settings) -> _Answer:
+    """Return the record of the choice."""
+    selection = with_autoload(select(settings, isolated=True), settings)
+    verdicts = [page.described(verdict) for verdict in selection.verdicts]
+    document = {**selection.to_dict(), "verdicts": verdicts}
+    status = 0 if selection.error is None else status_of(selection.error)
+    return _Answer(document, _choice_page(selection), status)
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
-    notes = [(clean(line), "yellow") for line in selection.notes]
-    parts = [page.paragraph(*headline), *map(page.paragraph, notes)]
-    if others := _others(selection, headline[-1][0]):
-        rows, rest = messages.folded(others)
-        bullets = [_in_words(v, rows) for v in rows]
-        if rest:
-            bullets += [[(f"{messages.uninstalled(rest).capitalize()} (`accel why NAME` says how)", "dim")]]
-        heading = "Why not the others" if selection.chosen else "What was considered"
-        parts += [page.heading(heading), page.bullets(bullets)]
-    ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
-    unclaimed = (*selection.missing_plugins, *(remarks(selection.verdicts) if ranked else ()))
-    parts += _listed("Devices without a plugin", unclaimed) + _listed(page.AUTOLOAD, selection.autoload)
+    parts = [page.paragraph(*headline)]
+    parts.extend(page.paragraph((clean(line), "yellow")) for line in selection.notes)
+    parts += _considered(selection, headline[-1][0])
+    unclaimed = list(selection.missing_plugins)
+    # Only a ranked choice knows all backends that claim a package.
+    if selection.how in (How.RANKED, How.FALLBACK):
+        unclaimed += remarks(selection.verdicts)
+    parts += _listed("Devices without a plugin", unclaimed)
+    parts += _listed(page.AUTOLOAD, selection.autoload)
     if selection.environ:
         facts = [(name, repr(value)) for name, value in selection.environ.items()]
         parts += [page.heading("Environment"), page.facts(facts)]
     return parts
 
 
-def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
-    bullets = [[(clean(line), "")] for line in lines]
-    return [page.heading(heading), page.bullets(bullets)] if bullets else []
-
-
 def _headline(selection: Selection) -> list[page.Cell]:
-    if selection.chosen:
-        how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
-        return [(selection.chosen, "bold green"), (how, "")]
-    # Of a long problem the first line says what, and the verdicts below say the rest.
+    if selection.chosen is not None:
+        how = f" ({selection.provenance}) would be chosen: {selection.how.label}."
+        return [(selection.chosen.name, "bold green"), (how, "")]
+    # Of a long problem the first line says what; the verdicts below say the rest.
     problem = clean(selection.problem.partition("\n")[0])
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
 
 
-def _others(selection: Selection, headline: str) -> list[Verdict]:
-    """The verdicts that are not in the headline: neither the chosen one nor the one that it failed for."""
-    if selection.chosen:
-        return [v for v in selection.verdicts if v.name != selection.chosen or not v.usable]
-    return [v for v in selection.verdicts if v.usable or clean(v.reason) not in headline]
+def _considered(selection: Selection, headline: str) -> list[page.Part]:
+    """List the verdicts that are not in the headline."""
+    if selection.chosen is not None:
+        heading = "Why not the others"
+        others = [
+            v for v in selection.verdicts if v.name != selection.name or not v.usable
+        ]
+    else:
+        heading = "What was considered"
+        others = [
+            v for v in selection.verdicts if v.usable or clean(v.reason) not in headline
+        ]
+    if not others:
+        return []
+    rows, uninstalled = messages.folded(others)
+    bullets = [_bullet(row, rows) for row in rows]
+    if uninstalled:
+        text = messages.uninstalled(uninstalled).capitalize()
+        bullets.append([(f"{text} (`accel why NAME` says how)", "dim")])
+    return [page.heading(heading), page.bullets(bullets)]
 
 
-def _in_words(v: Verdict, rows: Iterable[Verdict]) -> list[page.Cell]:
-    """One backend's verdict among the `rows`, as a running page."""
-    about = [v.kind(rows)] if v.kind(rows) else []
-    # A plugin that nobody loaded has told no priority.
-    about += [str(v.provenance)] if v.provenance.distribution else []
-    about += [f"priority {v.priority}"] if v.device_type else []
-    hint = f"\nhint: {v.hint}" if v.hint else ""
-    return [*_status(about, v), (f": {v.reason}" if v.reason else "", ""), (hint, "dim")]
+def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
+    if not lines:
+        return []
+    bullets = [[(clean(line), "")] for line in lines]
+    return [page.heading(heading), page.bullets(bullets)]
 
 
-def _status(about: Iterable[str], v: Verdict) -> list[page.Cell]:
-    """Its name, what is told `about` it in brackets, and its status."""
+def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
+    """Return one backend's verdict as running text."""
+    verdict = row.verdict
+    maker = verdict.maker([other.verdict for other in rows])
+    about = [maker] if maker else []
+    # A plugin that was not loaded has no priority.
+    if verdict.provenance.distribution:
+        about.append(str(verdict.provenance))
+    if verdict.backend is not None:
+        about.append(f"priority {verdict.priority}")
+    reason = f": {row.reason}" if row.reason else ""
+    hint = f"\nhint: {verdict.hint}" if verdict.hint else ""
+    return [*_status(about, verdict), (reason, ""), (hint, "dim")]
+
+
+def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
+    """Return its name, what is known `about` it in brackets, and its status."""
     source = ", ".join(about)
     return [
-        (clean(v.name), "bold"),
+        (clean(verdict.name), "bold"),
         (f" ({clean(source)}): " if source else ": ", "dim"),
-        (v.status.words, page.style(v)),
+        (verdict.status.label, page.style(verdict)),
     ]
 
 
-# --- one backend ---------------------------------------------------------------------------------------
+# --- One backend ------------------------------------------------------------------------
 
 
-def _of_backend(pin: Pin, settings: Settings) -> tuple[dict[str, Any], list[page.Part], int]:
-    """The answer for the backend that `pin` means, or for the several that claim the name.
+@dataclass(frozen=True)
+class _Standing:
+    """A verdict, and its place among all."""
 
-    Raises `BackendNotFoundError` when there is none.
+    verdict: Verdict
+    rank: int
+    of: int
+    is_chosen: bool
+    sentence: str
+    outranked_by: tuple[Verdict, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values, for JSON."""
+        outranked_by = [
+            {
+                "name": other.name,
+                "distribution": other.distribution,
+                "status": other.status.value,
+            }
+            for other in self.outranked_by
+        ]
+        return {
+            **page.described(self.verdict),
+            "usable": self.verdict.usable,
+            "chosen": self.is_chosen,
+            "standing": self.sentence,
+            "rank": self.rank,
+            "of": self.of,
+            "outranked_by": outranked_by,
+        }
+
+
+def _of_backend(pin: Pin, settings: Settings) -> _Answer:
+    """Return the answer for the backends that `pin` means.
+
+    Raises `BackendNotFoundError` if there is none.
     """
-    surveyed = survey(settings)
-    meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
+    surveyed = _surveyed(settings)
+    meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.distribution)]
     if not meant:
         meant = _of_type(pin, surveyed, settings)
     if not meant:
         raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin))
-    standings = [_standing(v, surveyed, settings) for v in meant]
-    autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
-    backends = [{**page.described(verdict), **standing} for verdict, standing in standings]
-
+    standings = [_standing(verdict, surveyed, settings) for verdict in meant]
+    shown = messages.relevant([standing.verdict for standing in standings])
     parts: list[page.Part] = []
-    shown = messages.relevant([verdict for verdict, _ in standings])
-    for verdict, standing in standings:
-        if verdict not in shown:
+    for standing in standings:
+        if standing.verdict not in shown:
             continue
-        alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
-        parts += [*([page.paragraph()] if parts else []), *_backend_page(verdict, standing, alike)]
+        if parts:
+            parts.append(page.paragraph())
+        parts += _backend_page(standing, standings)
+    autoload = surveyed.selection.autoload if surveyed.selection else ()
     parts += _listed(page.AUTOLOAD, autoload)
-    status = 0 if any(verdict.usable for verdict, _ in standings) else 1
-    return {"name": str(pin), "backends": backends, "autoload": list(autoload)}, parts, status
+    is_usable = any(standing.verdict.usable for standing in standings)
+    document = {
+        "name": str(pin),
+        "backends": [standing.to_dict() for standing in standings],
+        "autoload": list(autoload),
+    }
+    return _Answer(document, parts, 0 if is_usable else 1)
+
+
+def _surveyed(settings: Settings) -> Survey:
+    surveyed = survey(settings)
+    assert surveyed.selection is not None
+    return replace(surveyed, selection=with_autoload(surveyed.selection, settings))
 
 
 def _of_type(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
-    """The verdicts on what brings torch's device type `pin.name`, which no plugin declares."""
-    load = loader(settings, isolated=True)
-    judge = Prober(settings, isolated=True, autoload=False)
-    return [judge.probe(c, surveyed.candidates) for c in find_candidates(pin, settings, load)]
+    """Return the verdicts on what brings torch's device type `pin.name`."""
+    prober = Prober(settings, isolated=True)
+    meant = find_backends(pin, settings, loader(settings, isolated=True))
+    return [prober.probe(verdict, surveyed.verdicts) for verdict in meant]
 
 
-def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
-    """The verdict, and its place among all as JSON can hold it: its rank, and what the choice makes of it."""
-    choice = surveyed.choice
-    assert choice is not None
-    above = list(takewhile(lambda v: not v.is_about(verdict), surveyed.verdicts))
-    # A pin needs no device: what was pinned has the verdict that it has as a pin.
-    pinned = choice.selection.verdicts if settings.pins else ()
-    verdict = next((v for v in pinned if v.is_about(verdict)), verdict)
-    chosen, unknown = choice.candidate, choice.selection.is_unknown
-    return verdict, {
-        "usable": verdict.usable,
-        "chosen": chosen is not None and verdict.is_about(chosen),
-        "standing": "What would be chosen is not known." if unknown else _sentence(verdict, chosen, settings),
-        "rank": len(above) + 1,
-        "of": len(surveyed.verdicts),
-        "outranked_by": [
-            {"name": v.name, "distribution": v.provenance.distribution, "status": v.status.value}
-            for v in above
-        ],
-    }
+def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
+    selection = surveyed.selection
+    assert selection is not None
+    above = tuple(takewhile(lambda v: not v.is_about(verdict), surveyed.verdicts))
+    if settings.pins:
+        # A pin needs no device: what was pinned has the verdict that it has as a pin.
+        for pinned in selection.verdicts:
+            if pinned.is_about(verdict):
+                verdict = pinned
+                break
+    chosen = selection.chosen
+    return _Standing(
+        verdict,
+        rank=len(above) + 1,
+        of=len(surveyed.verdicts),
+        is_chosen=chosen is not None and verdict.is_about(chosen),
+        sentence=_sentence(verdict, selection, settings),
+        outranked_by=above,
+    )
 
 
-def _sentence(verdict: Verdict, chosen: Candidate | None, settings: Settings) -> str:
+def _sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str:
+    """Return what the choice makes of the backend."""
+    if selection.is_unknown:
+        return "What would be chosen is not known."
+    chosen = selection.chosen
     by = f" by {settings.asked}" if settings.pins else ""
     if chosen is None:
         return f"Nothing would be chosen{by}: `accel why` says why."
     if verdict.is_about(chosen):
         return f"It would be chosen{by}."
-    too = f"{chosen.name} is usable too and ranks above it, so " if verdict.usable and not by else ""
-    return f"{too}{chosen.name} would be chosen{by}."
+    if verdict.usable and not settings.pins:
+        too = f"{chosen.name} is usable too and ranks above it"
+        return f"{too}, so {chosen.name} would be chosen."
+    return f"{chosen.name} would be chosen{by}."
 
 
-def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, Any]]) -> list[page.Part]:
-    """Its page; `alike`: the standings of what one plugin declares under the same name, as AMD's cuda."""
-    about = [*([v.hardware] if alike and v.hardware else []), str(v.provenance)]
-    place = f"{standing['rank']} of {standing['of']}, with priority {v.priority}"
-    above = (f"{other['name']} ({Status(other['status']).words})" for other in standing["outranked_by"])
-    packages = (f"{package['distribution']} {package['version']}" for package in page.vendor_packages(v))
-    source = v.provenance  # a plugin that is named as its backend is shown by what it names
-    entry_point = f"{source.entry_point} = " if source.entry_point.lower() != v.name else ""
-    facts = {
-        "reason": v.reason,
-        "hint": "" if any(other["chosen"] for other in alike) else v.hint,
-        "cause": v.cause if clean(v.cause) not in v.reason else "",
-        "raised by": v.where,
-        "devices": "" if v.devices is None else str(v.devices),
-        "hardware": v.evidence,
-        "rank": place if v.device_type else "",
-        "above it": ", ".join(above) if v.device_type else "",
-        "what it is": v.description,
-        "device type": v.device_type,
-        "vendor import": ", ".join(v.vendor_import),
-        "installed": ", ".join(packages),
-        "entry point": f"{entry_point}{source.value}" if source.value else "",
-        "read on": v.url,
-        "probed in": f"{v.ms:.1f} ms" if v.ms else "",
-    }
+def _backend_page(
+    standing: _Standing, standings: Sequence[_Standing]
+) -> list[page.Part]:
+    """Return the page of one backend; `standings` has its namesakes too."""
+    verdict = standing.verdict
+    namesakes = [
+        other
+        for other in standings
+        if other is not standing and other.verdict.provenance == verdict.provenance
+    ]
+    about = [str(verdict.provenance)]
+    if namesakes and verdict.hardware:
+        about.insert(0, verdict.hardware)
+    facts = _facts(standing)
+    if any(namesake.is_chosen for namesake in namesakes):
+        facts["hint"] = ""
     return [
-        page.paragraph(*_status(about, v), (f". {standing['standing']}", "")),
+        page.paragraph(*_status(about, verdict), (f". {standing.sentence}", "")),
         page.facts([(name, clean(value)) for name, value in facts.items()]),
     ]
+
+
+def _facts(standing: _Standing) -> dict[str, str]:
+    """Return names and values; empty values are not shown."""
+    verdict = standing.verdict
+    rank = above = ""
+    if verdict.backend is not None:
+        place = f"{standing.rank} of {standing.of}"
+        rank = f"{place}, with priority {verdict.priority}"
+        above = ", ".join(
+            f"{other.name} ({other.status.label})" for other in standing.outranked_by
+        )
+    packages = page.vendor_packages(verdict)
+    installed = (f"{each['distribution']} {each['version']}" for each in packages)
+    is_repeated = clean(verdict.cause) in verdict.reason
+    return {
+        "reason": verdict.reason,
+        "hint": verdict.hint,
+        "cause": "" if is_repeated else verdict.cause,
+        "raised by": verdict.where,
+        "devices": "" if verdict.devices is None else str(verdict.devices),
+        "hardware": verdict.evidence,
+        "rank": rank,
+        "above it": above,
+        "what it is": verdict.description,
+        "device type": _device_type(verdict),
+        "vendor import": ", ".join(verdict.vendor_import),
+        "installed": ", ".join(installed),
+        "entry point": _entry_point(verdict),
+        "read on": verdict.url,
+        "probed in": f"{verdict.ms:.1f} ms" if verdict.ms else "",
+    }
+
+
+def _device_type(verdict: Verdict) -> str:
+    """Return torch's type of the device; empty while torch has not named it."""
+    is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
+    return "" if is_placeholder else verdict.device_type
+
+
+def _entry_point(verdict: Verdict) -> str:
+    """Return the entry point; its name only if that is not the backend's."""
+    source = verdict.provenance
+    if not source.value or source.entry_point.lower() == verdict.name:
+        return source.value
+    return f"{source.entry_point} = {source.value}"

@@ -1,14 +1,16 @@
 """`Accelerator`: the one interface to every device.
 
-Its members have the names and calling conventions of DeepSpeed's `DeepSpeedAccelerator`, whose callers
-exist, and more. Its sections stand side by side in the private modules beside this one, each on what it
-uses: on `Base`, or on `Devices` where it speaks of devices by index. Here they become one class.
+Its members have the names and calling conventions of DeepSpeed's
+`DeepSpeedAccelerator`, whose callers exist, and more. Its sections stand side by side
+in the private modules beside this one, each on what it uses: on `Base`, or on `Devices`
+where it speaks of devices by index. Here they become one class.
 
-Accelerators of other frameworks' interfaces are made ours by whoever knows that interface. An entry point in
-group `accel.adapters` names a module with two functions. `adapt(foreign, backend)` makes an `Accelerator` of
-an object or a class, or `None` where it does not know it; `backend` is the declaration of the plugin that
-named it, or `None` where a user gives it. `prepared()` is a context in which such a class, which may import
-its framework, is imported while the accelerator is being made.
+Accelerators of other frameworks' interfaces are made ours by whoever knows that
+interface. An entry point in group `accel.adapters` names a module with two functions.
+`adapt(foreign, backend)` makes an `Accelerator` of an object or a class, or `None`
+where it does not know it; `backend` is the declaration of the plugin that named it, or
+`None` where a user gives it. `prepared()` is a context in which such a class, which may
+import its framework, is imported while the accelerator is being made.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from accel_core.backend import Backend
 from accel_core.interface.communication import Communication
@@ -25,57 +26,77 @@ from accel_core.interface.generators import Random
 from accel_core.interface.graphs import Compilation, Graphs
 from accel_core.interface.memory import Memory, Pinning
 from accel_core.interface.op_builders import Operators
+from accel_core.interface.records import Capabilities
 from accel_core.interface.streams import Ranges
 from accel_core.settings import entry_points
-
-if TYPE_CHECKING:
-    from accel_core.interface.records import Capabilities
 
 #: Entry points that name a module with `adapt` and `prepared`.
 ADAPTERS = "accel.adapters"
 
 
-class Accelerator(Dtypes, Pinning, Graphs, Compilation, Operators, Ranges, Random, Memory, Communication):
+class Accelerator(
+    Dtypes,
+    Pinning,
+    Graphs,
+    Compilation,
+    Operators,
+    Ranges,
+    Random,
+    Memory,
+    Communication,
+):
     """A device type, its devices, and everything that differs between vendors.
 
-    Every member has a default that uses a few basic members, so plugins keep working when accel_core gains a
-    member. If no default can be right, the member raises `UnsupportedError`, which names the backend, the
-    member and the vendor's version.
+    Every member has a default that uses a few basic members, so plugins keep working
+    when accel_core gains a member. If no default can be right, the member raises
+    `UnsupportedError`, which names the backend, the member and the vendor's version.
 
-    A subclass for a new kind of device must define `device_count`, `current_device`, `_select`,
-    `synchronize`, `default_generator` and the amounts of memory. If the device has a torch module, derive
-    from `TorchAccelerator` instead.
+    A subclass for a new kind of device must define `device_count`, `current_device`,
+    `_select`, `synchronize`, `default_generator` and the amounts of memory. If the
+    device has a torch module, derive from `TorchAccelerator` instead.
 
-    Where a member takes a `device_index`, pass an index, a name such as `"cuda:1"` or a `torch.device`;
-    `None` means the current device. Members return an index as an `int`, and memory as an `int` of bytes.
+    Where a member takes a `device_index`, pass an index, a name such as `"cuda:1"` or a
+    `torch.device`; `None` means the current device. Members return an index as an
+    `int`, and memory as an `int` of bytes.
 
-    Constructing an accelerator imports torch, initialises no device and changes nothing in the process. A
-    copy is the same object; a pickle contains only the backend's name.
+    Constructing an accelerator imports torch, initialises no device and changes nothing
+    in the process. A copy is the same object; a pickle contains only the backend's
+    name.
     """
 
     def capabilities(self) -> Capabilities:
-        """Return every yes-or-no property of this accelerator; may initialise the device.
+        """Return every yes-or-no property of this accelerator; may initialise the
+        device.
 
         A question that the vendor refuses to answer counts as no.
         """
-        from accel_core.interface.records import Capabilities
-
-        given = [(field.name, getattr(self, field.name)) for field in fields(Capabilities)]
-        return Capabilities(**{n: bool(self._if_supported(a)) if callable(a) else a for n, a in given})
+        values = {}
+        for field in fields(Capabilities):
+            value = getattr(self, field.name)
+            values[field.name] = value
+            if callable(value):
+                values[field.name] = bool(self._if_supported(value))
+        return Capabilities(**values)
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
-    """Return `foreign` as an accelerator, made by the first adapter that knows it; `None` if none does.
+    """Return `foreign` as an accelerator, made by the first adapter that knows it;
+    `None` if none does.
 
     Errors of the adapter pass through.
     """
-    made = (entry_point.load().adapt(foreign, backend) for entry_point in entry_points(ADAPTERS))
-    return next((each for each in made if each is not None), None)
+    for entry_point in entry_points(ADAPTERS):
+        accelerator: Accelerator | None = entry_point.load().adapt(foreign, backend)
+        if accelerator is not None:
+            return accelerator
+    return None
 
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Enter the context of every adapter, in which a plugin's class, and its framework, can be imported."""
+    """Enter the context of every adapter, in which a plugin's class, and its framework,
+    can be imported.
+    """
     with ExitStack() as stack:
         for entry_point in entry_points(ADAPTERS):
             stack.enter_context(entry_point.load().prepared())

@@ -6,6 +6,7 @@ from collections.abc import MutableMapping, Sequence
 
 from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
+from accel_core.hardware.visible_devices import format_visible_devices
 from accel_core.interface.devices import Devices
 from accel_core.settings import entry_points
 
@@ -14,73 +15,101 @@ _STAGED = "staged"
 
 
 class Communication(Devices):
-    """Communication between ranks: torch.distributed's backend, and the environment variables of ranks."""
+    """Communication between ranks: torch.distributed's backend, and the environment
+    variables of ranks.
+    """
 
-    #: The backend's name as a subclass states it.
+    #: The backend's name that a subclass sets.
     _stated_communication = ""
 
     def communication_backend_name(self) -> str:
         """Return torch.distributed's backend for this device, such as `"hccl"`.
 
-        It is the declared backend; else the one that torch registers for the device type; else `"staged"`,
-        which goes through host memory over gloo and which accel-train provides. The result can be passed to
-        `torch.distributed.init_process_group`. Raises `UnsupportedError` if only `"staged"` is left and
-        accel-train is not installed.
+        It is the declared backend; else the one that torch registers for the device
+        type; else `"staged"`, which goes through host memory over gloo and which
+        accel-train provides. The result can be passed to
+        `torch.distributed.init_process_group`. Raises `UnsupportedError` if only
+        `"staged"` is left and accel-train is not installed.
         """
-        name = self._stated_communication or self.backend.communication_backend
-        name = name or self._registered_communication() or _STAGED
+        name = (
+            self._stated_communication
+            or self.backend.communication_backend
+            or self._registered_communication()
+            or _STAGED
+        )
         if name == _STAGED:
-            # A distribution beside the core brings a function that has torch know this process group.
-            brought = [e for e in entry_points("accel.process_groups") if e.name == _STAGED]
-            if not brought:
-                raise UnsupportedError(
-                    f"{self.name} has no communication backend of its own. accel-train brings one that goes "
-                    f"through host memory: {install_command('accel-train')}"
-                )
-            brought[0].load()(self)
+            self._register_staged()
         return name
 
+    def _register_staged(self) -> None:
+        """Have torch know the process group `staged`, by the function of the
+        distribution that has it.
+        """
+        for entry_point in entry_points("accel.process_groups"):
+            if entry_point.name == _STAGED:
+                entry_point.load()(self)
+                return
+        raise UnsupportedError(
+            f"{self.name} has no communication backend of its own. accel-train brings "
+            f"one that goes through host memory: {install_command('accel-train')}"
+        )
+
     def _registered_communication(self) -> str:
-        """Communication backend in torch's table for the device type; empty if it has none that exists."""
+        """The communication backend that torch registers for the device type; empty if
+        it has none that exists.
+        """
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
-            return "gloo"  # there is nothing to register with: whoever uses it is told by torch
+            return "gloo"  # torch itself reports that it has no distributed
         backend = distributed.Backend
-        usual = str(backend.default_device_backend_map.get(self._device_type, ""))
-        # torch notes no default for who registers one device type by its name alone, and not in a list.
-        serving = [n for n, types in backend.backend_capability.items() if self._device_type in types]
-        return next((n for n in (usual, *serving) if n in serving and n not in ("fake", _STAGED)), "")
+        capable = []
+        for name, device_types in backend.backend_capability.items():
+            if self._device_type in device_types and name not in ("fake", _STAGED):
+                capable.append(name)
+        default = str(backend.default_device_backend_map.get(self._device_type, ""))
+        # torch notes no default for a backend that is registered for one device type by
+        # its name alone, and not in a list.
+        if default in capable:
+            return default
+        return str(capable[0]) if capable else ""
 
     @property
     def _communication_backend_name(self) -> str:
-        """The same as an attribute, which callers of the interface read, and subclasses state."""
+        """The same as an attribute: callers of the interface read it, subclasses set
+        it.
+        """
         return self.communication_backend_name()
 
     @_communication_backend_name.setter
-    def _communication_backend_name(self, stated: str) -> None:
-        self._stated_communication = stated
+    def _communication_backend_name(self, name: str) -> None:
+        self._stated_communication = name
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of the communication library, `(2, 27, 3)`; `None` if the vendor does not report
-        it.
+        """Return the version of the communication library, `(2, 27, 3)`; `None` if the
+        vendor does not report it.
         """
         return None
 
     def export_envs(self) -> list[str]:
-        """Return the prefixes of environment variables that a launcher must forward to other nodes."""
+        """Return the prefixes of environment variables that a launcher must forward to
+        other nodes.
+        """
         return list(self.backend.environment.forward)
 
     def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+        self,
+        current_env: MutableMapping[str, str],
+        local_accelerator_ids: Sequence[int | str],
     ) -> None:
-        """Set the visible-devices variable in `current_env` so that a process sees only these devices.
+        """Set the visible-devices variable in `current_env` so that a process sees only
+        these devices.
 
-        Only the variable with the highest precedence is written: another may belong to another vendor (mlu
-        also reads `CUDA_VISIBLE_DEVICES`), or would filter the devices twice. Raises `ValueError` for ids
-        that the variable cannot express.
+        Only the variable with the highest precedence is written: another may belong to
+        another vendor (mlu also reads `CUDA_VISIBLE_DEVICES`), or would filter the
+        devices twice. Raises `ValueError` for ids that the variable cannot express.
         """
-        from accel_core.hardware.visible_devices import format_visible_devices
-
         grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:
-            current_env[variable] = format_visible_devices(grammar, local_accelerator_ids)
+            current_env[variable] = format_visible_devices(
+                grammar, local_accelerator_ids
+            )

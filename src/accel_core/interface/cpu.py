@@ -1,8 +1,11 @@
-"""`CPUAccelerator`: the processor behind the same interface, so that one script runs everywhere."""
+"""`CPUAccelerator`: the processor behind the same interface, so that one script runs
+everywhere.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
 from contextlib import AbstractContextManager, suppress
@@ -13,14 +16,13 @@ from accel_core import hardware
 from accel_core.backend import Backend
 from accel_core.interface import Accelerator
 from accel_core.interface.devices import Device
+from accel_core.interface.records import DeviceProperties
 from accel_core.interface.streams import HostEvent, HostStream
 from accel_core.packages import is_installed
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
-
-    from accel_core.interface.records import DeviceProperties
 
 #: Set by launchers: the ranks on this host, and which of them this is.
 LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
@@ -30,10 +32,11 @@ LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
 class CPUAccelerator(Accelerator):
     """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
 
-    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA nodes that have
-    cores: as many ranks as that make sense on the host. The index of the current device is what
-    `set_device` selected in this thread, else `LOCAL_RANK`, always folded into the count, so that more
-    ranks than nodes share them. Selecting a device binds nothing.
+    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA
+    nodes that have cores: as many ranks as that make sense on the host. The index of
+    the current device is what `set_device` selected in this thread, else `LOCAL_RANK`,
+    always folded into the count, so that more ranks than nodes share them. Selecting a
+    device binds nothing.
 
     Memory is that of the process: allocated is its resident set.
     """
@@ -42,10 +45,14 @@ class CPUAccelerator(Accelerator):
         super().__init__(backend)
         self._selected = threading.local()
         self._nodes = hardware.numa_node_count()
-        #: Of what the process used: the kernel's mark that could not be reset, and the most that was seen.
-        self._floor = self._seen = 0
+        #: In bytes: the kernel's high-water mark that could not be reset, and the most
+        #: memory that a sample found.
+        self._floor = 0
+        self._sampled_peak = 0
         cpu = self._torch.cpu
-        self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
+        self.Event: Any = type(
+            "Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__}
+        )
         members = {"__doc__": HostStream.__doc__, "_event": self.Event}
         self.Stream: Any = type("Stream", (HostStream, cpu.Stream), members)
 
@@ -69,39 +76,48 @@ class CPUAccelerator(Accelerator):
         self._named(index)
 
     def device_count(self) -> int:
-        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have cores; at least 1."""
+        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have
+        cores; at least 1.
+        """
         return LOCAL_SIZE.read(os.environ) or self._nodes
 
     def current_device(self) -> int:
-        """Return the index that `set_device` selected in this thread, else `LOCAL_RANK`, modulo the device
-        count.
+        """Return the index that `set_device` selected in this thread, else
+        `LOCAL_RANK`, modulo the device count.
 
         Raises `SettingError` if `LOCAL_RANK` is not a number.
         """
-        selected: int | None = getattr(self._selected, "index", None)
-        return (LOCAL_RANK.read(os.environ) if selected is None else selected) % self.device_count()
+        index: int | None = getattr(self._selected, "index", None)
+        if index is None:
+            index = LOCAL_RANK.read(os.environ)
+        return index % self.device_count()
 
     def set_device(self, device_index: int | str | torch.device) -> None:
-        """Remember the index, which `current_device` then returns; torch itself selects nothing.
+        """Remember the index, which `current_device` then returns; torch itself selects
+        nothing.
 
-        An index above the device count is accepted, because a host may run more ranks than it has NUMA nodes.
-        Raises `InvalidDeviceError`, a `ValueError`, for a negative index or another kind of device.
+        An index above the device count is accepted, because a host may run more ranks
+        than it has NUMA nodes. Raises `InvalidDeviceError`, a `ValueError`, for a
+        negative index or another kind of device.
         """
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the processor's name, the memory that it may use and its number of logical cores."""
-        import platform
-
-        from accel_core.interface.records import DeviceProperties
-
-        name = self._features().get("cpu_name") or platform.processor() or platform.machine()
-        total = self.total_memory(device_index)
-        return DeviceProperties(name=str(name), total_memory=total, multiprocessors=os.cpu_count())
+        """Return the processor's name, the memory that it may use and its number of
+        logical cores.
+        """
+        known = self._features().get("cpu_name") or platform.processor()
+        return DeviceProperties(
+            name=str(known or platform.machine()),
+            total_memory=self.total_memory(device_index),
+            multiprocessors=os.cpu_count(),
+        )
 
     def _features(self) -> dict[str, Any]:
         """Processor features that torch reports; empty before torch 2.11."""
-        return dict(getattr(self._torch.cpu, "get_capabilities", dict)())
+        if not hasattr(self._torch.cpu, "get_capabilities"):
+            return {}
+        return dict(self._torch.cpu.get_capabilities())
 
     # Random numbers
 
@@ -113,18 +129,23 @@ class CPUAccelerator(Accelerator):
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager in which `current_stream` returns `stream`; `None` changes nothing.
+        """Return a context manager in which `current_stream` returns `stream`; `None`
+        changes nothing.
 
         The processor has one queue, so this changes no order of work.
         """
         return self._torch.cpu.stream(stream)
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
-        """Return the stream that `stream` or `set_stream` selected, else the default stream."""
+        """Return the stream that `stream` or `set_stream` selected, else the default
+        stream.
+        """
         self._index_or_none(device_index)
         current: Any = self._torch.cpu.current_stream()
-        # torch's own default stream lacks `synchronize`, so ours stands for it.
-        return cast("Any", current) if isinstance(current, HostStream) else self._only_stream
+        # torch's own default stream lacks `synchronize`.
+        if isinstance(current, HostStream):
+            return cast("torch.Stream", current)
+        return self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
         """Return the processor's only stream."""
@@ -137,40 +158,52 @@ class CPUAccelerator(Accelerator):
         """Return the bytes of memory that the process uses: its resident set."""
         self._index_or_none(device_index)
         now = resident()
-        self._seen = max(self._seen, now)
+        self._sampled_peak = max(self._sampled_peak, now)
         return now
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Return the peak of the resident set since the process began, or since the last reset.
+        """Return the peak of the resident set since the process began, or since the
+        last reset.
 
-        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones are as good as the
-        samples that were taken.
+        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones
+        are as good as the samples that were taken.
         """
         self.memory_allocated(device_index)  # a sample too
         mark = high_water()
-        return max(mark, self._seen) if mark > self._floor else self._seen
+        if mark > self._floor:
+            return max(mark, self._sampled_peak)
+        return self._sampled_peak
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
-        """Reset the peak to the present amount; on Linux this resets the process's high-water mark
-        (VmHWM).
+        """Reset the peak to the present amount; on Linux this resets the process's
+        high-water mark (VmHWM).
         """
         self._index_or_none(device_index)
         self._floor = high_water()
         with suppress(OSError):  # not Linux, or not permitted here
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
             self._floor = 0
-        self._seen = resident()
+        self._sampled_peak = resident()
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Return the host's memory in bytes, or the control group's (container's) limit if that is lower."""
+        """Return the host's memory in bytes, or the control group's (container's) limit
+        if that is lower.
+        """
         self._index_or_none(device_index)
-        return min(filter(None, (memory()[0], hardware.cgroup_memory_limit())))
+        total, _ = memory()
+        limit = hardware.cgroup_memory_limit()
+        return min(total, limit) if limit else total
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """Return `(available, total)` bytes of the host, or of the control group if that has less."""
+        """Return `(available, total)` bytes of the host, or of the control group if
+        that has less.
+        """
         total = self.total_memory(device_index)
-        free, left = memory()[1], hardware.cgroup_memory_available()
-        return free if left is None else min(free, left), total
+        _, available = memory()
+        left = hardware.cgroup_memory_available()
+        if left is not None:
+            available = min(available, left)
+        return available, total
 
     #: Nothing copies out of host memory here, so locking it would only cost.
     _locks_pages = False
@@ -178,7 +211,9 @@ class CPUAccelerator(Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """Return True: without bfloat16 instructions, torch computes in float32 and rounds."""
+        """Return True: without bfloat16 instructions, torch computes in float32 and
+        rounds.
+        """
         return True
 
     def is_bf16_native(self) -> bool:
@@ -191,23 +226,27 @@ class CPUAccelerator(Accelerator):
 
     def _onednn(self, kind: str, *features: str) -> bool:
         with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
-            return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
+            query = getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")
+            return bool(query())
         return any(bool(self._features().get(feature)) for feature in features)
 
     # Launching
 
     def communication_backend_name(self) -> str:
-        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend, `"gloo"`.
+        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend,
+        `"gloo"`.
 
-        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed when a process group was
-        made.
+        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed
+        when a process group was made.
         """
-        if not self._stated_communication and is_installed("oneccl_bindings_for_pytorch"):
+        if self._stated_communication:
+            return super().communication_backend_name()
+        if is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
         return super().communication_backend_name()
 
 
-# --- this process's memory, as the operating system reports it -------------------------------------
+# --- this process's memory, as the operating system reports it ------------------------
 
 _STATUS = Path("/proc/self/status")
 _MEMORY = Path("/proc/meminfo")
@@ -216,39 +255,55 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 def resident() -> int:
     """Return the bytes of memory that this process uses now."""
-    return _counted(_STATUS).get("VmRSS") or int(_process().rss)
+    return _kilobyte_fields(_STATUS).get("VmRSS") or int(_process_memory().rss)
 
 
 def memory() -> tuple[int, int]:
-    """Return the machine's memory in bytes, and how much of it is available without swapping."""
-    if counted := _counted(_MEMORY):
-        return counted["MemTotal"], counted["MemAvailable"]
+    """Return the machine's memory in bytes, and how much of it is available without
+    swapping.
+    """
+    sizes = _kilobyte_fields(_MEMORY)
+    if sizes:
+        return sizes["MemTotal"], sizes["MemAvailable"]
     import psutil
 
-    found = psutil.virtual_memory()
-    return int(found.total), int(found.available)
+    virtual = psutil.virtual_memory()
+    return int(virtual.total), int(virtual.available)
 
 
-def _counted(file: Path) -> dict[str, int]:
-    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other systems."""
-    lines = (line.split() for line in hardware.read_text(str(file)).splitlines() if line.endswith(" kB"))
-    return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
+def _kilobyte_fields(file: Path) -> dict[str, int]:
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other
+    systems.
+    """
+    sizes = {}
+    for line in hardware.read_text(str(file)).splitlines():
+        if line.endswith(" kB"):
+            name, kilobytes, _ = line.split()
+            sizes[name.rstrip(":")] = int(kilobytes) * 1024
+    return sizes
 
 
-def _process() -> Any:
-    """Memory of this process as psutil counts it: a dependency where the system has no /proc."""
+def _process_memory() -> Any:
+    """Memory of this process as psutil counts it: a dependency where the system has no
+    /proc.
+    """
     import psutil
 
     return psutil.Process().memory_info()
 
 
 def high_water() -> int:
-    """Return the most bytes that this process has ever used, as the system counts; 0 if it does not count."""
-    if counted := _counted(_STATUS).get("VmHWM"):  # not on other systems, nor in some containers
-        return counted
+    """Return the most bytes that this process has ever used, as the system counts; 0 if
+    it does not count.
+    """
+    mark = _kilobyte_fields(_STATUS).get("VmHWM")
+    if mark:  # not on other systems, nor in some containers
+        return mark
     try:
         import resource
     except ImportError:  # Windows
-        return int(getattr(_process(), "peak_wset", 0))
-    # macOS counts bytes, the others kibibytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return int(getattr(_process_memory(), "peak_wset", 0))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return peak  # bytes; the others count kibibytes
+    return peak * 1024

@@ -1,4 +1,6 @@
-"""The base of every section of the interface: an accelerator's identity, and its devices by index."""
+"""The base of every section of the interface: an accelerator's identity, and its
+devices by index.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from accel_core import errors
 from accel_core.backend import Backend
+from accel_core.hardware.visible_devices import parse_visible_devices
+from accel_core.interface.records import DeviceProperties, read_properties
 from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.interface.records import DeviceCapability, DeviceProperties
+    from accel_core.interface.records import DeviceCapability
 
 
 #: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
@@ -33,76 +37,96 @@ class Base:
     name: str
     #: The declaration that this accelerator was built from, with its provenance.
     backend: Backend
-    #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
+    #: Gives the accelerator that a process has for a backend's name; set where
+    #: accelerators are chosen.
     _by_name: Callable[[str], Any] | None = None
     #: `torch.accelerator` where it speaks of this device, else `None`.
     _torch_accelerator: Any = None
 
     def __init__(self, backend: Backend | None = None) -> None:
         self._torch: Any = import_torch()
-        #: Whether a plugin declares this backend, so that its name finds it in another process.
+        #: Whether a plugin declares this backend, so that its name finds it in another
+        #: process.
         self._is_declared = backend is not None
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
         #: The vendor's module of torch, `torch.npu`; `None` if there is none.
         self.device_module: Any = None
-        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+        #: Vendor's functions that raised when they were called and are left out since
+        #: then, with the reason.
         self.refused: dict[str, str] = {}
         #: Data types that were tried, and whether the device computes in them.
         self._trials: dict[str, bool] = {}
 
     @classmethod
-    def _of(cls, backend: Backend) -> Any:
-        """Make one for a plugin's declaration, which the class may take or not."""
+    def _from_backend(cls, backend: Backend) -> Any:
+        """Make an accelerator for a plugin's declaration.
+
+        The declaration is passed to the class if its constructor has a parameter.
+        """
         if inspect.signature(cls).parameters:
             return cls(backend)
-        made = cls()
-        made._is_declared, made.backend, made.name = True, backend, backend.name
-        return made
+        accelerator = cls()
+        accelerator._is_declared = True
+        accelerator.backend = backend
+        accelerator.name = backend.name
+        return accelerator
 
     @property
     def _name(self) -> str:
-        """The device type, as callers of the interface read it, and subclasses state it."""
+        """The device type: callers of the interface read it, subclasses set it."""
         return self._device_type
 
     @_name.setter
-    def _name(self, stated: str) -> None:
-        self._device_type = stated
+    def _name(self, device_type: str) -> None:
+        self._device_type = device_type
         if not self._is_declared:
-            self.name = stated
+            self.name = device_type
 
     def _named(self, index: int | None) -> str:
         if index is None:
             return self._device_type
         if index < 0:
-            raise errors.InvalidDeviceError(f"{self.name}: device index {index} is negative")
+            raise errors.InvalidDeviceError(
+                f"{self.name}: device index {index} is negative"
+            )
         return f"{self._device_type}:{index}"
 
     def _device_number(self, device: Any) -> int | None:
         """The index that is named, its range not asked; `None` for a device type alone.
 
-        Raises `InvalidDeviceError` for another accelerator's device and for a string that names none, and
-        `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
+        Raises `InvalidDeviceError` for another accelerator's device and for a string
+        that names none, and `InvalidArgumentError` for what is neither an index, a
+        string nor a `torch.device`.
         """
         if type(device) is int:
             return device
         kind = self._device_type
-        hint = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        hint = (
+            f"expected an index, a string such as '{kind}:0' or a torch.device of that "
+            "type"
+        )
         try:
-            if isinstance(device, str) and not device.isdecimal():
+            if isinstance(device, str):
+                if device.isdecimal():  # a rank's: os.environ["LOCAL_RANK"]
+                    return int(device)
                 device = self._torch.device(device)
             if not isinstance(device, self._torch.device):
-                # A string names a launched rank's device: os.environ["LOCAL_RANK"].
-                return int(device) if isinstance(device, str) else operator.index(device)
+                return operator.index(device)
         except RuntimeError:
-            raise errors.InvalidDeviceError(f"{self.name}: {device!r} is not a device: {hint}") from None
+            raise errors.InvalidDeviceError(
+                f"{self.name}: {device!r} is not a device: {hint}"
+            ) from None
         except TypeError:
             raise errors.InvalidArgumentError(
-                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {hint}"
+                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: "
+                f"{hint}"
             ) from None
         if device.type != kind:
-            raise errors.InvalidDeviceError(f"{self.name}: {device} is not a device of type {kind!r}: {hint}")
+            raise errors.InvalidDeviceError(
+                f"{self.name}: {device} is not a device of type {kind!r}: {hint}"
+            )
         return device.index
 
     @property
@@ -119,28 +143,32 @@ class Base:
         return self.backend.device_type
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set up this process as the vendor recommends; return what was changed, one entry each.
+        """Set up this process as the vendor recommends; return what was changed, one
+        entry each.
 
-        The variables of `Backend.environment.set` that are not set yet are set; an entry is `"NAME=value"`. A
-        plugin may change more. Constructing an accelerator never calls this. An integration's `activate()`
-        calls it, and launchers set the variables for their ranks, unless `vendor_defaults=False` is passed.
+        The variables of `Backend.environment.set` that are not set yet are set; an
+        entry is `"NAME=value"`. A plugin may change more. Constructing an accelerator
+        never calls this. An integration's `activate()` calls it, and launchers set the
+        variables for their ranks, unless `vendor_defaults=False` is passed.
         """
         missing = missing_defaults(self.backend, os.environ)
         os.environ.update(missing)
         return tuple(f"{name}={value}" for name, value in missing.items())
 
     def __repr__(self) -> str:
-        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        return f"<{type(self).__name__} {self.name!r}{origin}>"
+        return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A device cannot travel between processes: the name finds the other process's own accelerator.
+        # A device cannot travel between processes: the name finds the other process's
+        # own accelerator.
         if not self._is_declared:
             return type(self), ()
         if self._by_name is None:
             return type(self), (self.backend,)
-        distribution = self.backend.distribution
-        return self._by_name, (f"{self.name}@{distribution}" if distribution else self.name,)
+        name = self.name
+        if self.backend.distribution:
+            name = f"{name}@{self.backend.distribution}"
+        return self._by_name, (name,)
 
     def __copy__(self) -> Any:
         return self
@@ -149,13 +177,18 @@ class Base:
         return self
 
     def _vendor_version(self) -> str:
-        """The vendor's package and version, as an error message names it: `"torch_npu 2.13.0"`."""
-        packages = (module.partition(".")[0] for module in self.backend.vendor_imports)
-        package = next((name for name in packages if name in sys.modules), "torch")
-        return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
+        """The vendor's package and version for messages: `"torch_npu 2.13.0"`."""
+        package = "torch"
+        for module in self.backend.vendor_imports:
+            name = module.partition(".")[0]
+            if name in sys.modules:
+                package = name
+                break
+        version = getattr(sys.modules[package], "__version__", "")
+        return f"{package} {version}".strip()
 
     def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
-        """The member's answer; `None` where the device cannot do it, or refuses this one question."""
+        """The member's answer; `None` if it raises a `RuntimeError`."""
         with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*given)
         return None
@@ -169,22 +202,34 @@ class Base:
         why = f": {reason}" if reason else ""
         if not self._is_declared:
             advice = why or "; override it"
-            return errors.UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
-        origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        said = f"{member} is not supported by {self._vendor_version()}{why}"
-        return errors.UnsupportedError(f"{self.name}{origin}: {said}")
+            return errors.UnsupportedError(
+                f"{type(self).__name__}: {member} is not implemented{advice}"
+            )
+        return errors.UnsupportedError(
+            f"{self.name}{self._origin()}: {member} is not supported by "
+            f"{self._vendor_version()}{why}"
+        )
+
+    def _origin(self) -> str:
+        """The distribution that declares the backend, in parentheses; may be empty."""
+        return f" ({self.backend.provenance})" if self.backend.provenance else ""
 
 
 def _undeclared(kind: type) -> Backend:
-    """The declaration of a class that no plugin declares; its device is the processor until it states one."""
+    """The declaration of a class that no plugin declares; its device is the processor
+    until it states one.
+    """
     name = kind.__name__.lower()
-    return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
+    return Backend(
+        name=name if name.isalnum() else "custom", priority=0, device_type="cpu"
+    )
 
 
 class Devices(Base):
     """The kind of the device, and the devices by index.
 
-    A subclass defines `device_count`, `current_device` and `_select`; the other members use these.
+    A subclass defines `device_count`, `current_device` and `_select`; the other members
+    use these.
     """
 
     # Nature
@@ -192,7 +237,8 @@ class Devices(Base):
     def is_synchronized_device(self) -> bool:
         """Whether streams never have to wait for each other.
 
-        That is so if every call returns after its work is done, or if the device has only one queue (mps).
+        That is so if every call returns after its work is done, or if the device has
+        only one queue (mps).
         """
         return False
 
@@ -201,11 +247,15 @@ class Devices(Base):
         return self.is_synchronized_device()
 
     def resolves_data_dependency(self) -> bool:
-        """Whether the device itself orders dependent work on different streams, without explicit waits."""
+        """Whether the device itself orders dependent work on different streams, without
+        explicit waits.
+        """
         return self.is_synchronized_device()
 
     def handles_memory_backpressure(self) -> bool:
-        """Whether an allocation waits until running work frees memory, instead of failing."""
+        """Whether an allocation waits until running work frees memory, instead of
+        failing.
+        """
         return self.is_synchronized_device()
 
     def is_available(self) -> bool:
@@ -224,34 +274,45 @@ class Devices(Base):
     # Devices
 
     def device_name(self, device_index: Device = None) -> str:
-        """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with one."""
-        return self._named(None if device_index is None else self._device_number(device_index))
+        """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with
+        one.
+        """
+        index = None if device_index is None else self._device_number(device_index)
+        return self._named(index)
 
     def device(self, device_index: Device = None) -> torch.device:
-        """Return the `torch.device` with that index; without an index, it means torch's current device.
+        """Return the `torch.device` with that index; without an index, it means torch's
+        current device.
 
-        This selects no device: use `device_guard` for that. As with `torch.device`, the device need not
-        exist.
+        This selects no device: use `device_guard` for that. As with `torch.device`, the
+        device need not exist.
         """
-        name = self._named(None if device_index is None else self._device_number(device_index))
+        index = None if device_index is None else self._device_number(device_index)
         try:
-            return self._torch.device(name)
+            return self._torch.device(self._named(index))
         except RuntimeError as error:
-            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
+            raise self._unsupported(
+                "device", f"torch knows no device type {self._device_type!r}"
+            ) from error
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
-        """Return a context manager that selects the device, and restores the previous one; `None` changes
-        nothing.
+        """Return a context manager that selects the device, and restores the previous
+        one; `None` changes nothing.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
-        # The vendor's class starts no device only to select it again; TorchTPU keeps its own for torch.
-        kind = self._lookup("device")
-        usable = inspect.isclass(kind) and hasattr(kind, "__enter__") and "device" not in self.refused
-        return (usable and self._part("device", index)) or self._selecting(index)
+        # The vendor's context manager, if it is usable: it starts no device only to
+        # select it again.
+        guard = self._lookup("device")
+        is_context = inspect.isclass(guard) and hasattr(guard, "__enter__")
+        if is_context and "device" not in self.refused:
+            vendors_guard = self._query_vendor_or_torch("device", index)
+            if vendors_guard:
+                return cast("AbstractContextManager[Any]", vendors_guard)
+        return self._selecting(index)
 
     @contextmanager
     def _selecting(self, index: int) -> Iterator[None]:
@@ -272,7 +333,9 @@ class Devices(Base):
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
-        """Make `index`, known to be in range, the current device. One device needs no selecting."""
+        """Make `index`, known to be in range, the current device. One device needs no
+        selecting.
+        """
         if self.device_count() > 1:
             raise self._unsupported("set_device")
 
@@ -291,136 +354,189 @@ class Devices(Base):
     def synchronize(self, device_index: Device = None) -> None:
         """Wait until the device has finished all queued work.
 
-        The default does nothing if every call returns after its work is done, and else raises
-        `UnsupportedError`.
+        The default does nothing if every call returns after its work is done, and else
+        raises `UnsupportedError`.
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
         self._index_or_none(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` when the device is initialised; at once if it is, or if the vendor cannot delay
-        calls.
+        """Call `callback` when the device is initialised; at once if it is, or if the
+        vendor cannot delay calls.
         """
         defer = self._lookup("_lazy_call")
         return defer(callback) if defer else callback()
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the vendor's description of the device, `torch.<device_type>.get_device_properties`, as a
-        frozen record.
+        """Return the vendor's description of the device,
+        `torch.<device_type>.get_device_properties`, as a frozen record.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        from accel_core.interface.records import DeviceProperties, read_properties
-
         index = self._index(device_index)
-        told = self._part("get_device_properties", index)
+        properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._if_supported(self.total_memory, index)
-        if told is None:
+        if properties is None:
             return DeviceProperties(name=self.device_name(index), total_memory=total)
-        return read_properties(told, total)
+        return read_properties(properties, total)
 
     def device_uuid(self, device_index: Device = None) -> str | None:
-        """Return the device's UUID as the vendor writes it; `None` if the vendor has none."""
+        """Return the device's UUID as the vendor writes it; `None` if the vendor has
+        none.
+        """
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
-        """Return the ids in the visible-devices variable, as the vendor's runtime reads it; `None` for all
-        devices.
+        """Return the ids in the visible-devices variable, as the vendor's runtime reads
+        it; `None` for all devices.
 
-        The ids are the vendor's own: indices, module ids or UUIDs. Raises `SettingError` for a value that the
-        runtime refuses too.
+        The ids are the vendor's own: indices, module ids or UUIDs. Raises
+        `SettingError` for a value that the runtime refuses too.
         """
-        from accel_core.hardware.visible_devices import parse_visible_devices
-
-        values = (os.environ[name] for name in self.visible_devices_envs() if name in os.environ)
-        return parse_visible_devices(self.backend.visibility.grammar, next(values, None)).ids
+        value = None
+        for name in self.visible_devices_envs():
+            if name in os.environ:
+                value = os.environ[name]
+                break
+        return parse_visible_devices(self.backend.visibility.grammar, value).ids
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the names of the vendor's visible-devices variables, the one with the highest precedence
-        first.
+        """Return the names of the vendor's visible-devices variables, the one with the
+        highest precedence first.
         """
         return list(self.backend.visibility.variables)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Ids for the visible-devices variable, one for each device, in the order of their indices.
+        """Ids for the visible-devices variable, one for each device, in the order of
+        their indices.
 
-        They hold for a process in which the variable hides none. `None` if they are not known.
+        They hold for a process in which the variable hides none. `None` if they are not
+        known.
         """
         return tuple(range(self.device_count()))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """Return the device's capabilities as torch.accelerator does: `{"supported_dtypes": {...}}`.
+        """Return the device's capabilities as torch.accelerator does:
+        `{"supported_dtypes": {...}}`.
 
-        These are the data types that a tensor on the device can have; an operator may support fewer. If
-        torch.accelerator does not tell, each type is tried on the device with one element.
-        (`torch.cuda.get_device_capability` is different: it returns a compute capability, which is
-        `device_properties().capability` here.)
+        These are the data types that a tensor on the device can have; an operator may
+        support fewer. If torch.accelerator does not tell, each type is tried on the
+        device with one element. (`torch.cuda.get_device_capability` is different: it
+        returns a compute capability, which is `device_properties().capability` here.)
         """
         index = self._index_or_none(device_index)
-        # Of an older torch; torch's word for a device that does not tell.
+        # An older torch lacks the function; it raises for a device that does not tell.
         with suppress(AttributeError, RuntimeError):
-            told = self._torch_accelerator.get_device_capability(self._index(index))
-            return {"supported_dtypes": set(told["supported_dtypes"])}
+            capability = self._torch_accelerator.get_device_capability(
+                self._index(index)
+            )
+            return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
-        if not (found := _held_types(self._torch, device)):
-            raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
-        return {"supported_dtypes": found}
+        dtypes = _held_types(self._torch, device)
+        if not dtypes:
+            raise self._unsupported(
+                "get_device_capability", f"no tensor can be made on {device}"
+            )
+        return {"supported_dtypes": dtypes}
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties, else from `mem_get_info`."""
-        if total := getattr(self._part("get_device_properties", device_index), "total_memory", None):
+        """Return the device's memory in bytes, from its properties, else from
+        `mem_get_info`.
+        """
+        properties = self._query_vendor_or_torch("get_device_properties", device_index)
+        total = getattr(properties, "total_memory", None)
+        if total:
             return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        if told := self._part("mem_get_info", device_index, torchs="get_memory_info"):
-            return int(told[1])
+        # Not `self.mem_get_info`: its default needs the total.
+        info = self._query_vendor_or_torch(
+            "mem_get_info", device_index, torch_name="get_memory_info"
+        )
+        if info:
+            return int(info[1])
         raise self._unsupported("total_memory")
 
-    def _part(self, name: str, *devices: Device, torchs: str = "") -> Any:
-        """Ask the vendor's function, else torch.accelerator's; `None` without one, and for one that fails."""
-        vendors = self._lookup(name)
-        ask = self._asking(name, vendors) if vendors else getattr(self._torch_accelerator, torchs, None)
-        with suppress(errors.UnsupportedError if vendors else RuntimeError):
-            return ask and ask(*map(self._index, devices))
+    def _query_vendor_or_torch(
+        self, name: str, *devices: Device, torch_name: str = ""
+    ) -> Any:
+        """Return the result of the vendor's function, else of torch.accelerator's.
+
+        `None` if neither exists, or if the driver refuses the query.
+        """
+        query = self._lookup(name)
+        refusal: type[Exception] = RuntimeError
+        if query:
+            query = self._refusal_as_unsupported(name, query)
+            refusal = errors.UnsupportedError
+        else:
+            query = getattr(self._torch_accelerator, torch_name, None)
+        if query is None:
+            return None
+        with suppress(refusal):
+            return query(*map(self._index, devices))
         return None
 
-    def _asking(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """`ask`, whose refusal is an `UnsupportedError` if the device works; `is_…` is False instead."""
+    def _refusal_as_unsupported(
+        self, name: str, query: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Wrap `query` to raise `UnsupportedError` if the driver refuses it.
 
-        @wraps(ask)
-        def asked(*given: Any, **named: Any) -> Any:
+        The error passes unchanged if the device itself fails. An `is_…` query returns
+        False instead of raising.
+        """
+
+        @wraps(query)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             try:
-                return ask(*given, **named)
+                return query(*args, **kwargs)
             except RuntimeError as error:
                 if name.startswith("is_"):
                     return False
-                if isinstance(error, errors.UnsupportedError) or not self._holds_tensors():
+                is_explained = isinstance(error, errors.UnsupportedError)
+                if is_explained or not self._holds_tensors():
                     raise
                 self.refused[name] = f"the driver refuses this question ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
 
-        return asked
+        return wrapped
 
     def _holds_tensors(self) -> bool:
-        """Whether the device works as such, so that what raised is the fault of one function."""
-        # Read back: one that nobody reads may start nothing.
-        return self._if_supported(lambda: self._torch.ones(1, device=self._device_type).cpu()) is not None
+        """Whether a tensor can be made on the device and read back.
+
+        If so, what raised is the fault of one function. Without the reading, making the
+        tensor may start nothing.
+        """
+        with suppress(RuntimeError):
+            self._torch.ones(1, device=self._device_type).cpu()
+            return True
+        return False
 
     def _index(self, device_index: Device) -> int:
-        """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""
-        return self.current_device() if device_index is None else self._checked_index(device_index)
+        """The index of the device; `None` means the current one.
+
+        Raises as `_checked_index`.
+        """
+        if device_index is None:
+            return self.current_device()
+        return self._checked_index(device_index)
 
     def _index_or_none(self, device_index: Device) -> int | None:
-        """The index that is meant, `None` for `None`: who takes that for the current device is not asked."""
-        return None if device_index is None else self._checked_index(device_index)
+        """The index of the device; `None` for `None`, without asking for the current
+        device.
+        """
+        if device_index is None:
+            return None
+        return self._checked_index(device_index)
 
     def _checked_index(self, device_index: Any) -> int:
-        """The one check of an index, a string or a `torch.device`; gives the index.
+        """The one check of an index, a string or a `torch.device`; returns the index.
 
-        Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
-        `InvalidArgumentError`, a `TypeError`, for what names no device at all.
+        Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type
+        of device, and `InvalidArgumentError`, a `TypeError`, for what names no device
+        at all.
         """
-        if (index := self._device_number(device_index)) is None:
+        index = self._device_number(device_index)
+        if index is None:
             return self.current_device()
         self._check_range(index)
         return index
@@ -428,29 +544,33 @@ class Devices(Base):
     def _check_range(self, index: int) -> None:
         count = self.device_count()
         if not 0 <= index < count:
-            seen = f"{count or 'no'} device{'' if count == 1 else 's'} visible"
-            raise errors.InvalidDeviceError(f"{self.name}: device index {index} is out of range, {seen}")
+            visible = "1 device" if count == 1 else f"{count or 'no'} devices"
+            raise errors.InvalidDeviceError(
+                f"{self.name}: device index {index} is out of range, {visible} visible"
+            )
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:
-    """The data types in which a tensor of one element can be made on `device`, and converted to.
+    """The data types to which a tensor of one element on `device` can be converted.
 
-    Each is read back: a queue tells of what failed in it when it is waited for.
+    Each is read back: a queue reports what failed in it when it is waited for.
     """
-    found = set()
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    held = set()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
-        for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+        # torch warns of types that it calls experimental.
+        warnings.simplefilter("ignore")
+        for dtype in dtypes:
             with suppress(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
-                found.add(dtype)
-    return found
+                held.add(dtype)
+    return held
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot tell, as for some functions
-    written in C.
+    """Return the parameters of `function`; `None` if Python cannot tell, as for some
+    functions written in C.
     """
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
@@ -462,28 +582,36 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
     return any(p.name == name for p in parameters(function) or ())
 
 
-def torchs_device(torch: Any, counted: bool = True) -> torch.device | None:
-    """The device of `torch.accelerator`; `counted=False` for one that is not here too.
+def current_torch_accelerator(
+    torch: Any, *, check_count: bool = True
+) -> torch.device | None:
+    """Return the device of `torch.accelerator`; `None` if it has no device here.
 
-    torch names what it was built for, here or not, and its own `check_available` may start CUDA's driver.
-    What a package has registered is here, whether it counts before it starts or not. torch 2.6 raises for
-    none.
+    torch names what it was built for, whether it is here or not, and its own
+    `check_available` may start CUDA's driver. `check_count=False` leaves the devices
+    uncounted. A device that a package has registered is here, even if it counts none
+    before it starts. torch 2.6 raises where later ones return `None`.
     """
     try:
         device = torch.accelerator.current_accelerator()
     except RuntimeError as error:
-        if "none is available" not in str(error):  # torch finds two that exclude each other
+        # Any other error: torch finds two accelerators that exclude each other.
+        if "none is available" not in str(error):
             raise
         return None
-    if device is None or not counted or device.type == torch._C._get_privateuse1_backend_name():
+    registered = torch._C._get_privateuse1_backend_name()
+    if device is None or not check_count or device.type == registered:
         return device
-    module = getattr(torch, device.type, None)  # a vendor's torch may have none before its package comes
-    return device if module is None or module.device_count() else None
+    # A vendor's torch may lack the module before its package is imported.
+    module = getattr(torch, device.type, None)
+    if module is not None and not module.device_count():
+        return None
+    return device
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `Backend.environment.set` that `environ` does not set, with the vendor's
-    values.
+    """Return the variables of `Backend.environment.set` that `environ` does not set,
+    with the vendor's values.
     """
-    wanted = (assignment.partition("=") for assignment in backend.environment.set)
-    return {name: value for name, _, value in wanted if name not in environ}
+    defaults = (entry.partition("=") for entry in backend.environment.set)
+    return {name: value for name, _, value in defaults if name not in environ}

@@ -23,26 +23,34 @@ class Random(Devices):
         return self._torch.random
 
     def default_generator(self, device_index: Device) -> Generator:
-        """Return the generator from which torch draws random numbers on that device; `None`: the current
-        device.
+        """Return the generator from which torch draws random numbers on that device;
+        `None`: the current device.
 
-        It is the vendor's, of its `default_generators`; this may initialise the device. Raises
-        `InvalidDeviceError`, a `ValueError`, if there is no such device.
+        It is the vendor's, of its `default_generators`; this may initialise the device.
+        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if self.device_module is None:
             raise self._unsupported("default_generator")
         index = self._index(device_index)
         if not self._generators():
-            # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
-            (self._lookup("init") or self._lookup("_lazy_init") or self.current_device)()
+            # Without an initialiser of its own, querying the current device starts a
+            # vendor's runtime.
+            initialise = self._lookup("init") or self._lookup("_lazy_init")
+            start = initialise or self.current_device
+            start()
         generators = self._generators()
         if index >= len(generators):  # the vendor has none, or fewer than devices
-            raise self._unsupported("default_generator", f"device {index} has no generator of its own")
+            raise self._unsupported(
+                "default_generator", f"device {index} has no generator of its own"
+            )
         return cast("Generator", generators[index])
 
     def _generators(self) -> Any:
-        # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
-        return self._lookup("default_generators") or getattr(self._lookup("random"), "default_generators", ())
+        # Read anew: vendors put another tuple in place when they initialise.
+        generators = self._lookup("default_generators")
+        if not generators:  # Habana keeps it in `random`
+            generators = getattr(self._lookup("random"), "default_generators", ())
+        return generators
 
     def manual_seed(self, seed: int) -> None:
         """Seed the generator of the current device."""
@@ -65,41 +73,59 @@ class Random(Devices):
         return self.default_generator(self._index(device_index)).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
-        """Return the states of all devices' generators, as `get_rng_state` gives them, by index."""
+        """Return the states of all devices' generators, as `get_rng_state` gives them,
+        by index.
+        """
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
-    def set_rng_state(self, new_state: Tensor, device_index: Device = None, strict: bool = True) -> None:
+    def set_rng_state(
+        self, new_state: Tensor, device_index: Device = None, strict: bool = True
+    ) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
 
-        A state that `torch.load(..., map_location=...)` has moved to the device is copied back to the host
-        first. A state of another kind of device has another size: it raises `InvalidDeviceError`, a
-        `ValueError`. With `strict=False` it becomes a seed instead: a run resumed on another device draws
-        other numbers, but every repetition of that run draws the same ones.
+        A state that `torch.load(..., map_location=...)` has moved to the device is
+        copied back to the host first. A state of another kind of device has another
+        size: it raises `InvalidDeviceError`, a `ValueError`. With `strict=False` it
+        becomes a seed instead: a run resumed on another device draws other numbers, but
+        every repetition of that run draws the same ones.
         """
-        # A copy: the processor's generator ends the process at a row of several states (torch 2.13).
-        state, own = new_state.cpu().clone(), self.get_rng_state(device_index).numel()
-        if state.numel() == own:
-            if (restore := self._lookup("set_rng_state")) is None:
-                self.default_generator(self._index(device_index)).set_state(state)
-            else:
-                restore(state, *(() if device_index is None else (self._checked_index(device_index),)))
+        # A copy: the CPU's generator ends the process at a row of several states (torch
+        # 2.13).
+        state = new_state.cpu().clone()
+        expected = self.get_rng_state(device_index).numel()
+        if state.numel() == expected:
+            self._restore_rng_state(state, device_index)
         elif strict:
             raise InvalidDeviceError(
-                f"{self.name}: this state has {state.numel()} bytes, the device's has {own}: of another "
-                "kind of device. Seed it instead: set_rng_state(state, strict=False), or manual_seed(seed)"
+                f"{self.name}: this state has {state.numel()} bytes, the device's has "
+                f"{expected}: of another kind of device. Seed it instead: "
+                "set_rng_state(state, strict=False), or manual_seed(seed)"
             )
         else:
             with self.device_guard(self._index(device_index)):
                 self.manual_seed(crc32(bytes(state.tolist())))
 
+    def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
+        restore = self._lookup("set_rng_state")
+        if restore is None:
+            self.default_generator(self._index(device_index)).set_state(state)
+        elif device_index is None:
+            restore(state)
+        else:
+            restore(state, self._checked_index(device_index))
+
     @contextmanager
     def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
-        """Return a context manager that restores the random generators of the host and of `devices` at its
-        end.
+        """Return a context manager that restores the random generators of the host and
+        of `devices` at its end.
 
-        `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if there are many.
+        `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if
+        there are many.
         """
-        indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
+        if devices is None:
+            indices = list(range(self.device_count()))
+        else:
+            indices = [self._index(device) for device in devices]
         host = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:

@@ -1,4 +1,6 @@
-"""Sections of the interface: device memory, page-locked host memory. Amounts are `int` bytes."""
+"""Sections of the interface: device memory, page-locked host memory. Amounts are `int`
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 class Memory(Devices):
     """Memory of the device.
 
-    A subclass defines `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats` and
-    `total_memory`; with a caching allocator, also `memory_reserved` and `max_memory_reserved`.
+    A subclass defines `memory_allocated`, `max_memory_allocated`,
+    `reset_peak_memory_stats` and `total_memory`; with a caching allocator, also
+    `memory_reserved` and `max_memory_reserved`.
     """
 
     def memory_allocated(self, device_index: Device = None) -> int:
@@ -26,17 +29,21 @@ class Memory(Devices):
         raise self._unsupported("memory_allocated")
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Return the peak of `memory_allocated` since the start, or since the last reset."""
+        """Return the peak of `memory_allocated` since the start, or since the last
+        reset.
+        """
         raise self._unsupported("max_memory_allocated")
 
     def memory_reserved(self, device_index: Device = None) -> int:
-        """Return the bytes that the allocator has reserved, used or not; without a caching allocator, those
-        allocated.
+        """Return the bytes that the allocator has reserved, used or not; without a
+        caching allocator, those allocated.
         """
         return self.memory_allocated(device_index)
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
-        """Return the peak of `memory_reserved` since the start, or since the last reset."""
+        """Return the peak of `memory_reserved` since the start, or since the last
+        reset.
+        """
         return self.max_memory_allocated(device_index)
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
@@ -44,47 +51,66 @@ class Memory(Devices):
         raise self._unsupported("reset_peak_memory_stats")
 
     def reset_max_memory_allocated(self, device_index: Device = None) -> None:
-        """Call `reset_peak_memory_stats`, which resets every peak; this is its older name."""
+        """Call `reset_peak_memory_stats`, which resets every peak; this is its older
+        name.
+        """
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None) -> int:
-        """Return `memory_reserved()`; this is its older name, here without torch's deprecation warning."""
+        """Return `memory_reserved()`; this is its older name, here without torch's
+        deprecation warning.
+        """
         return self.memory_reserved(device_index)
 
     def max_memory_cached(self, device_index: Device = None) -> int:
-        """Return `max_memory_reserved()`; this is its older name, here without torch's deprecation
-        warning.
+        """Return `max_memory_reserved()`; this is its older name, here without torch's
+        deprecation warning.
         """
         return self.max_memory_reserved(device_index)
 
     reset_max_memory_cached = reset_max_memory_allocated
 
     def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
-        """Set the totals of memory allocated and freed so far to 0; do nothing if none are counted."""
+        """Set the totals of memory allocated and freed so far to 0; do nothing if none
+        are counted.
+        """
         self._index_or_none(device_index)
 
-    def memory_summary(self, device_index: Device = None, abbreviated: bool = False) -> str:
-        """Return `memory_stats` as a table for people, like `torch.cuda.memory_summary`.
+    def memory_summary(
+        self, device_index: Device = None, abbreviated: bool = False
+    ) -> str:
+        """Return `memory_stats` as a table for people, like
+        `torch.cuda.memory_summary`.
 
-        A dash stands for a number that the device does not report. `abbreviated` omits the allocator's large
-        and small pools.
+        A dash stands for a number that the device does not report. `abbreviated` omits
+        the allocator's large and small pools.
         """
         index = self._index(device_index)
         stats = self.memory_stats(index)
-        if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
+        if "allocated_bytes.all.current" not in stats:
+            # The vendor has keys of its own alone.
             stats = {**self._amounts(index), **stats}
-        free = self._if_supported(self.mem_get_info, index)
-        return _Summary(_table(self.device_name(index), stats, free, _POOLS[: 1 if abbreviated else None]))
+        lines = [f"Memory of {self.device_name(index)}"]
+        lines += _table(stats, ("all",) if abbreviated else _POOLS)
+        info = self._if_supported(self.mem_get_info, index)
+        if info is not None:
+            free, total = info
+            lines.append(f"free for new work: {_bytes(free)} of {_bytes(total)}")
+        return _Summary("\n".join(lines))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Return a flat mapping with torch's keys, such as `allocated_bytes.all.current`, and the vendor's
-        own keys.
+        """Return a flat mapping with torch's keys, such as
+        `allocated_bytes.all.current`, and the vendor's own keys.
 
-        Without a vendor's function, and before its allocator has started, which many vendors report as an
-        empty mapping, it contains the present and peak amounts that the backend reports.
+        Without a vendor's function, and before its allocator has started, which many
+        vendors report as an empty mapping, it contains the present and peak amounts
+        that the backend reports.
         """
-        given = () if device_index is None else (device_index,)
-        return self._part("memory_stats", *given, torchs="memory_stats") or self._amounts(device_index)
+        devices = () if device_index is None else (device_index,)
+        stats = self._query_vendor_or_torch(
+            "memory_stats", *devices, torch_name="memory_stats"
+        )
+        return stats or self._amounts(device_index)
 
     def _amounts(self, index: Device) -> Mapping[str, Any]:
         amounts = {
@@ -93,43 +119,61 @@ class Memory(Devices):
             "reserved_bytes.all.current": self.memory_reserved,
             "reserved_bytes.all.peak": self.max_memory_reserved,
         }
-        stats = {key: self._if_supported(ask, index) for key, ask in amounts.items()}
-        # A zero would be a lie, a missing key is not.
-        return {key: amount for key, amount in stats.items() if amount is not None}
+        stats = {}
+        for key, member in amounts.items():
+            amount = self._if_supported(member, index)
+            if amount is not None:  # a zero would be wrong, a missing key is not
+                stats[key] = amount
+        return stats
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
-        """Return `(free, total)` bytes of the device, as the vendor or torch tells them.
+        """Return `(free, total)` bytes of the device, as the vendor or torch tells
+        them.
 
-        The default does not see other processes: it counts as free whatever this process has not reserved.
-        Raises `UnsupportedError` for a device whose vendor does not tell, as Intel's integrated GPUs.
+        The default does not see other processes: it counts as free whatever this
+        process has not reserved. Raises `UnsupportedError` for a device whose vendor
+        does not tell, as Intel's integrated GPUs.
         """
-        told: tuple[int, int] | None = self._part("mem_get_info", device_index, torchs="get_memory_info")
-        if told is None and self._lookup("mem_get_info"):
+        info: tuple[int, int] | None = self._query_vendor_or_torch(
+            "mem_get_info", device_index, torch_name="get_memory_info"
+        )
+        if info is not None:
+            return info
+        if self._lookup("mem_get_info"):
             raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
-        if told is None:
-            total = self.total_memory(device_index)
-            told = max(0, total - self.memory_reserved(device_index)), total
-        return told
+        total = self.total_memory(device_index)
+        return max(0, total - self.memory_reserved(device_index)), total
 
     def available_memory(self, device_index: Device = None) -> int:
-        """Return the bytes that a new process could allocate, as far as the vendor reports them."""
+        """Return the bytes that a new process could allocate, as far as the vendor
+        reports them.
+        """
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
-        """Return unused cached memory to the device; do nothing if there is no cache."""
+        """Return unused cached memory to the device; do nothing if there is no
+        cache.
+        """
 
-    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
+    def set_per_process_memory_fraction(
+        self, fraction: float, device_index: Device = None
+    ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        if (limit := self._lookup("set_per_process_memory_fraction")) is None:
+        limit = self._lookup("set_per_process_memory_fraction")
+        if limit is None:
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index)
-        given = (index,) if index is not None and has_parameter(limit, "device") else ()
-        with self.device_guard(index):  # also with an index: torch_npu's leaves that device selected
-            limit(float(fraction), *given)
+        # The guard also if the vendor takes an index: torch_npu leaves it selected.
+        with self.device_guard(index):
+            if index is not None and has_parameter(limit, "device"):
+                limit(float(fraction), index)
+            else:
+                limit(float(fraction))
 
 
-#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
-_NO_LOCKS = (
+#: Texts of torch's errors (2.13, and TorchTPU's) for a device without an allocator of
+#: pinned memory, or without hooks that name one.
+_NO_PINNED_ALLOCATOR = (
     "no pinned memory allocator",
     "Need to provide pin_memory allocator",  # torch 2.6
     "register PrivateUse1HooksInterface",
@@ -139,146 +183,206 @@ _NO_LOCKS = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory, not that the host's is
-    used up.
+    """Whether torch's error means that the device has no page-locked memory, not that
+    the host's is used up.
     """
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
+    if isinstance(error, NotImplementedError):
+        return True
+    return any(text in str(error) for text in _NO_PINNED_ALLOCATOR)
 
 
 class Pinning(Devices):
-    """Page-locked host memory, from which a copy to the device can run beside other work.
+    """Page-locked host memory, from which a copy to the device can run beside other
+    work.
 
-    Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and `_torch_is_pinned`, which
-    have the names and parameters of the interface's hooks. None passes a device: torch deprecated that.
+    Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and
+    `_torch_is_pinned`, which have the names and parameters of the interface's hooks.
+    None passes a device: torch deprecated that.
     """
 
     def _pins(self) -> Any:
-        """The manager of memory that is locked otherwise than by torch: an integration puts its own here."""
+        """The manager of memory that torch does not page-lock; an integration overrides
+        this.
+        """
         return None
 
     @cached_property
     def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device: tried at the first use.
+        """Whether torch gives page-locked memory for this device: tried at the first
+        use.
 
-        Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374).
+        A device without such memory raises; for Metal torch gives memory of the device
+        (pytorch#181374).
         """
         try:
-            return bool(self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu")
+            tensor = self._torch.empty(1, device="cpu", pin_memory=True)
         except RuntimeError as error:
-            return not lacks_page_locks(error)  # whoever asked is told of all else
+            return not lacks_page_locks(error)  # the caller gets any other error
+        return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """A page-locked copy of a host tensor; the tensor itself where the device has no such memory."""
-        return self._lock(tensor.pin_memory) if self._locks_pages else tensor
+        """A page-locked copy of a host tensor; the tensor itself where the device has
+        no such memory.
+        """
+        if not self._locks_pages:
+            return tensor
+        return self._lock(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """An uninitialised page-locked tensor of that shape and of `tensor`'s data type; else an ordinary
-        one.
+        """An uninitialised page-locked tensor of that shape and of `tensor`'s data
+        type; else an ordinary one.
         """
-        return self._lock(partial(tensor.new_empty, shape, pin_memory=self._locks_pages))
+        make = partial(tensor.new_empty, shape, pin_memory=self._locks_pages)
+        return self._lock(make)
 
     def _lock(self, function: Callable[[], Tensor]) -> Tensor:
-        """Call what locks pages. Drivers tell of the host's limit in the words for a full device."""
+        """Call what page-locks memory. Drivers report the host's limit as a device that
+        is out of memory.
+        """
         try:
             return function()
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
             raise HostMemoryError(
-                f"{self.name}: page-locked host memory ran out ({error}): the host limits it, as WSL2, "
-                "`ulimit -l` and containers do, and not the device. Use less of it, or pin_memory=False"
+                f"{self.name}: page-locked host memory ran out ({error}): the host "
+                "limits it, as WSL2, `ulimit -l` and containers do, and not the "
+                "device. Use less of it, or pin_memory=False"
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
+        """Whether the tensor's storage is page-locked; never where the device has no
+        such memory.
+        """
         return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
 
-    def pin_memory(self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True) -> Tensor:
+    def pin_memory(
+        self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True
+    ) -> Tensor:
         """Return page-locked host memory for `tensor`.
 
-        With `make_copy` it has the tensor's values. Otherwise `tensor` is only a template: the memory is
-        uninitialised, and `match_shape=False` makes it one-dimensional.
+        With `make_copy` it has the tensor's values. Otherwise `tensor` is only a
+        template: the memory is uninitialised, and `match_shape=False` makes it
+        one-dimensional.
         """
-        if pins := self._pins():
+        pins = self._pins()
+        if pins:
             return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
-        return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
+        shape = tuple(tensor.shape) if match_shape else (tensor.numel(),)
+        return self._torch_empty_pinned(tensor, shape)
 
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
-        """Return an uninitialised page-locked host tensor of the given size, written as in `torch.empty`.
+    def pin_empty(
+        self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """Return an uninitialised page-locked host tensor of the given size, written as
+        in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
         """
         if str(device).partition(":")[0] != "cpu":
-            raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
-        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+            raise ValueError(
+                f"page-locked memory is host memory: device must be 'cpu', not "
+                f"{device!r}"
+            )
+        shape: tuple[int, ...] = size
+        if len(size) == 1 and isinstance(size[0], (tuple, list)):
+            shape = tuple(size[0])
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        return getattr(self._pins(), "pin_empty", self._torch_empty_pinned)(template, shape)
+        pin_empty = getattr(self._pins(), "pin_empty", self._torch_empty_pinned)
+        return pin_empty(template, shape)
 
     def pin_empty_like(
-        self, tensor: Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+        self,
+        tensor: Tensor,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by default, its data
-        type.
+        """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by
+        default, its data type.
 
         Raises `ValueError` if `device` is not the CPU.
         """
-        return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
+        shape = tuple(tensor.shape)
+        return self.pin_empty(shape, dtype=dtype or tensor.dtype, device=device)
 
     def is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         pins = self._pins()
-        return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
+        if pins and pins.is_pinned(tensor):
+            return True
+        return self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: Tensor) -> None:
-        """Free page-locked memory; do nothing for torch's, which is freed with its last tensor."""
-        if pins := self._pins():
+        """Free page-locked memory; do nothing for torch's, which is freed with its last
+        tensor.
+        """
+        pins = self._pins()
+        if pins:
             pins.unpin(tensor)
 
     def empty_host_cache(self) -> None:
         """Return unused page-locked memory, which torch keeps for reuse, to the host.
 
-        Do nothing if torch keeps none, as before the device starts, or before torch 2.12.
+        Do nothing if torch keeps none, as before the device starts, or before torch
+        2.12.
         """
         free = getattr(self._torch_accelerator, "empty_host_cache", None)
-        if free and ("_locks_pages" in vars(self) or self.is_initialized()) and self._locks_pages:
+        if free is None:
+            return
+        may_have_cached = "_locks_pages" in vars(self) or self.is_initialized()
+        if may_have_cached and self._locks_pages:
             free()
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock `num_bytes` of host memory at `address`; return False without a device, or if the runtime
-        cannot do that.
+        """Page-lock `num_bytes` of host memory at `address`; return False without a
+        device, or if the runtime cannot do that.
 
-        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a `RuntimeError`.
+        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a
+        `RuntimeError`.
         """
         return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver refuses."""
+        """Undo `register_host_memory`. Raises the vendor's error if the driver
+        refuses.
+        """
         self._call_runtime("HostUnregister", address)
 
-    def _call_runtime(self, name: str, *given: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device to use it on.
+    def _call_runtime(self, name: str, *arguments: int) -> bool:
+        """Call a function of the vendor's runtime; False without it or without a device
+        to use it on.
 
-        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm, and vendors after it:
-        `cudart().cudaHostRegister`, `supart()`.
+        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm,
+        and vendors after it: `cudart().cudaHostRegister`, `supart()`.
         """
-        runtime = self._lookup(f"{self._device_type}rt") if self.is_available() else None
-        function = getattr(runtime and runtime(), f"{self._device_type}{name}", None)
-        if function is None or (check := self._lookup("check_error")) is None:
+        if not self.is_available():
             return False
-        check(int(function(*given)))
+        runtime = self._lookup(f"{self._device_type}rt")
+        check = self._lookup("check_error")
+        if runtime is None or check is None:
+            return False
+        function = getattr(runtime(), f"{self._device_type}{name}", None)
+        if function is None:
+            return False
+        check(int(function(*arguments)))
         return True
 
     def pin_memory_alignment(self) -> int:
-        """Return the alignment in bytes that `register_host_memory` requires of its address; 1 for any
-        address.
+        """Return the alignment in bytes that `register_host_memory` requires of its
+        address; 1 for any address.
         """
         return 1
 
 
 #: Columns and rows of the summary, by the parts of torch's keys.
-_COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed": "ever freed"}
+_COLUMNS = {
+    "current": "now",
+    "peak": "peak",
+    "allocated": "ever taken",
+    "freed": "ever freed",
+}
 _POOLS = ("all", "large_pool", "small_pool")
 
 
@@ -291,23 +395,36 @@ class _Summary(str):
         printer.text(str(self))
 
 
-def _table(device: str, stats: Mapping[str, Any], free: tuple[int, int] | None, pools: Sequence[str]) -> str:
-    """The table of `stats`, which has torch's keys; `free` is `(free, total)` bytes if known."""
-    rows = [["", *_COLUMNS.values()]]
+def _table(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
+    """The lines of a table of `stats`, which has torch's keys."""
+    rows = []
     for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
-        shown = _bytes if kind.endswith("_bytes") else str
         for pool in pools:
             values = [stats.get(f"{kind}.{pool}.{column}") for column in _COLUMNS]
-            if values.count(None) < len(values):
-                name = (kind if pool == "all" else f"  {pool}").replace("_", " ")
-                rows.append([name, *("-" if value is None else shown(value) for value in values)])
-    lines = [f"Memory of {device}"]
-    lines += [" | ".join([row[0].ljust(28), *(cell.rjust(12) for cell in row[1:])]) for row in rows]
-    if len(lines) == 2:
-        lines.append("The device reports no memory statistics.")
-    if free is not None:
-        lines.append(f"free for new work: {_bytes(free[0])} of {_bytes(free[1])}")
-    return "\n".join(lines)
+            if any(value is not None for value in values):
+                rows.append(_row(kind, pool, values))
+    head = _line("", list(_COLUMNS.values()))
+    if not rows:
+        return [head, "The device reports no memory statistics."]
+    return [head, *rows]
+
+
+def _row(kind: str, pool: str, values: Sequence[Any]) -> str:
+    """The line of one kind of amount, such as `"allocated_bytes"`, in one pool."""
+    name = kind if pool == "all" else f"  {pool}"
+    cells = []
+    for value in values:
+        if value is None:
+            cells.append("-")
+        elif kind.endswith("_bytes"):
+            cells.append(_bytes(value))
+        else:
+            cells.append(str(value))
+    return _line(name.replace("_", " "), cells)
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    return " | ".join([name.ljust(28), *(cell.rjust(12) for cell in cells)])
 
 
 def _bytes(amount: int) -> str:

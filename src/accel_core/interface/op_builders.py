@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,22 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
 from accel_core.interface.devices import Base
+from accel_core.operators import Operator, OpProvider, table
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
     from accel_core.interface.records import OpBuilderLike
-    from accel_core.operators import Operator, OpProvider
-
-
-#: The next step where nobody has an operator, although accel-train's are installed.
-_LISTS = "`accel ops` lists what there is."
 
 
 class NotImplementedBuilder:
-    """A builder for an operator that nobody provides; `load` raises an error that says so.
+    """A builder for an operator that nobody provides; `load` raises an error that says
+    so.
 
-    `get_op_builder` returns a subclass for the operator and the backend. All have the same `name`, so a
-    report lists the missing ones once.
+    `get_op_builder` returns a subclass for the operator and the backend. All have the
+    same `name`, so a report lists the missing ones once.
     """
 
     #: The name in reports; an integration may set its framework's.
@@ -55,86 +53,116 @@ class NotImplementedBuilder:
 
 
 class Operators(Base):
-    """Operators that need a build, found by name: from plugins, other providers and accel-train."""
+    """Operators that need a build, found by name: from plugins, other providers and
+    accel-train.
+    """
 
-    #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
+    #: Returns the providers of operators for a backend, in the order in which they are
+    #: asked; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
-    #: What they answered, and from it every operator by name.
+    #: The providers, and every operator that they have, by name.
     _answers: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
-        """Return the name of the package that contains this backend's builders, which frameworks list.
+        """Return the name of the package that contains this backend's builders, which
+        frameworks list.
 
-        It is the first package that a provider names, else the package of accel-train's builders, which
-        support any device. A plugin with a package of builders names it in its `OpProvider` or overrides this
-        member.
+        It is the first package that a provider names, else the package of accel-train's
+        builders, which support any device. A plugin with a package of builders names it
+        in its `OpProvider` or overrides this member.
         """
-        return next((p.package for p in self._known()[0] if p.package), "accel_core.operators")
+        providers, _ = self._known()
+        for provider in providers:
+            if provider.package:
+                return provider.package
+        return "accel_core.operators"
 
     def op_builders(self) -> Mapping[str, str]:
-        """Return every known operator builder of this backend: its name, and the `"module:Class"` tried
-        first.
+        """Return every known operator builder of this backend: its name, and the
+        `"module:Class"` tried first.
 
         Nothing is imported.
         """
-        return MappingProxyType({name: op.candidates[0].source for name, op in self._known()[1].items()})
+        _, operators = self._known()
+        sources = {name: op.candidates[0].source for name, op in operators.items()}
+        return MappingProxyType(sources)
 
     def operators(self) -> Mapping[str, Operator]:
-        """Return every known operator of this backend, by the name of its builder, with all its providers.
+        """Return every known operator of this backend, by the name of its builder, with
+        all its providers.
 
-        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used; `candidates` lists
-        all, each with its kind, verdict, reason and whether it is built. Builders are imported when these are
-        read. Each call asks every provider again, and later calls of `get_op_builder` use the new answers.
+        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used;
+        `candidates` lists all, each with its kind, verdict, reason and whether it is
+        built. Builders are imported when these are read. Each call asks every provider
+        again, and later calls of `get_op_builder` use the new answers.
         """
         self._answers = None
-        return MappingProxyType(self._known()[1])
+        _, operators = self._known()
+        return MappingProxyType(operators)
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
-        """Import and return the builder class of that name; a `NotImplementedBuilder` if nobody provides it.
+        """Import and return the builder class of that name; a `NotImplementedBuilder`
+        if nobody provides it.
 
-        The order is: plugins, other providers (a framework's own builders for this device), accel-train's
-        compiled builders, its portable ones. The first compatible builder is used, or the first of all if
-        none is compatible. A builder that must first compile code for the CPU is passed over until it is
-        built, or `ACCEL_COMPILE=1` is set, if another one can start at once.
+        The order is: plugins, other providers (a framework's own builders for this
+        device), accel-train's compiled builders, its portable ones. The first
+        compatible builder is used, or the first of all if none is compatible. A builder
+        that must first compile code for the CPU is passed over until it is built, or
+        `ACCEL_COMPILE=1` is set, if another one can start at once.
 
-        The answer is cached unless an import failed on the way. Raises `UnsupportedError` if the module that
-        a plugin names fails to import.
+        The answer is cached unless an import failed on the way. Raises
+        `UnsupportedError` if the module that a plugin names fails to import.
         """
         if class_name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # with which a framework compares
         providers, operators = self._known()
         operator = operators.get(class_name)
         if operator is None:
-            notes = "".join(f"{provider.advice}. " for provider in providers if provider.advice)
-            if any(provider.last for provider in providers):
-                step = _LISTS
-            else:
-                install = install_command("accel-train")
-                step = f"accel-train brings operators for every device: {install}."
-            missing = f"{self.name}: no installed distribution provides {class_name}; {notes}{step}"
-            return _not_implemented(class_name, missing)
+            return self._nobody_provides(class_name, providers)
         used = operator.used
-        if operator.failed_to_import:  # perhaps in the middle of another import: the next time all are tried
+        if operator.failed_to_import:
+            # Perhaps in the middle of another import: the next call tries all again.
             operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
-        message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        message = (
+            f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        )
         if used.origin.optional:
             return _not_implemented(class_name, message)
         raise UnsupportedError(message) from used.error
 
+    def _nobody_provides(
+        self, class_name: str, providers: Iterable[OpProvider]
+    ) -> type[NotImplementedBuilder]:
+        """The builder whose message says that nobody has the operator."""
+        message = f"{self.name}: no installed distribution provides {class_name}; "
+        step = (
+            "accel-train brings operators for every device: "
+            f"{install_command('accel-train')}."
+        )
+        for provider in providers:
+            if provider.advice:
+                message += f"{provider.advice}. "
+            if provider.last:  # accel-train's are installed
+                step = "`accel ops` lists what there is."
+        return _not_implemented(class_name, message + step)
+
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """Return an instance of `get_op_builder(class_name)`.
 
-        If the builder cannot be made, this is a `NotImplementedBuilder` that says why: some frameworks make
-        one of each operator at import, wanted or not.
+        If the builder cannot be made, this is a `NotImplementedBuilder` that says why:
+        some frameworks make one of each operator at import, wanted or not.
         """
         builder = self.get_op_builder(class_name)
         try:
             return builder()
         except Exception as error:
-            why = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
-            return _not_implemented(class_name, why)()
+            message = (
+                f"{self.name}: {class_name} cannot be made: "
+                f"{type(error).__name__}: {error}"
+            )
+            return _not_implemented(class_name, message)()
 
     def build_extension(self) -> type[Any]:
         """Return the setuptools command that compiles extensions for this device."""
@@ -143,23 +171,29 @@ class Operators(Base):
         return BuildExtension
 
     def _known(self) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
-        """Providers for this device, asked once as that takes milliseconds, and the operators they have."""
-        if self._op_providers is None:  # there is nobody to ask yet
+        """Providers for this device, and the operators that they have, by name.
+
+        The providers are asked once, because that takes milliseconds.
+        """
+        if self._op_providers is None:  # no provider is known yet
             return (), {}
         if self._answers is None:
-            from accel_core import operators  # here: most processes never ask for an operator
-
             providers = self._providers()
-            self._answers = providers, operators.table(providers)
+            self._answers = providers, table(providers)
         return self._answers
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Ask who has operators for this device; an adapted class puts its own before them."""
+        """The providers for this device; an adapted class puts its own before them."""
         assert self._op_providers is not None
         # The device's type may be known only since torch was asked.
-        return tuple(self._op_providers(self.backend._replace(device_type=self._device_type)))
+        backend = replace(self.backend, device_type=self._device_type)
+        return tuple(self._op_providers(backend))
 
 
 @cache
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
-    return type("NotImplementedBuilder", (NotImplementedBuilder,), {"op": op, "_missing": missing})
+    return type(
+        "NotImplementedBuilder",
+        (NotImplementedBuilder,),
+        {"op": op, "_missing": missing},
+    )

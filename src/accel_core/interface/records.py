@@ -1,7 +1,9 @@
-"""Frozen records that an accelerator's members return, and types for which torch has no class.
+"""Frozen records that an accelerator's members return, and types for which torch has no
+class.
 
-Imported when one is asked for; calling an accelerator loads none of it. A device is `torch.types.Device`,
-`int | str | torch.device | None`; a stream is a `torch.Stream`, an event a `torch.Event`.
+Imported when one is asked for; calling an accelerator loads none of it. A device is
+`torch.types.Device`, `int | str | torch.device | None`; a stream is a `torch.Stream`,
+an event a `torch.Event`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """Properties of one device, as the vendor reports them; `None` for a property that it does not report."""
+    """Properties of one device, as the vendor reports them; `None` for a property that
+    it does not report.
+    """
 
     #: The product: `"NVIDIA H200"`.
     name: str
@@ -27,7 +31,8 @@ class DeviceProperties:
     uuid: str | None = None
     #: `"0000:3b:00.0"`: domain, bus, device, function, in hexadecimal.
     pci_address: str | None = None
-    #: Streaming multiprocessors, compute units, AI cores: whatever the vendor schedules on.
+    #: Streaming multiprocessors, compute units, AI cores: whatever the vendor schedules
+    #: on.
     multiprocessors: int | None = None
     #: A part of the processor, with memory that it shares with the host.
     integrated: bool | None = None
@@ -39,7 +44,9 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Every yes-or-no property of a device; each field is the result of the member with that name."""
+    """Every yes-or-no property of a device; each field is the result of the member with
+    that name.
+    """
 
     is_available: bool
     is_synchronized_device: bool
@@ -65,32 +72,54 @@ class Capabilities:
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
     """Return the record for a result of `torch.<device_type>.get_device_properties`."""
     uuid = getattr(properties, "uuid", None)
-    major, minor = _int(properties, "major"), _int(properties, "minor")
-    domain, bus, device = (_int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
-    integrated = _int(properties, "is_integrated", "is_integrated_gpu")  # CUDA: 0 or 1; SYCL: False or True
+    # CUDA: 0 or 1; SYCL: False or True.
+    integrated = _int(properties, "is_integrated", "is_integrated_gpu")
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
         total_memory=total_memory,
-        capability=None if major is None or minor is None else (major, minor),
+        capability=_capability(properties),
         uuid=None if uuid is None else str(uuid),
-        pci_address=None if bus is None or device is None else f"{domain or 0:04x}:{bus:02x}:{device:02x}.0",
+        pci_address=_pci_address(properties),
         # CUDA and those who follow it, SYCL, Ascend.
-        multiprocessors=_int(properties, "multi_processor_count", "max_compute_units", "cube_core_num"),
+        multiprocessors=_int(
+            properties, "multi_processor_count", "max_compute_units", "cube_core_num"
+        ),
         integrated=None if integrated is None else bool(integrated),
     )
 
 
+def _capability(properties: object) -> tuple[int, int] | None:
+    major = _int(properties, "major")
+    minor = _int(properties, "minor")
+    if major is None or minor is None:
+        return None
+    return major, minor
+
+
+def _pci_address(properties: object) -> str | None:
+    domain = _int(properties, "pci_domain_id") or 0
+    bus = _int(properties, "pci_bus_id")
+    device = _int(properties, "pci_device_id")
+    if bus is None or device is None:
+        return None
+    return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+
+
 def _int(properties: object, *names: str) -> int | None:
-    """The first of the fields that is there and a number."""
-    values = (getattr(properties, name, None) for name in names)
-    return next((int(value) for value in values if isinstance(value, int)), None)
+    """The first of the fields that exists and is a number."""
+    for name in names:
+        value = getattr(properties, name, None)
+        if isinstance(value, int):
+            return int(value)
+    return None
 
 
-# --- for annotations ---------------------------------------------------------------------------------
+# --- for annotations -----------------------------------------------------------------
 
 
 class Graph(Protocol):
-    """Captured work that can be replayed: the methods that all vendors' graph classes have.
+    """Captured work that can be replayed: the methods that all vendors' graph classes
+    have.
 
     `pool()` is not among them, because Gaudi's class lacks it.
     """
@@ -109,7 +138,9 @@ class Graph(Protocol):
 
 
 class OpBuilderLike(Protocol):
-    """A builder of one operator: the members that frameworks' builders and accel-train's have in common."""
+    """A builder of one operator: the members that frameworks' builders and
+    accel-train's have in common.
+    """
 
     @property
     def name(self) -> str:
@@ -119,7 +150,9 @@ class OpBuilderLike(Protocol):
         """Whether the operator can be used here."""
 
     def load(self, verbose: bool = True) -> Any:
-        """Load the operator; return a module with its functions, or an object that has them."""
+        """Load the operator; return a module with its functions, or an object that has
+        them.
+        """
 
     def builder(self) -> Any:
         """Return the extension that setuptools can build ahead of time."""
@@ -132,7 +165,9 @@ class DeviceCapability(TypedDict):
 
 
 class GradScalerOptions(TypedDict, total=False):
-    """Options that `grad_scaler` passes on: the arguments of `torch.amp.GradScaler` besides the device."""
+    """Options that `grad_scaler` passes on: the arguments of `torch.amp.GradScaler`
+    besides the device.
+    """
 
     init_scale: float
     growth_factor: float

@@ -1,4 +1,6 @@
-"""Sections of the interface: streams and events, stand-ins for devices without; profiler ranges."""
+"""Sections of the interface: streams and events, stand-ins for devices without;
+profiler ranges.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,23 @@ if TYPE_CHECKING:
 class HostEvent:
     """A point in time on the host's clock, with the methods of `torch.cuda.Event`.
 
-    `record` first waits for the device, so the time between two events includes the work between them.
+    `record` first waits for the device, so the time between two events includes the
+    work between them.
     """
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
     ) -> None:
         self._enable_timing = enable_timing
         self._recorded_ns: int | None = None
 
     def _wait(self) -> None:
-        """Wait for the device; an accelerator whose device runs behind puts its `synchronize` here."""
+        """Wait for the device; an accelerator whose device runs behind puts its
+        `synchronize` here.
+        """
 
     def record(self, stream: object = None) -> None:
         """Wait until all earlier work has finished, then store the time."""
@@ -36,12 +44,15 @@ class HostEvent:
         self._recorded_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end_event: HostEvent) -> float:
-        """Return the milliseconds from this event to `end_event`; both need `enable_timing=True` and
-        `record()`.
+        """Return the milliseconds from this event to `end_event`; both need
+        `enable_timing=True` and `record()`.
         """
         timed = self._enable_timing and end_event._enable_timing
         if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
-            raise RuntimeError("elapsed_time needs both events made with enable_timing=True, and recorded")
+            raise RuntimeError(
+                "elapsed_time needs both events made with enable_timing=True, and "
+                "recorded"
+            )
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
@@ -56,9 +67,11 @@ class HostEvent:
 
 
 class HostStream:
-    """The only queue of a device without user streams; its work runs in order, so nothing has to wait."""
+    """The only queue of a device without user streams; its work runs in order, so
+    nothing has to wait.
+    """
 
-    #: What is copied beside it is not beside it: who would overlap work can tell.
+    #: Copies do not overlap compute.
     one_queue: ClassVar[bool] = True
     _event: ClassVar[type[HostEvent]] = HostEvent
 
@@ -95,11 +108,13 @@ class HostStream:
 class Streams(Devices):
     """Streams and events.
 
-    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has none, stand-ins with the
-    same methods take their place; if torch has a stream class for the device, they derive from it.
+    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has none,
+    stand-ins with the same methods take their place; if torch has a stream class for
+    the device, they derive from it.
     """
 
-    #: The stream and event classes of the vendor, or torch's; `None` where there is none.
+    #: The stream and event classes of the vendor, or torch's; `None` where there is
+    #: none.
     _stream_class: Any = None
     _event_class: Any = None
 
@@ -109,77 +124,98 @@ class Streams(Devices):
 
         Without one, a class that waits for the device and uses the host's clock.
         """
-        # Metal has events of its own, and no streams; torch's own are tried with its streams.
-        if self._event_class and (self._event_class is not self._torch.Event or self._has_streams):
+        # Metal has events of its own, and no streams; torch's own are tried with its
+        # streams.
+        is_torchs = self._event_class is self._torch.Event
+        if self._event_class and (self._has_streams or not is_torchs):
             return cast("Any", self._event_class)
-        return cast("Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()}))
+        members = {"_wait": lambda _: self.synchronize()}
+        return cast("Any", type("Event", (HostEvent,), members))
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
-        """The vendor's stream class, to be called as `Stream()` or `Stream(device=..., priority=...)`.
+        """The vendor's stream class, to be called as `Stream()` or `Stream(device=...,
+        priority=...)`.
 
-        On a device without user streams, a class with the same methods whose streams are all one queue.
+        On a device without user streams, a class with the same methods whose streams
+        are all one queue.
         """
         if self._has_streams:
             return cast("Any", self._stream_class)
         members = {
             "synchronize": lambda _: self.synchronize(),
             "_event": self.Event,
-            # Every one is the current one, so that who asks whether his is finds that it is.
+            # Every stream equals the current one.
             "__eq__": lambda this, other: type(this) is type(other),
             "__hash__": lambda this: hash(type(this)),
         }
-        return cast("Any", self._recorded(type("Stream", (HostStream,), members)))
+        one_queue = type("Stream", (HostStream,), members)
+        return cast("Any", self._as_torch_stream(one_queue))
 
     @cached_property
     def _has_streams(self) -> bool:
-        """Whether streams and events work; tried where torch's own classes serve, which promise nothing.
+        """Whether streams and events work; tried if the classes are torch's own.
 
-        Whether a device has brought its streams into torch is known by use alone.
+        Only a trial shows whether a device has brought its streams into torch.
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        with suppress(RuntimeError, TypeError):  # torch's words for what a backend does not implement
-            stream, event = self._stream_class(), self._torch.Event()
+        # torch raises one of these for what a backend does not implement.
+        with suppress(RuntimeError, TypeError):
+            stream = self._stream_class()
+            event = self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()
-            self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
+            # Else memory could be reused while another stream still reads it.
+            tensor = self._torch.empty(1, device=self._device_type)
+            tensor.record_stream(stream)
             return True
         return False
 
-    def _recorded(self, one_queue: type) -> Any:
-        """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+    def _as_torch_stream(self, one_queue: type) -> Any:
+        """A subclass of `one_queue` and `torch.Stream`, for `Tensor.record_stream`.
 
-        Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue,
-        no memory can be given away too early.
+        `one_queue` itself if torch has no stream for the device.
         """
-        kind = self._torch.Stream
-        with suppress(RuntimeError, TypeError, AttributeError):  # torch, or this one, knows no such stream
-            now = self._torch_accelerator.current_stream()
-            numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
-            make = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
-            made: Any = type("Stream", (one_queue, kind), make)
-            stream = made()
-            with suppress(RuntimeError):  # a device that holds no tensors yet has none to record
-                tensor = self._torch.empty(1, device=self._device_type)
-                try:
-                    tensor.record_stream(stream)
-                except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
-                    _record_nothing(self._torch, self._device_type)
-            return made
+        with suppress(RuntimeError, TypeError, AttributeError):
+            current = self._torch_accelerator.current_stream()
+            kind = _torch_stream_class(self._torch.Stream, one_queue, current)
+            self._make_recordable(kind())
+            return kind
         return one_queue
+
+    def _make_recordable(self, stream: Any) -> None:
+        """Have `Tensor.record_stream` accept `stream`.
+
+        If the device has no kernel for it, one that does nothing is registered: with
+        one queue, no memory can be given away too early.
+        """
+        try:
+            tensor = self._torch.empty(1, device=self._device_type)
+        except RuntimeError:
+            return  # the device holds no tensors yet
+        try:
+            tensor.record_stream(stream)
+        except RuntimeError:  # NotImplementedError, or that of a fallback to the CPU
+            with suppress(RuntimeError):
+                _record_nothing(self._torch, self._device_type)
 
     @cached_property
     def _only_stream(self) -> torch.Stream:
         return self.Stream()
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager that makes `stream` the current stream; `None` changes nothing."""
-        return cast("Any", stream) if hasattr(stream, "__enter__") else nullcontext()
+        """Return a context manager that makes `stream` the current stream; `None`
+        changes nothing.
+        """
+        if not hasattr(stream, "__enter__"):
+            return nullcontext()
+        return cast("AbstractContextManager[Any]", stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` this thread's current stream of its device, until another one is set.
+        """Make `stream` this thread's current stream of its device, until another one
+        is set.
 
         Prefer `stream`, which restores the previous one.
         """
@@ -191,15 +227,35 @@ class Streams(Devices):
         return self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
-        """Return the device's default stream; the current one if the vendor names no default (xpu)."""
+        """Return the device's default stream; the current one if the vendor names no
+        default (xpu).
+        """
         return self.current_stream(device_index)
 
 
-@cache  # registered only as long as somebody holds it
+def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
+    """A class of both kinds, of which every object is the device's current stream."""
+    ids = {
+        "stream_id": current.stream_id,
+        "device_index": current.device_index,
+        "device_type": current.device_type,
+    }
+
+    def new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
+        return torch_stream.__new__(cls, **ids)
+
+    return type("Stream", (one_queue, torch_stream), {"__new__": new})
+
+
+@cache  # the registration lasts as long as the library object
 def _record_nothing(torch: Any, device_type: str) -> Any:
-    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    """Register a kernel of `record_stream` that does nothing, once for a device
+    type.
+    """
     library = torch.library.Library("aten", "IMPL")
-    library.impl("record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type))
+    library.impl(
+        "record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type)
+    )
     return library
 
 
@@ -208,29 +264,49 @@ class Ranges(Base):
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
-    #: The open ranges of each thread, which a profiler's timeline is made of too.
+    #: Module of the vendor with its `range_push` and `range_pop`: `"nvtx"`. Empty:
+    #: torch's profiler.
+    _vendor_ranges = ""
+    #: The open ranges of each thread: a profiler's timeline is per thread too.
     _ranges: ClassVar = threading.local()
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
         """Open a named range in the profiler's timeline; never raises an error.
 
-        The default is `torch.profiler.record_function`, which costs nothing while no profiler runs. `domain`
-        and `category` are for vendors that support them.
+        The default is `torch.profiler.record_function`, which costs nothing while no
+        profiler runs. `domain` and `category` are for vendors that support them.
         """
-        seen = self._torch.autograd._profiler_enabled()
-        entered = self._torch.profiler.record_function(str(msg)) if seen else nullcontext()
-        entered.__enter__()
-        # A range opened while no profiler ran is kept too, so that its end closes nothing else.
-        vars(self._ranges).setdefault("open", []).append(entered)
+        if self._vendor_ranges:
+            with suppress(Exception):
+                self._lookup(self._vendor_ranges).range_push(str(msg))
+            return
+        context: Any = nullcontext()
+        if self._torch.autograd._profiler_enabled():
+            context = self._torch.profiler.record_function(str(msg))
+        context.__enter__()
+        # A range opened while no profiler ran is kept too, so that its end closes
+        # nothing else.
+        vars(self._ranges).setdefault("open", []).append(context)
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the range that this thread opened last; do nothing if none is open; never raises an error."""
-        if ranges := vars(self._ranges).get("open"):
+        """Close the range that this thread opened last; do nothing if none is open;
+        never raises an error.
+        """
+        if self._vendor_ranges:
+            with suppress(Exception):
+                self._lookup(self._vendor_ranges).range_pop()
+            return
+        ranges = vars(self._ranges).get("open")
+        if ranges:
             ranges.pop().__exit__(None, None, None)
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
-        """Return a context manager that opens a named range and closes it at the end."""
+        """Return a context manager that opens a named range and closes it at the
+        end.
+        """
         self.range_push(msg)
         try:
             yield

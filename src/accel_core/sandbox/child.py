@@ -1,11 +1,15 @@
-"""Calling one function in a child process, under one deadline.
+"""Call a function in a child process with a deadline.
 
-Some vendor packages cannot be guarded in-process: they call `os._exit`, crash or hang while they are
-imported. The child takes that, and the parent learns how it ended. The child is this Python, started again
-with its own options; it ends when its parent does.
+Some vendors' packages end, crash or hang the process that imports them. The child
+process takes that, and its parent reports how it ended. The child is this Python, started
+again; it ends when its parent does.
+
+The two exchange files in a temporary folder: the parent writes `request.json`, the child
+writes `answer.json` and, line by line, its steps and log records.
 """
 
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -16,7 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TextIO, TypeAlias, TypeVar
 
 from accel_core.errors import printable
 from accel_core.log import LOGGER
@@ -26,38 +32,70 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 #: Names the step that a child begins.
-Stage: TypeAlias = "Callable[[str], None]"
+Stage: TypeAlias = Callable[[str], None]
 
-#: The children that run now, oldest first, so that a caller who is interrupted can end them.
-_running: dict[subprocess.Popen[bytes], None] = {}
-#: Called about once a second with the stage of the oldest child and its seconds so far; with no stage when a
-#: child has ended.
-watching: Callable[[str, float], None] | None = None
-#: Whether this process ends, so that its threads are to start no more of them.
-_over = False
-#: What children wait for before they start: whoever limits how many run at once puts a semaphore here. The
-#: wait does not count against their timeout.
-turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+#: How much of a child's output is kept, in characters.
+_KEPT_OUTPUT = 8000
 
-#: A line that tells an error: one at the margin, as frames of a traceback are not, and no line of a log.
-_ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
-
-#: The child's program: the parent's path before any import but that of `sys`, which is built in. The job is
-#: on stdin: a command line has its limits, and everybody can read it.
-_PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
-    "from accel_core.sandbox.child import main; main()"
+#: A line that reports an error: at the margin, unlike the frames of a traceback, and not
+#: a line of a log.
+_ERROR = re.compile(
+    r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
 )
 
+#: Sets the parent's path before anything else is imported.
+_PROGRAM = (
+    "import sys; folder = sys.argv.pop(); sys.path[:] = sys.argv[1:]; "
+    "del sys.argv[1:]; from accel_core.sandbox.child import main; main(folder)"
+)
 
-class ChildReport(NamedTuple):
-    """The way a child process ended: with an answer, by itself, by a signal, or at the deadline."""
+#: Options of Python that a child inherits: which files and variables it trusts, and how
+#: it reads text and compiles.
+_INHERITED_FLAGS = {
+    "isolated": "-I",
+    "ignore_environment": "-E",
+    "no_user_site": "-s",
+    "no_site": "-S",
+    "safe_path": "-P",
+    "dont_write_bytecode": "-B",
+    "utf8_mode": "-Xutf8",
+    "dev_mode": "-Xdev",
+}
+
+
+@dataclass
+class Supervision:
+    """The children of this process, and how they run."""
+
+    #: Entered by each child while it runs, for example a semaphore. The wait for it does
+    #: not count against the child's timeout.
+    concurrency_limit: contextlib.AbstractContextManager[object] = field(
+        default_factory=contextlib.nullcontext
+    )
+    #: Called about once a second with the stage of the oldest child and its seconds so
+    #: far, and with `("", 0)` when a child has ended.
+    progress: Callable[[str, float], None] | None = None
+    #: This process is ending: no child may start.
+    is_shutting_down: bool = False
+    #: The running children, the oldest first.
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+supervision = Supervision()
+
+
+@dataclass(frozen=True)
+class ChildReport:
+    """How a child process ended: with an answer, by itself, or at the deadline."""
 
     answer: dict[str, Any] | None = None
+    #: The exit status, negative for a signal; `None` if the child was stopped.
     returncode: int | None = None
+    #: The stage that the child began last.
     stage: str = "start"
+    #: The end of its output.
     stderr: str = ""
-    #: The most seconds that it was given; 0 for any number.
+    #: Its timeout in seconds; 0 without one.
     waited: float = 0
 
     @property
@@ -67,23 +105,33 @@ class ChildReport(NamedTuple):
 
     @property
     def ending(self) -> str:
-        """How it ended, in words: `"died of SIGSEGV"`, `"exited with status 127"`."""
-        code = self.returncode
-        if code is None:
+        """How the child ended: `"died of SIGSEGV"`, `"exited with status 127"`."""
+        if self.returncode is None:
             return f"gave no answer within {self.waited:g} s"
-        names = {number.value: number.name for number in signal.Signals}
-        return f"exited with status {code}" if code >= 0 else f"died of {names.get(-code, f'signal {-code}')}"
+        if self.returncode >= 0:
+            return f"exited with status {self.returncode}"
+        try:
+            return f"died of {signal.Signals(-self.returncode).name}"
+        except ValueError:
+            return f"died of signal {-self.returncode}"
 
     @property
     def last_words(self) -> str:
-        """Return the last error that the child printed, else its last line; empty if it printed nothing."""
+        """The last error that the child printed, else its last line; may be empty."""
         lines = self.stderr.splitlines()
-        told = [*filter(_ERROR.match, lines)] or [s for s in lines if re.search(r"\w\w", s)] or lines
-        return f"; last words: {told[-1].strip()}" if told else ""
+        errors = [line for line in lines if _ERROR.match(line)]
+        # A package that aborts has printed why; faulthandler has printed that it did.
+        reasons = [line for line in errors if not line.startswith("Fatal Python error")]
+        text = [line for line in lines if re.search(r"\w\w", line)]
+        for candidates in (reasons, errors, text, lines):
+            if candidates:
+                return f"; last words: {candidates[-1].strip()}"
+        return ""
 
-    def pass_on(self) -> None:
-        """Print the end of the child's output, its control characters escaped, unless stderr is closed."""
-        if self.stderr and sys.stderr:
+    def print_output(self) -> None:
+        """Print the end of the child's output to stderr, control characters escaped."""
+        if self.stderr and sys.stderr is not None:
+            # stderr may be closed.
             with contextlib.suppress(OSError, ValueError):
                 print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
@@ -93,116 +141,152 @@ def run(
     arguments: dict[str, Any],
     timeout: float | None,
     *,
-    as_we_are: bool = False,
+    autoload: bool = False,
     live: bool = False,
     start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
-    """Call `function` in a child process with `arguments`; stop the child after `timeout` seconds, if any.
+    """Call `function` in a child process and stop it after `timeout` seconds, if any.
 
-    `function` is defined at the top level of its module. It is called with `arguments` and with a callable to
-    which it passes the name of each step that it begins, and it returns a dict of JSON values. The report has
-    that answer only if the child then exits with status 0.
+    `function` is defined at the top level of its module. It is called with `arguments`
+    and with a callable to which it passes the name of each step that it begins. It
+    returns a dict of JSON values, which is the answer if the child exits with status 0.
 
-    The report's `stderr` is the end of what the child prints; with `live` it goes to our stderr at once
-    instead. In the child, torch's autoload is off unless `as_we_are` is set. The child ends when this process
-    does (not on Windows). `start`, which is called in place of `Popen`, may start `main` in another way.
-    Raises `OSError` if no child can be started, also after `end_all(for_good=True)`.
+    torch's autoload is off in the child unless `autoload` is set. With `live` its output
+    goes to our stderr at once, and is not in the report. `start` is called like `Popen`,
+    and may start `main` in another way.
+
+    The child ends when this process does (not on Windows). Raises `OSError` if no child
+    can be started.
     """
-    nonce = os.urandom(8).hex()
-    job = {
-        "function": f"{function.__module__}:{function.__qualname__}",
-        "arguments": arguments,
-        "nonce": nonce,
-        "parent": os.getpid(),
-        "log": LOGGER.isEnabledFor(logging.DEBUG),
-    }
-    # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with turns, _unnamed_file() as given, _unnamed_file() as out, _unnamed_file() as err:
-        if _over:
-            raise OSError("this process ends, and starts no other any more")
-        given.write(json.dumps(job).encode())
-        given.seek(0)
-        process = (start or subprocess.Popen)(
-            command(_PROGRAM, *(p for p in sys.path if isinstance(p, str))),
-            stdin=given,
-            stdout=out,
-            stderr=None if live else err,
-            env=dict(os.environ) if as_we_are else {**os.environ, AUTOLOAD: "0"},
-            start_new_session=True,
-        )
-        _running[process] = None
+    with supervision.concurrency_limit, _temporary_folder() as name:
+        folder = Path(name)
+        request = {
+            "module": function.__module__,
+            "function": function.__qualname__,
+            "arguments": arguments,
+            "parent": os.getpid(),
+            "debug": LOGGER.isEnabledFor(logging.DEBUG),
+        }
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        process = _start(start, folder, autoload=autoload, live=live)
         try:
-            code = _wait(process, timeout, lambda: _lines(_text(out), nonce))
+            returncode = _wait(process, timeout, folder)
         finally:
             end_group(process)
             process.wait()
-            _running.pop(process, None)
-            if watching is not None:
-                watching("", 0)
-        lines = _lines(_text(out), nonce)
-        for line in lines:
-            if "log" in line:
-                LOGGER.handle(logging.makeLogRecord(line["log"]))
-        # Whoever dies with the answer on the lips has not done what was asked.
-        answer = next((line["answer"] for line in lines if "answer" in line), None) if code == 0 else None
-        return ChildReport(answer, code, _stage(lines), _text(err)[-2000:].strip(), timeout or 0)
+            supervision.running.remove(process)
+            if supervision.progress is not None:
+                supervision.progress("", 0)
+        _forward_log(folder)
+        return ChildReport(
+            answer=_read_answer(folder) if returncode == 0 else None,
+            returncode=returncode,
+            stage=_current_stage(folder),
+            stderr="" if live else _read_output(folder),
+            waited=timeout or 0,
+        )
 
 
-def _unnamed_file() -> IO[bytes]:
-    """A file that nobody else finds: in memory where there is such, as a disk may be full or read-only."""
-    if hasattr(os, "memfd_create"):
-        with contextlib.suppress(OSError):  # an old kernel, or a sandbox
-            return os.fdopen(os.memfd_create("accel"), "w+b")
-    return tempfile.TemporaryFile()
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    # On Windows, a process that outlives the child may keep a file open.
+    return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
+
+
+def _start(
+    start: Callable[..., subprocess.Popen[bytes]] | None,
+    folder: Path,
+    *,
+    autoload: bool,
+    live: bool,
+) -> subprocess.Popen[bytes]:
+    if supervision.is_shutting_down:
+        raise OSError("this process is ending and starts no other")
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    environment = dict(os.environ)
+    if not autoload:
+        environment[AUTOLOAD] = "0"
+    with (
+        _open_output(folder, live=live) as output,
+        Path(os.devnull).open("rb") as nothing,
+    ):
+        process = (start or subprocess.Popen)(
+            python_command(_PROGRAM, *path, str(folder)),
+            stdin=nothing,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    supervision.running.append(process)
+    return process
+
+
+def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
+    """Open what the child prints to: a file, as its own children may hold a pipe open."""
+    if live:
+        return open(2, "wb", closefd=False)
+    return (folder / "output").open("wb")
 
 
 def _wait(
-    process: subprocess.Popen[bytes], timeout: float | None, said: Callable[[], list[dict[str, Any]]]
+    process: subprocess.Popen[bytes], timeout: float | None, folder: Path
 ) -> int | None:
-    """Wait until the child has ended, and give its status; `None` where the deadline passes first."""
-    began = looked = time.monotonic()
-    while timeout is None or time.monotonic() - began < timeout:
+    """Return the exit status of the child; `None` if the deadline passes first."""
+    start = time.monotonic()
+    while True:
+        seconds = time.monotonic() - start
+        pause = 1.0 if timeout is None else min(1.0, timeout - seconds)
+        if pause <= 0:
+            return process.poll()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(0.02)  # the longest pause between two looks at it
-        now = time.monotonic()
-        if watching is not None and now - looked >= 1 and process is next(iter(_running), None):
-            looked = now
-            watching(_stage(said()), now - began)
-    return process.poll()
+            return process.wait(pause)
+        if supervision.progress is not None and supervision.running[0] is process:
+            supervision.progress(_current_stage(folder), time.monotonic() - start)
 
 
-def _text(file: IO[bytes]) -> str:
-    size = os.fstat(file.fileno()).st_size
-    if hasattr(os, "pread"):  # the position is the child's too, which may be writing
-        return os.pread(file.fileno(), size, 0).decode("utf-8", "replace")
-    file.seek(0)
-    return file.read(size).decode("utf-8", "replace")
+def _read_answer(folder: Path) -> dict[str, Any] | None:
+    try:
+        text = (folder / "answer.json").read_text(encoding="utf-8")
+        answer: dict[str, Any] = json.loads(text)
+    except (OSError, ValueError):
+        # It exited with status 0 before it had an answer, or had written it.
+        return None
+    return answer
 
 
-def _lines(text: str, nonce: str) -> list[dict[str, Any]]:
-    """Read the child's words: the objects on lines that begin with the nonce.
-
-    Start-up files of Python print there too, before the channel is the child's own.
-    """
-    lines = []
-    for written in text.splitlines():
-        mark, _, said = written.partition(" ")
-        if mark == nonce:
-            with contextlib.suppress(ValueError):  # it died in the middle of a line
-                lines.append(json.loads(said))
-    return lines
+def _read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the steps and log records that the child has written."""
+    try:
+        text = (folder / "log").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    # What follows the last line feed is a line that the child has not ended.
+    return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def _stage(lines: list[dict[str, Any]]) -> str:
-    return next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
+def _current_stage(folder: Path) -> str:
+    stages = [entry["stage"] for entry in _read_log(folder) if "stage" in entry]
+    return stages[-1] if stages else "start"
+
+
+def _forward_log(folder: Path) -> None:
+    for entry in _read_log(folder):
+        if "record" in entry:
+            LOGGER.handle(logging.makeLogRecord(entry["record"]))
+
+
+def _read_output(folder: Path) -> str:
+    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
+    return text[-_KEPT_OUTPUT:].strip()
 
 
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
-    """Call `function`, which runs a child, for each item, with at most `at_once` calls in parallel.
+    """Call `function`, which runs a child, for each item, `at_once` in parallel.
 
-    An interrupt ends the children: each is a session of its own, so Ctrl-C does not reach it.
+    An interrupt ends the children: Ctrl-C does not reach them, because each has a
+    session of its own.
     """
-    from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
+    from concurrent.futures import ThreadPoolExecutor  # takes 10 ms to import
 
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
@@ -213,18 +297,16 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
 
 
 def end_all(*, for_good: bool = False) -> None:
-    """End every running child; callers that wait for one are told that it died.
-
-    `for_good`: this process is ending, so its remaining threads cannot start another child.
-    """
-    global _over
-    _over = _over or for_good
-    for process in tuple(_running):
+    """End every running child; with `for_good`, no other can be started."""
+    if for_good:
+        supervision.is_shutting_down = True
+    for process in list(supervision.running):
         end_group(process)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End the child and every process that it started."""
+    # They may have ended.
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -232,74 +314,78 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             process.kill()
 
 
-# --- This Python, started again ------------------------------------------------------------------------
+def python_command(program: str, *arguments: str) -> list[str]:
+    """Return the command that runs `program`, Python source, in this Python.
 
-
-def command(program: str, *arguments: str) -> list[str]:
-    """Return the command that runs `program`, Python source, with this Python's own options.
-
-    Options such as `-I`, `-E` and `-X utf8` are passed on: they say which files and variables Python trusts
-    and how it reads text. Options for warnings are not: with `-W error`, a warning of torch's would look like
-    a fault of the backend. Raises `FileNotFoundError` if Python does not know its own path.
+    Options for warnings are not inherited: with `-W error`, a warning of torch would look
+    like a fault of the backend. Raises `FileNotFoundError` if Python does not know its
+    own path.
     """
     if not sys.executable:
-        raise FileNotFoundError("sys.executable does not say where Python is")
-    # As multiprocessing starts Python, which is the one use of the function that is not public.
-    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    options = [option for option in options if not option.startswith("-W")]
+        raise FileNotFoundError("sys.executable does not name a Python")
+    options = ["-Xfaulthandler", *["-O"] * sys.flags.optimize]
+    for flag, option in _INHERITED_FLAGS.items():
+        if getattr(sys.flags, flag, False):
+            options.append(option)
     return [sys.executable, *options, "-c", program, *arguments]
 
 
-# --- In the child --------------------------------------------------------------------------------------
+# --- In the child ---------------------------------------------------------------------
 
 
-def main() -> None:
-    """Read the job from stdin, run it, and write the answer to stdout; all other output goes to stderr."""
-    with open(0, "rb", closefd=False) as stdin:
-        job = json.load(stdin)
-    # Whatever reads stdin from now on, such as a vendor's prompt, finds it empty.
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    end_with_parent(job["parent"])
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def main(folder: str) -> None:
+    """In the child: read the request from `folder`, and write the answer there."""
+    request = json.loads(Path(folder, "request.json").read_text(encoding="utf-8"))
+    end_with_parent(request["parent"])
+    with Path(folder, "log").open("w", encoding="utf-8", buffering=1) as log:
+        answer = _call(request, log)
+    Path(folder, "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        # A plugin may have taken one away.
+        if stream is not None:
+            stream.flush()
+    # Handlers of vendors that are called at exit may hang.
+    os._exit(0)
 
-    def say(**line: object) -> None:
-        # On a line of its own, whatever was printed before and not ended.
-        channel.write(f"\n{job['nonce']} {json.dumps(line)}\n")
-        channel.flush()
 
-    def relay(record: logging.LogRecord) -> bool:
-        """Say a record to the parent, which logs it with the child's time and number."""
-        plain = {key: value for key, value in vars(record).items() if isinstance(value, (str, int, float))}
-        say(log={**plain, "msg": record.getMessage()})
-        return False  # a vendor's own set-up of logging would show it twice
+def _call(request: dict[str, Any], log: TextIO) -> object:
+    def begin_stage(stage: str) -> None:
+        log.write(json.dumps({"stage": stage}) + "\n")
 
-    if job["log"]:
-        LOGGER.addFilter(relay)
+    def forward(record: logging.LogRecord) -> bool:
+        """Write the record for the parent, which logs it with our time and number."""
+        fields = {
+            name: value
+            for name, value in vars(record).items()
+            if isinstance(value, str | int | float)
+        }
+        fields["msg"] = record.getMessage()
+        log.write(json.dumps({"record": fields}) + "\n")
+        return False
+
+    if request["debug"]:
+        LOGGER.addFilter(forward)
         LOGGER.setLevel(logging.DEBUG)
-    module, _, name = job["function"].partition(":")
-    from importlib import import_module
-
-    say(answer=getattr(import_module(module), name)(job["arguments"], lambda what: say(stage=what)))
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # a plugin may have taken one away
-        stream.flush()  # what was printed, on its way to stderr
-    os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang
+    function = getattr(importlib.import_module(request["module"]), request["function"])
+    return function(request["arguments"], begin_stage)
 
 
 def end_with_parent(parent: int, *, number: int | None = None) -> None:
-    """In the child: be sent the signal `number`, by default SIGKILL, when the parent ends.
+    """In the child: be sent the signal `number`, by default SIGKILL, when `parent` ends.
 
-    By Linux' own parent-death signal, prctl(2), which comes even while native code hangs; on another system
-    nothing is done. `parent`: the process that started this one.
+    Linux sends it, prctl(2), even while native code hangs; elsewhere nothing is done.
     """
     if sys.platform != "linux":
         return
-    import ctypes  # here, as it takes longer to import than all of this
+    import ctypes  # takes 5 ms to import
 
-    chosen = signal.SIGKILL if number is None else number
-    # A script between the two makes this another process, whose end means as much.
+    signal_number = signal.SIGKILL if number is None else number
+    # A script may stand between the two: its end means as much.
     above = os.getppid()
+    # A sandbox may forbid it.
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, ctypes.c_ulong(chosen))  # 1: PR_SET_PDEATHSIG
-    if os.getppid() != above or (above == 1 and parent != 1):  # it ended before we had asked
-        os.kill(os.getpid(), chosen)
+        set_death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal_number))
+    has_ended = os.getppid() != above or (above == 1 and parent != 1)
+    if has_ended:
+        os.kill(os.getpid(), signal_number)

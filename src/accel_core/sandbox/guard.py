@@ -1,45 +1,43 @@
-"""A plugin's and a vendor's code runs guarded: announced, quiet, its changes put back.
+"""Context managers for third-party code that runs in this process.
 
-`announce` says what is about to run, `choosing` keeps it from asking what is chosen, `quiet` keeps its output
-away from the program's, `restoring` puts back the five parts of the process that vendors' packages are known
-to change: the working directory, `os.environ`, `sys.path`, `torch.cuda` and the filters of `warnings`.
-Everything else stays as they leave it.
+They log its steps, send its output to stderr and restore the parts of the process that
+vendors' packages are known to change.
 """
 
 import contextlib
 import os
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from contextvars import ContextVar
-from types import SimpleNamespace
-from typing import Any, TextIO
 
 from accel_core.errors import RecursiveChoiceError
-from accel_core.locks import fork_safe_lock
 from accel_core.log import LOGGER
 
-# --- Announced -----------------------------------------------------------------------------------------
-
-_listener: ContextVar[Callable[[str], object]] = ContextVar("accel_core_steps", default=lambda _: None)
-
+# --- Steps ----------------------------------------------------------------------------
 
 #: The step that began last in this thread or task.
-last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
+current_step: ContextVar[str] = ContextVar("accel_core_current_step", default="")
+
+_listener: ContextVar[Callable[[str], object] | None] = ContextVar(
+    "accel_core_step_listener", default=None
+)
 
 
-def announce(step: str) -> None:
-    """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
+def log_step(step: str) -> None:
+    """Log that `step` begins: `"importing torch_npu (accel-npu 0.1)"`."""
     LOGGER.debug("%s", step)
-    last_step.set(step)
-    _listener.get()(step)
+    current_step.set(step)
+    listener = _listener.get()
+    if listener is not None:
+        listener(step)
 
 
 @contextlib.contextmanager
-def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
-    """Call `listener` with each step that this thread or task announces, until the block ends."""
+def steps_to(listener: Callable[[str], object]) -> Iterator[None]:
+    """Call `listener` with each step of this thread or task until the block ends."""
     token = _listener.set(listener)
     try:
         yield
@@ -47,132 +45,115 @@ def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
-# --- Alone ---------------------------------------------------------------------------------------------
+# --- Selection ------------------------------------------------------------------------
 
-#: The process in which a choice is under way: a forked child may choose, though its parent was choosing.
-_choosing = 0
+#: The process that is selecting. A child that it forks meanwhile may select, too.
+_selecting_pid: int | None = None
 
 
 @contextlib.contextmanager
-def choosing() -> Iterator[None]:
-    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
-    global _choosing
-    if _choosing == os.getpid():
+def selection_in_progress() -> Iterator[None]:
+    """Mark a selection in progress; a nested one raises `RecursiveChoiceError`."""
+    global _selecting_pid
+    if _selecting_pid == os.getpid():
         raise RecursiveChoiceError(
-            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
-            "vendor package it imports. A plugin must not call it at import or in a hook."
+            "get_accelerator() was called while the accelerator was being chosen, by a "
+            "plugin or by the vendor package it imports. A plugin must not call it at "
+            "import or in a hook."
         )
-    _choosing = os.getpid()
+    _selecting_pid = os.getpid()
     try:
         yield
     finally:
-        _choosing = 0
+        _selecting_pid = None
 
 
-# --- Quiet ---------------------------------------------------------------------------------------------
-# `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
-# two threads that leave in the wrong order would lose stdout for good.
-
-_lock = fork_safe_lock()
-#: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
-_thread = threading.local()
-_active = 0
-
-
-class _Router:
-    """Stands in for `sys.stdout`: a thread's output goes to its target, everybody else's where it was."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        target = getattr(_thread, "target", None)
-        return getattr(self._stream if target is None else target(), name)
+# --- Output ---------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def quiet(into: TextIO | None = None) -> Iterator[None]:
-    """Send what this thread prints to stderr until the block ends, or `into` another stream."""
-    global _active
-    before = getattr(_thread, "target", None)
-    with _lock:
-        _active += 1
-        if not isinstance(sys.stdout, _Router):
-            sys.stdout = _Router(sys.stdout)
-        router: Any = sys.stdout
-    _thread.target = lambda: sys.stderr if into is None else into
-    try:
-        yield
-    finally:
-        _thread.target = before
-        with _lock:
-            _active -= 1
-            if not _active and (sys.stdout is None or isinstance(sys.stdout, _Router)):
-                sys.stdout = router._stream
+def stdout_to_stderr() -> Iterator[None]:
+    """Send what is printed in the block to stderr.
 
-
-# --- Put back ------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def restoring(who: object) -> Iterator[SimpleNamespace]:
-    """Put back what the block changes of the five parts; the log names `who` and what it changed.
-
-    Where the block sets `stays`, as for the chosen vendor's package, the environment, additions to `sys.path`
-    and `torch.cuda` stay.
-
-    Any `BaseException` but `SystemExit` and `KeyboardInterrupt` (PyO3's `PanicException`, say) is re-raised
-    as `RuntimeError`, unless the program's own signal handler raised it. While other threads run the
-    environment stays: one of them may have changed it.
+    `sys.stdout` belongs to the process: what other threads print meanwhile goes to
+    stderr, too.
     """
-    before = vars(sys.modules.get("torch") or sys).get("cuda")
-    directory, environ, path, entries = _directory(), os.environ, sys.path, [*sys.path]
-    # As `os.environ` holds them: to decode each variable costs more than all else here.
-    variables = {**getattr(environ, "_data", {})} if threading.active_count() == 1 else {}
-    kept, changed = SimpleNamespace(stays=False), []
-    with warnings.catch_warnings():
-        filters = [*warnings.filters]
-        try:
-            yield kept
-        except BaseException as error:
-            kept.stays = False
-            if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
-                raise
+    if sys.stdout is sys.stderr:
+        # An outer block, or a block of another thread, restores stdout. If this one
+        # restored what it has found, stdout would stay stderr.
+        yield
+    else:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+
+
+# --- State ----------------------------------------------------------------------------
+
+
+class PreservedState:
+    """The state that `preserved_state` restores unless it is kept."""
+
+    def __init__(self) -> None:
+        self.is_kept = False
+
+    def keep(self) -> None:
+        """Keep the changes of the environment and of `torch.cuda`.
+
+        The package of the chosen backend may need them.
+        """
+        self.is_kept = True
+
+
+@contextlib.contextmanager
+def preserved_state(who: object) -> Iterator[PreservedState]:
+    """Restore the environment, the warning filters and `torch.cuda` after the block.
+
+    The log names `who` and what the block changed. While other threads run, the
+    environment stays as it is, because one of them may have changed it.
+
+    A panic of a Rust extension is raised as `RuntimeError`, so that it is caught like
+    any other error of a package. Other exceptions pass.
+    """
+    environment = dict(os.environ) if threading.active_count() == 1 else None
+    cuda = _torch_cuda()
+    state = PreservedState()
+    try:
+        with warnings.catch_warnings():
+            yield state
+    except BaseException as error:
+        if _is_rust_panic(error):
             raise RuntimeError(f"{who} raised {type(error).__name__}") from error
-        finally:
-            if directory and _directory() != directory:
-                with contextlib.suppress(OSError):  # it is gone
-                    os.chdir(directory)
-                    changed.append("the working directory")
-            if not kept.stays and variables and _put_back(environ, variables):
-                changed.append("the environment")
-            left = [*sys.path]
-            sys.path = path
-            path[:] = [*left, *(e for e in entries if e not in left)] if kept.stays else entries
-            if path != left:
-                changed.append("sys.path")
-            cuda = before or sys.modules.get("torch.cuda")  # torch may have come in the block
-            if (torch := sys.modules.get("torch")) and not kept.stays and vars(torch).get("cuda") is not cuda:
-                vars(torch)["cuda"] = cuda
-                changed.append("torch.cuda")
-            if warnings.filters != filters:
-                changed.append("the filters of warnings")
-            if changed:
-                LOGGER.debug("%s changed %s: put back", who, ", ".join(changed))
+        raise
+    finally:
+        if not state.is_kept:
+            if environment is not None and os.environ != environment:
+                _restore_environment(environment)
+                LOGGER.debug("%s changed the environment: restored", who)
+            if _restore_cuda(cuda):
+                LOGGER.debug("%s changed torch.cuda: restored", who)
 
 
-def _directory() -> str | None:
-    with suppress(OSError):
-        return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
-    return None
+def _is_rust_panic(error: BaseException) -> bool:
+    # PyO3 makes the class in each extension, derived from BaseException.
+    return type(error).__module__ == "pyo3_runtime"
 
 
-def _put_back(environ: Any, before: dict[Any, Any]) -> bool:
-    """Make `environ` the environment again, with the variables of `before`; whether it was another."""
-    now: dict[Any, Any] = environ._data
-    if os.environ is environ and now == before:
+def _restore_environment(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _torch_cuda() -> types.ModuleType | None:
+    return getattr(sys.modules.get("torch"), "cuda", None)
+
+
+def _restore_cuda(before: types.ModuleType | None) -> bool:
+    """Return whether `torch.cuda` was another module than `before`."""
+    # If the block has imported torch, the module of that name is the original.
+    cuda = before or sys.modules.get("torch.cuda")
+    torch = sys.modules.get("torch")
+    if torch is None or cuda is None or _torch_cuda() is cuda:
         return False
-    os.environ = environ  # noqa: B003 - the very object that was there
-    environ.clear()
-    environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in before.items()})
+    torch.cuda = cuda  # type: ignore[attr-defined]
     return True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from accel_tests import surfaces
 
-from accel_core.detection.discovery import declarations
+from accel_core.plugins import declared_backends, hooks_of
 
 ROOT = Path(__file__).parents[3]
 #: Those that are written and declare a backend, which accel-simulated does not. Each must have a surface.
@@ -19,7 +19,7 @@ PLUGINS = sorted(
 
 def declared(plugin):
     """The plugin's declarations; its module is inert, so this process may import it."""
-    return declarations(import_plugin(plugin))
+    return declared_backends(hooks_of(import_plugin(plugin)))
 
 
 def import_plugin(plugin):

@@ -70,8 +70,8 @@ write = open
 def state():
     size = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return {
-        "directory": os.getcwd(), "environment": {**os.environ},
-        "sys.path": [*sys.path], "torch.cuda": torch.cuda, "warnings": [*warnings.filters],
+        "environment": {**os.environ},
+        "torch.cuda": torch.cuda, "warnings": [*warnings.filters],
         "threads": threading.enumerate(), "stdin": os.lseek(0, 0, os.SEEK_CUR),
         "memory": int(size.split()[1]) >> 20,
     }
@@ -219,7 +219,7 @@ def _ended(process, limit):
 def _read_program(seen, folder):
     with contextlib.suppress(FileNotFoundError):
         choice = json.loads((folder / "choice.json").read_text())
-        seen.chosen, seen.raised = choice.get("chosen"), choice.get("raised", "")
+        seen.name, seen.raised = choice.get("chosen"), choice.get("raised", "")
         seen.verdicts = {v["name"]: v for v in choice.get("verdicts", ())}
         seen.changed = set(choice["changed"])
         use = json.loads((folder / "use.json").read_text())
@@ -233,7 +233,7 @@ _CHOSEN = {Mode.ENV: "DS_ACCELERATOR", Mode.INFO: "name", Mode.OPS: "backend"}
 def _read_command(seen, mode, stdout):
     if mode is Mode.DRY_RUN:
         found = re.search(r"\b(faulty|good)\b", stdout)
-        seen.chosen = found.group() if found else None
+        seen.name = found.group() if found else None
         return
     try:
         document = json.loads(stdout)
@@ -241,7 +241,7 @@ def _read_command(seen, mode, stdout):
         seen.clean = False
         return
     seen.document = document
-    seen.chosen = document.get(_CHOSEN.get(mode, "chosen"))
+    seen.name = document.get(_CHOSEN.get(mode, "chosen"))
     if mode is Mode.DOCTOR:
         seen.verdicts = {f["about"]: _diagnosis(f) for f in _findings(document)}
     elif mode not in _CHOSEN:

@@ -12,7 +12,7 @@ FOLDER = "ACCEL_FAULTS_RECORD"
 
 def outcome(fault, place, mode, seen):
     """One cell: how it ended, what was not put back, what was not as promised; empty fields are left out."""
-    ends = seen.chosen or "an error"
+    ends = seen.name or "an error"
     if dies_here(fault, place, mode):
         ends = {Kind.HANGS: "hangs", Kind.INTERRUPTS: "interrupted"}.get(fault.kind, "dies")
     elif status := seen.verdicts.get("faulty", {}).get("status"):

@@ -6,9 +6,9 @@ from accel_faults.catalogue import SLEEP, Kind, Place
 from accel_faults.modes import Mode
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
-RESTORED = frozenset({"directory", "environment", "sys.path", "torch.cuda", "warnings"})
+RESTORED = frozenset({"environment", "torch.cuda", "warnings"})
 #: Of these, what is left to the package of the backend that is chosen, which may need it.
-_OF_THE_CHOSEN = frozenset({"environment", "sys.path", "torch.cuda"})
+_OF_THE_CHOSEN = frozenset({"environment", "torch.cuda"})
 
 #: They give the whole answer longer than a probe has, so that they name what a program gets.
 _PATIENT = (Mode.OPS, Mode.ENV)
@@ -89,11 +89,11 @@ def _choice(fault, place, mode, seen):
         return
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
-    elif seen.chosen != right or (
+    elif seen.name != right or (
         right is None and not re.search("is not known|faulty .accel-faulty .* would end a program", str(seen))
     ):
         status = f"exit status {seen.returncode}"
-        yield f"{seen.chosen} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
+        yield f"{seen.name} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
     if seen.verdicts or mode.is_program or mode in _SHOWS_VERDICTS:
         yield from _verdict(fault, place, mode, seen, usable=right == "faulty")
 
@@ -144,15 +144,15 @@ def _late(fault, place, mode, seen):
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
     elif mode is Mode.DRY_RUN:
-        if seen.chosen != "faulty" and not all(words in seen.text for words in ("accel-faulty", fault.said)):
+        if seen.name != "faulty" and not all(words in seen.text for words in ("accel-faulty", fault.said)):
             yield f"what failed is not told: {seen.text.strip()[-200:]}"
     elif fault.kind is Kind.RAISES:
         if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
             yield f"the problem is not told: {seen.document.get('problems')}"
         if place is Place.CHECKS and fault.said not in str(seen.document):
             yield f"what the check raised is not told: {seen.text.strip()[-200:]}"
-    elif fault.kind is Kind.DISTURBS and seen.chosen != "faulty":
-        yield f"{seen.chosen} answered, expected faulty: {seen.text.strip()[-200:]}"
+    elif fault.kind is Kind.DISTURBS and seen.name != "faulty":
+        yield f"{seen.name} answered, expected faulty: {seen.text.strip()[-200:]}"
 
 
 def _kept(place, mode, seen):
@@ -161,7 +161,7 @@ def _kept(place, mode, seen):
         for what in sorted(seen.changed):
             yield f"the user's {what} did not stay the same"
         return
-    theirs = _OF_THE_CHOSEN if place.of_vendor and seen.chosen == "faulty" else frozenset()
+    theirs = _OF_THE_CHOSEN if place.of_vendor and seen.name == "faulty" else frozenset()
     for what in sorted(seen.changed & (RESTORED - theirs)):
         yield f"the user's {what} did not stay the same"
     if place is Place.OP_BUILDERS:

@@ -1,5 +1,7 @@
 """A device that is nobody's, and what judges it on a machine that is a tree of files."""
 
+from dataclasses import replace
+
 from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility
 
 ACME = Backend(
@@ -26,6 +28,6 @@ ACME = Backend(
 
 def acme(**changes):
     """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
-    return ACME._replace(
-        **{k: getattr(ACME, k)._replace(**v) if isinstance(v, dict) else v for k, v in changes.items()}
+    return replace(
+        ACME, **{k: replace(getattr(ACME, k), **v) if isinstance(v, dict) else v for k, v in changes.items()}
     )

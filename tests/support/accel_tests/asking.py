@@ -3,27 +3,27 @@
 import os
 from unittest import mock
 
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.probe import Prober
-from accel_core.detection.select import discover, loader, select
+from accel_core.backend import Provenance
+from accel_core.plugins import find_backends
+from accel_core.probe import Prober
+from accel_core.select import discover, loader, select
 from accel_core.settings import Settings, read
+from accel_core.verdict import Reason, Status, Verdict, Why
 from accel_tests import plugins
 
 
-def choose(environ):
+def chosen(**environ):
+    """The selection under these variables."""
     with mock.patch.dict(os.environ, environ):
         return select(read())
 
 
-def chosen(**environ):
-    return choose(environ).selection
-
-
 def error(**environ):
-    found = choose(environ)
+    """The error of a choice that fails under these variables."""
+    found = chosen(**environ)
     assert found.error is not None
-    assert found.selection.chosen is None
-    assert found.selection.problem == str(found.error)
+    assert found.name is None
+    assert found.problem == str(found.error)
     return found.error
 
 
@@ -31,25 +31,27 @@ def statuses(selection):
     return {v.name: v.status.value for v in selection.verdicts}
 
 
-def names(candidates):
-    return [c.name for c in candidates]
+def names(verdicts):
+    return [v.name for v in verdicts]
 
 
 def only(name):
-    (found,) = [c for c in discover() if c.name == name]
+    (found,) = [v for v in discover() if v.name == name]
     return found
 
 
-def judge(name="npu", settings=None, **options):
-    candidates = discover()
-    (found,) = [c for c in candidates if c.name == name and not c.builtin]
-    return Prober(settings or Settings()).probe(found, candidates, **options)
+def judge(name="npu", settings=None, *, isolated=False, **options):
+    """The verdict on the one plugin's backend of that name."""
+    backends = discover()
+    (found,) = [v for v in backends if v.name == name and not v.builtin]
+    prober = Prober(settings or Settings(), isolated=isolated)
+    return prober.probe(found, backends, **options)
 
 
 def look(pin=None, settings=None, load=None):
-    """What `find` gives under these settings."""
+    """What a pin means under these settings."""
     settings = settings or read()
-    return find_candidates(pin, settings, load or loader(settings))
+    return find_backends(pin, settings, load or loader(settings))
 
 
 def vendor(world, source, **fields):
@@ -62,3 +64,15 @@ def counting(world, body, **fields):
     """A backend whose `device_count()` has this body."""
     world.module("npu_device", plugins.ACCELERATOR.format(count=body))
     world.backend("npu", accelerator="npu_device:Simulated", **fields)
+
+
+def verdict_on(backend, **fields):
+    """A verdict on a declaration, whose plugin need not be installed."""
+    source = backend.provenance or Provenance(f"accel-{backend.name}", "1.0")
+    return Verdict(backend.name, source, backend, **fields)
+
+
+def counts_none(backend, root):
+    """The verdict on a device that the vendor counts none of, on a machine of files."""
+    why = Why(Reason.COUNTS_NONE, {"root": root})
+    return verdict_on(backend, status=Status.NO_DEVICE, devices=0, why=why)

@@ -128,7 +128,7 @@ class Accel:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(child, "run", self._answer)
             patch.setattr(child, "each", lambda function, items, _at_once: [*map(function, items)])
-            patch.setattr(child, "_over", False)
+            patch.setattr(child, "supervision", child.Supervision())
             patch.setattr(log.LOGGER, "level", log.LOGGER.level)
             with as_a_new_process(self.world.root, path, children.clean_environment(**variables)):
                 done = CliRunner().invoke(
@@ -141,16 +141,16 @@ class Accel:
         sources = self.world.root.rglob("*.py")
         return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
 
-    def _answer(self, function, arguments, timeout, *, as_we_are=False, live=False, start=None):
+    def _answer(self, function, arguments, timeout, *, autoload=False, live=False, start=None):
         """Call the function here, as `child.run` calls it in a child."""
         stages = ["start"]
-        autoload = {} if as_we_are else {torch_import.AUTOLOAD: "0"}
-        with _turn, as_a_new_process(self.world.root, sys.path, {**os.environ, **autoload}):
+        variables = {} if autoload else {torch_import.AUTOLOAD: "0"}
+        with _turn, as_a_new_process(self.world.root, sys.path, {**os.environ, **variables}):
             try:
                 with contextlib.redirect_stdout(sys.stderr):
                     answer = function(json.loads(json.dumps(arguments)), stages.append)
             except BaseException:
-                return child.ChildReport(None, 1, stages[-1], traceback.format_exc()[-2000:].strip())
+                return child.ChildReport(None, 1, stages[-1], traceback.format_exc()[-8000:].strip())
         return child.ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
 
     def json(self, *args, status=0, torch=True, cwd=None, **env):

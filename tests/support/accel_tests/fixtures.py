@@ -1,13 +1,11 @@
 """A world of its own for each test: its distributions, its torch, its process-wide state."""
 
 import copy
-import functools
 import importlib
 import importlib.util
 import json
 import os
 import re
-import signal
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
@@ -240,14 +238,6 @@ def torch_world(world):
     world.base = (*world.base, str(children.SIMULATED))
     world.set_path([world.site])
     return world
-
-
-@pytest.fixture
-def handler():
-    """Sets the handler of SIGUSR1 for the test."""
-    before = signal.getsignal(signal.SIGUSR1)
-    yield functools.partial(signal.signal, signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.fixture

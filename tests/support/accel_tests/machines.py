@@ -13,8 +13,8 @@ import json, os, sys
 from accel_core.hardware import bus
 bus.device_nodes = lambda patterns, root="/": tuple({nodes!r})
 bus.pci_devices = lambda root="/": ()
-from accel_core.detection.select import discover
-from accel_core.detection.probe import Prober
+from accel_core.probe import Prober
+from accel_core.select import discover
 from accel_core.settings import Settings
 import torch
 {before}

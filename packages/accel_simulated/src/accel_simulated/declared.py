@@ -72,10 +72,10 @@ def find(name: str) -> Declared | None:
 
 def every() -> Iterator[Declared]:
     """Yield all declarations of installed plugins that `find` would return. Raises what `find` raises."""
-    from accel_core import Candidate, discover
+    from accel_core import discover
 
     for each in discover(isolated=True):
-        declared = _declared(each.backend) if isinstance(each, Candidate) else None
+        declared = _declared(each.backend) if each.backend is not None else None
         if declared is not None:
             yield declared
 

@@ -87,12 +87,12 @@ def _is_here(text: str) -> bool:
 
     With a declaration by which it could be simulated: that the vendor's package is installed too.
     """
-    from accel_core import Candidate, discover, is_installed
+    from accel_core import discover, is_installed
     from accel_simulated import DEVICES
 
     name = text.strip().lower()
     return name not in DEVICES and any(
-        not isinstance(each, Candidate)
+        each.backend is None
         or not each.backend.in_torch.private_use1
         or any(map(is_installed, each.backend.vendor_imports))
         for each in discover()

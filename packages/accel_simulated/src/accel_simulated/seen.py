@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from accel_simulated import imports
@@ -92,7 +93,7 @@ def _describe(module: Any, backend: str, told: Callable[[], str]) -> None:
         if made.name not in names or "no real device" in made.description or not words:
             return made
         what = f"{made.description}; " if made.description else ""
-        return made._replace(description=f"{what}simulated, no real device: {words}")
+        return replace(made, description=f"{what}simulated, no real device: {words}")
 
     declared.__new__ = described
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from accel_core import Accelerator, Backend, packages
+from accel_core import Accelerator, Backend, builtin, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection import discovery
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError, shown
+from accel_core.plugins import declared_backends, hooks_of
 from accel_core.settings import ACCEL_ALLOW, normalize_distribution
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
@@ -199,7 +199,7 @@ def _understood(plugin: object, accelerator: object) -> plugins.Installed:
             f"installed({shown(plugin)}): {type(plugin).__name__} is no backend, expected fake(...), an "
             f"accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
         )
-    return plugins.Installed(tuple(discovery.declarations(plugin)), plugin=plugin)
+    return plugins.Installed(tuple(declared_backends(hooks_of(plugin))), plugin=plugin)
 
 
 def _advice(plugin: object) -> str:
@@ -235,7 +235,7 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
     own = normalize_distribution(distribution)
     there = [] if isolated else packages.entry_points(ENTRY_POINT_GROUP)
     taken = {e.name.lower(): e.distribution for e in there if normalize_distribution(e.distribution) != own}
-    taken |= {discovery.CPU.name: "accel-core", discovery.GENERIC.name: "accel-core"}
+    taken |= {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
     for name in names:
         if name in taken:
             step = "Choose another name"
@@ -261,7 +261,7 @@ def _variables(
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
         found |= dict.fromkeys(name for name in steering if not name.startswith(_OF_THE_PROCESS))
-        found[ACCEL_ALLOW.name] = f"@{distribution},{discovery.CPU.name}"
+        found[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
     elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
         found[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
     return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}

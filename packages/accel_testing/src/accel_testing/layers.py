@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from accel_core.current import exchange
+from accel_core.current import swap_state
 from accel_core.errors import InvalidArgumentError
-from accel_core.locks import fork_safe_lock
+from accel_core.locks import ForkSafeLock
 
 __all__ = ["Layer", "environment", "is_set"]
 
 #: What begins the names of variables that steer a choice.
 STEERING = ("ACCEL_", "DS_")
 
-_lock = fork_safe_lock()
+_lock = ForkSafeLock()
 #: Those in force, the innermost last.
 _layers: list[Layer] = []
 
@@ -44,18 +44,18 @@ class Layer:
 
     def begin(self) -> None:
         """Make the changes."""
-        with _lock:
+        with _lock.held():
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
                 self._before[name] = os.environ.get(name)
                 _set(name, value)
             self._modules_before = _take_out(self._modules)
-            self._choice = exchange(None)
+            self._choice = swap_state(None)
             _layers.append(self)
 
     def end(self) -> None:
         """Take the changes back; those of other layers, also of later ones, stay."""
-        with _lock:
+        with _lock.held():
             above = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
             if self._folder in sys.path:  # whoever replaced the whole path may have dropped it
@@ -71,9 +71,9 @@ class Layer:
             sys.modules.update(self._modules_before)
             if above:  # they began later, in another thread: what is chosen now may be of what goes
                 above[0]._choice = self._choice
-                exchange(None)
+                swap_state(None)
             else:
-                exchange(self._choice)
+                swap_state(self._choice)
 
     def keeps(self, name: str) -> bool:
         """Return whether this layer has set that variable."""

@@ -5,6 +5,7 @@ import sys
 import threading
 import types
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ from accel_tests import plugins
 from accel_tests.processes import beside
 
 import accel_core
-from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
-from accel_core.detection import How
+from accel_core import Accelerator, Backend, BackendConflictError, InvalidBackendError, hookimpl
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.hardware import vendors
 from accel_core.settings import read
+from accel_core.verdict import How
 from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
 from accel_testing.plugins import _kept
 
@@ -75,7 +76,7 @@ def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
         assert (there.names, there.distribution, there.version) == (("acme",), "accel-acme", "1.2")
         assert names() == ["acme", "mlu", "generic", "cpu"]
         found = accel_core.discover()[0]
-        assert isinstance(found, Candidate)
+        assert found.backend is not None
         assert str(found.provenance) == "accel-acme 1.2"
         assert "fake" in found.backend.description
         chosen = accel_core.get_accelerator()
@@ -208,7 +209,7 @@ def test_a_backend_with_an_accelerator_of_the_tests_own():
         assert there.folder.is_dir()
     with installed(ACME, accelerator=chosen):
         assert accel_core.get_accelerator() is chosen
-    declared = ACME._replace(accelerator=f"{Plain.__module__}:Plain")
+    declared = replace(ACME, accelerator=f"{Plain.__module__}:Plain")
     assert sys.modules[Plain.__module__].Plain is Plain
     with installed(declared):
         assert type(accel_core.get_accelerator()) is Plain
@@ -219,7 +220,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
     class Object:
         @hookimpl
         def accel_backends(self):
-            return [ACME, ACME._replace(name="acme.slow", priority=3)]
+            return [ACME, replace(ACME, name="acme.slow", priority=3)]
 
         @hookimpl
         def accel_create(self, backend):
@@ -233,7 +234,7 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
     try:
         with installed(module):
             found = accel_core.discover()[0]
-            assert isinstance(found, Candidate)
+            assert found.backend is not None
             assert found.provenance.load() is module
             assert found.provenance.value == "acme_plugin"
     finally:
@@ -255,7 +256,7 @@ BAD = [
     (lambda: installed(fake("Acme!")), BACKEND, "'Acme!'|expected e.g. 'npu'"),
     (lambda: installed(types), ARGUMENT, "module|hookimpl"),
     (lambda: installed(Plain), ARGUMENT, "accelerator=..."),
-    (lambda: installed(ACME, accelerator=Plain(ACME._replace(name="b"))), BACKEND, "'acme'|'b'|Plain"),
+    (lambda: installed(ACME, accelerator=Plain(replace(ACME, name="b"))), BACKEND, "'acme'|'b'|Plain"),
     (lambda: installed(fake("acme"), distribution="../x"), BACKEND, "'../x'|'accel-acme'"),
     (lambda: installed(fake("acme"), version="1/0"), BACKEND, "'1/0'|'1.0'"),
     (lambda: installed(fake("acme"), variables={"KEPT": "1", "A=B": "1"}), ARGUMENT, "'A=B'|without '='"),

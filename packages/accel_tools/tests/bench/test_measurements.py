@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
-from accel_core.detection.discovery import CPU  # noqa: E402
+from accel_core.builtin import CPU  # noqa: E402
 from accel_core.interface.cpu import CPUAccelerator  # noqa: E402
 from accel_tools.bench.collectives import _cause, _row, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402

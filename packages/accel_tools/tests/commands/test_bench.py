@@ -10,8 +10,8 @@ import pytest
 from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
+from accel_core.builtin import CPU
 from accel_core.cli import accel as app
-from accel_core.detection.discovery import CPU
 from accel_tools.bench import document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts

@@ -1,6 +1,7 @@
 """`accel facts`: every field of the declarations, with a schema, and without torch."""
 
 import json
+from dataclasses import asdict, fields, is_dataclass
 
 import jsonschema
 import pytest
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from accel_core import Backend, Granted, Hardware, InTorch, Visibility
 from accel_tools.commands.facts import command
 
-FIELDS = {*Backend._fields} - {"provenance"}
+FIELDS = {field.name for field in fields(Backend)} - {"provenance"}
 GIVEN = {
     "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
     "hardware": Hardware(pci_ids=("10de/03",)),
@@ -40,7 +41,7 @@ def test_every_field_of_every_declaration_is_there_without_torch(accel, schema):
     assert (card["distribution"], card["entry_point"]) == ("accel-card", "accel_card")
     assert card["vendor_import"] == ["json"]
     for name, value in GIVEN.items():
-        plain = value._asdict() if hasattr(value, "_asdict") else value
+        plain = asdict(value) if is_dataclass(value) else value
         assert card[name] == json.loads(json.dumps(plain))
     assert document["unread"] == []
 

@@ -22,8 +22,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import accel_tools
-from accel_core.detection import Status
 from accel_core.settings import Settings
+from accel_core.verdict import Status
 from accel_tools.cli.handing_on import _besides, _html
 from accel_tools.commands.doctor import _page
 from accel_tools.doctor.bundle import _link, bundle, recorded, write

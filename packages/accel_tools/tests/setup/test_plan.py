@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core import Candidate, TorchBuild, packages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
+from accel_core import TorchBuild, packages
 from accel_core.hardware import vendors
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
 from accel_core.settings import read as read_settings
 from accel_tools.setup import by_build, formats, plan, planning, recipes
 from accel_tools.setup.hardware import Hardware
@@ -350,8 +350,8 @@ def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
 
 def test_a_plugin_of_ours_leaves_installing_to_setup():
     """Intel's two older ways, through packages of its own, have no table."""
-    found = find_candidates(None, read_settings(), IsolatedLoader(60))
-    ours = [c.backend for c in found if isinstance(c, Candidate) and c.name in vendors.FIRST_PARTY]
+    found = find_backends(None, read_settings(), IsolatedLoader(60))
+    ours = [c.backend for c in found if c.backend is not None and c.name in vendors.FIRST_PARTY]
     assert {backend.name for backend in ours} == vendors.FIRST_PARTY.keys() <= {*planning.names()}
     others = {b.install_hint for b in ours if b.install_hint != f"accel setup {b.name}"}
     assert len(others) <= 1, others

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
-from accel_core.interface.devices import torchs_device
+from accel_core.interface.devices import current_torch_accelerator
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
@@ -237,7 +237,7 @@ def prepare() -> None:
 
 def _is_available(torch: Any, kind: str) -> bool:
     if kind == "tpu":  # asked so by Transformers too: its module cannot be
-        current = torchs_device(torch)
+        current = current_torch_accelerator(torch)
         return current is not None and current.type == kind and bool(torch.accelerator.is_available())
     module = getattr(torch, kind, None)
     return module is not None and bool(module.is_available())

@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -32,12 +33,13 @@ from accel_core import (
     set_accelerator,
 )
 from accel_core.backend import decode_backend
-from accel_core.current import exact, named
-from accel_core.detection import How
-from accel_core.detection.select import select
+from accel_core.current import accelerator_of_pin, qualified_pin
+from accel_core.explain.autoload import with_autoload
 from accel_core.log import LOGGER
 from accel_core.sandbox import child, guard
+from accel_core.select import select
 from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
+from accel_core.verdict import How
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -108,13 +110,13 @@ def call_on_accelerator(
     while True:
         job["arguments"]["skipped"] = skipped
         try:
-            report = child.run(answer_in_child, job, timeout, as_we_are=True, live=live, start=start)
+            report = child.run(answer_in_child, job, timeout, autoload=True, live=live, start=start)
         except OSError as error:
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
         if report.answer is not None:
             if not live:
-                report.pass_on()
+                report.print_output()
             return _read(report.answer, crashed)
         at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
         if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
@@ -129,21 +131,22 @@ def _chosen_apart(
     settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
+    wanted = settings if pin is None else settings._replace(pins=(qualified_pin(settings, pin),))
     # The command goes on where a program ends: it has told of that.
-    choice = select(wanted._replace(isolated=True), isolated=True)
-    if choice.error is not None:
-        raise choice.error
-    candidate, record = choice.candidate, choice.selection
-    assert candidate is not None
+    apart = wanted._replace(isolated=True)
+    record = with_autoload(select(apart, isolated=True), apart)
+    if record.error is not None:
+        raise record.error
+    chosen = record.chosen
+    assert chosen is not None
     fell = [v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)]
     crashed += map(_passed_over, fell)
     if not fell:
         crashed.append(f"The process that chose {report.ending} at: {at}")
-    distribution = "" if candidate.builtin else normalize_distribution(candidate.distribution)
+    distribution = normalize_distribution(chosen.distribution) if chosen.provenance.value else ""
     return {
         "apart": True,
-        "pin": [candidate.name, distribution],
+        "pin": [chosen.name, distribution],
         "how": None if pin is not None else record.how.value,
         "autoload": list(record.autoload),
     }
@@ -228,13 +231,13 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
 
 
 def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child: choose an accelerator, or take the one that is named, and return the answer."""
+    """In the child: choose an accelerator, or take the named one, and return the answer."""
     if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
         os.environ[ACCEL_PROBE.name] = "isolated"
     try:
         fallback: list[tuple[str, bool]] = []
         noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
-        with noting, guard.announcing_to(lambda what: stage(json.dumps([what, ""]))):
+        with noting, guard.steps_to(lambda what: stage(json.dumps([what, ""]))):
             chosen = _choose(job)
         accelerator = chosen.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
@@ -243,8 +246,8 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = accelerator.backend._replace(provenance=accelerator.backend.provenance or Provenance("", ""))
-    return {"answer": answer, "backend": declared._asdict(), "fallback": fallback}
+    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    return {"answer": answer, "backend": asdict(declared), "fallback": fallback}
 
 
 def _choose(job: dict[str, Any]) -> Chosen:
@@ -252,7 +255,7 @@ def _choose(job: dict[str, Any]) -> Chosen:
         accelerator = get_accelerator()
         record = selection()
         return Chosen(accelerator, record.how, record.autoload)
-    accelerator = named(Pin(*job["pin"]), job["asked"])
+    accelerator = accelerator_of_pin(Pin(*job["pin"]), job["asked"])
     if job.get("apart"):  # it is the chosen one too
         set_accelerator(accelerator)
     how = job.get("how")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import accel_core
-from accel_core.interface.devices import torchs_device
+from accel_core.interface.devices import current_torch_accelerator
 from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     """
     asked = accel_core.get_accelerator() if accelerator is None else accelerator
     torch = import_torch()
-    torchs = torchs_device(torch)
+    torchs = current_torch_accelerator(torch)
     if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
         return False
     with suppress(RuntimeError):  # the host has no more of it to lock, and a batch can be copied without

@@ -1,6 +1,7 @@
 """Accelerator classes of DeepSpeed's interface, its own and a vendor's, as accelerators of ours."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from accel_tests.forks import forked
@@ -101,7 +102,7 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
         adapt(CPU_Accelerator, backend)
     with pytest.raises(InvalidAcceleratorError, match="Awkward cannot be made without arguments: TypeError"):
         adapt(Awkward, backend)
-    fitting = backend._replace(name="mine", device_type="cpu")
+    fitting = replace(backend, name="mine", device_type="cpu")
     assert adapt(CPU_Accelerator, fitting).device_name() == "cpu"
     assert adapt(Awkward(2), fitting).device_name() == "cpu"
     assert adapt(3, backend) is None

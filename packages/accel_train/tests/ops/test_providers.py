@@ -9,8 +9,7 @@ from accel_tests import layouts
 from accel_tests.asking import only
 from accel_tests.plugins import hook
 
-from accel_core import Backend, OpCandidate, Operator, OpProvider, is_installed
-from accel_core.op_providers import providers
+from accel_core import Backend, OpCandidate, Operator, OpProvider, is_installed, op_providers
 from accel_core.operators import table as table_of
 from accel_core.packages import entry_points
 from accel_core.torch_import import torch_build
@@ -32,12 +31,12 @@ def providing(world, name, body, distribution="", module=""):
     distribution = distribution or f"{name}-ops"
     module = module or distribution.replace("-", "_")
     source = "from accel_core import hookimpl, OpProvider\n" + hook("accel_op_builders", "backend", body)
-    layouts.dist_info(world.site, distribution, "2.0", {providers.GROUP: {name: module}}, {module: source})
+    layouts.dist_info(world.site, distribution, "2.0", {op_providers.GROUP: {name: module}}, {module: source})
 
 
 def brought(backend=None):
     """The providers but for accel-train's own: DeepSpeed's, which is not installed, and the last ones."""
-    found = providers.providers(backend or only("npu").backend)
+    found = op_providers.providers(backend or only("npu").backend)
     return [p for p in found if not p.last and p.name != "deepspeed"]
 
 
@@ -109,9 +108,9 @@ def test_who_declares_no_backend_is_asked_after_the_plugins_in_order_of_names(wo
 def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
     providing(world, "loud", "print('loud'); return {'A': 'loud:A'}")
     providing(world, "raises", "raise OSError('no licence')")
-    world.distribution("gone", "1.0", {providers.GROUP: {"gone": "no_such_module"}})
+    world.distribution("gone", "1.0", {op_providers.GROUP: {"gone": "no_such_module"}})
     world.module("unmarked", "def accel_op_builders(backend): return {}")
-    world.distribution("unmarked", "1.0", {providers.GROUP: {"unmarked": "unmarked"}})
+    world.distribution("unmarked", "1.0", {op_providers.GROUP: {"unmarked": "unmarked"}})
     world.backend("npu")
     assert asked() == [("A", "loud:A", "loud-ops 2.0")]
     gone, raises, unmarked = advice()
@@ -122,7 +121,7 @@ def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
 
 
 def test_deepspeed_is_one_of_them():
-    [ours] = [e for e in entry_points(providers.GROUP) if e.name == "deepspeed"]
+    [ours] = [e for e in entry_points(op_providers.GROUP) if e.name == "deepspeed"]
     assert ours.load() is op_builders, "install accel-core again (./dev does)"
 
 

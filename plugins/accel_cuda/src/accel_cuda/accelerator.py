@@ -1,4 +1,6 @@
-"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of torch."""
+"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import Backend, DeviceProperties, SettingError, TorchAccelerator, is_installed
+from accel_core import (
+    Backend,
+    DeviceProperties,
+    SettingError,
+    TorchAccelerator,
+    is_installed,
+)
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -22,9 +30,10 @@ _HIP_FP8 = ("gfx94", "gfx95", "gfx12")
 class CUDAAccelerator(TorchAccelerator):
     """NVIDIA GPUs; AMD GPUs if torch was built for ROCm.
 
-    Without a device, every `is_*_supported` member returns False. Counting devices starts no driver as long
-    as NVML (on ROCm: amdsmi) answers, so a process may count, fork, and use the device in its child. With MIG
-    identifiers in `CUDA_VISIBLE_DEVICES`, torch has to ask the driver.
+    Without a device, every `is_*_supported` member returns False. Counting devices
+    starts no driver as long as NVML (on ROCm: amdsmi) answers, so a process may count,
+    fork, and use the device in its child. With MIG identifiers in
+    `CUDA_VISIBLE_DEVICES`, torch has to ask the driver.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -36,30 +45,43 @@ class CUDAAccelerator(TorchAccelerator):
     # Devices
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return torch's properties, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
+        """Return torch's properties, with the UUID as `nvidia-smi -L` and
+        `CUDA_VISIBLE_DEVICES` write it.
+        """
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
         if self._rocm:
             return replace(properties, uuid=f"GPU-{_rocm_serial(properties.uuid)}")
-        return replace(properties, uuid=f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{properties.uuid}")
+        return replace(
+            properties,
+            uuid=f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{properties.uuid}",
+        )
 
     def _capability(self) -> tuple[int, int]:
-        """Compute capability of the current device; `(0, 0)` without a device, or if it is not told."""
-        told = self._if_supported(self.device_module.get_device_capability) if self.is_available() else None
+        """Compute capability of the current device; `(0, 0)` without a device, or if it
+        is not told.
+        """
+        told = (
+            self._if_supported(self.device_module.get_device_capability)
+            if self.is_available()
+            else None
+        )
         return told or (0, 0)
 
     # Data types
 
     def is_fp16_supported(self) -> bool:
-        """Whether the compute capability is at least 7; 6 counts with `DS_ALLOW_DEPRECATED_FP16=1`, but is
-        slow.
+        """Whether the compute capability is at least 7; 6 counts with
+        `DS_ALLOW_DEPRECATED_FP16=1`, but is slow.
         """
         major, _ = self._capability()
         return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
-        """Whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm: MI300, MI350 and RDNA 4."""
+        """Whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm: MI300,
+        MI350 and RDNA 4.
+        """
         if self._rocm and self.is_available():
             properties = self._if_supported(self.device_module.get_device_properties)
             return str(getattr(properties, "gcnArchName", "")).startswith(_HIP_FP8)
@@ -69,7 +91,8 @@ class CUDAAccelerator(TorchAccelerator):
 
     def is_current_stream_capturing(self) -> bool:
         """Whether work on the current stream is being captured into a graph."""
-        # A CPU build has only a dummy behind torch.cuda's function, and before the start nothing captures.
+        # A CPU build has only a dummy behind torch.cuda's function, and before the
+        # start nothing captures.
         return self.is_initialized() and super().is_current_stream_capturing()
 
     # Compilation and profiling
@@ -79,29 +102,38 @@ class CUDAAccelerator(TorchAccelerator):
         return is_installed("triton") and self._capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel is faster than `torch._grouped_mm`: on compute capability 7 and 8.
+        """Whether a Triton kernel is faster than `torch._grouped_mm`: on compute
+        capability 7 and 8.
 
-        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper (9.0) on, and a loop
-        over the groups below. On AMD nobody has measured. A torch without `_grouped_mm` has only the loop.
+        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper
+        (9.0) on, and a loop over the groups below. On AMD nobody has measured. A torch
+        without `_grouped_mm` has only the loop.
         """
         if self._rocm or not is_installed("triton"):
             return False
         major, _ = self._capability()
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
         """Open an NVTX range; never raises an error.
 
-        `domain` and `category` need the package `nvtx`; without it the range is in NVTX's default domain.
+        `domain` and `category` need the package `nvtx`; without it the range is in
+        NVTX's default domain.
         """
         with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
-                import_module("nvtx").push_range(str(msg), domain=domain, category=category)
+                import_module("nvtx").push_range(
+                    str(msg), domain=domain, category=category
+                )
             else:
                 self.device_module.nvtx.range_push(str(msg))
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the NVTX range that this thread opened last in `domain`; never raises an error."""
+        """Close the NVTX range that this thread opened last in `domain`; never raises
+        an error.
+        """
         with suppress(Exception):
             if domain is not None and self.supports_nvtx_domain:
                 import_module("nvtx").pop_range(domain=domain)
@@ -111,7 +143,9 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of NCCL (RCCL on ROCm): `(2, 27, 3)`; `None` in a torch without it."""
+        """Return the version of NCCL (RCCL on ROCm): `(2, 27, 3)`; `None` in a torch
+        without it.
+        """
         try:
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
         except (AttributeError, ImportError):
@@ -120,7 +154,9 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _rocm_serial(uuid: str) -> str:
-    """AMD's serial number: HIP spells its 16 characters out in the bytes of the UUID."""
+    """AMD's serial number: HIP spells its 16 characters out in the bytes of the
+    UUID.
+    """
     try:
         serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
     except ValueError:
@@ -129,12 +165,15 @@ def _rocm_serial(uuid: str) -> str:
 
 
 def _allows_deprecated_fp16() -> bool:
-    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at it."""
+    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at
+    it.
+    """
     given = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
     if given in ("1", "true", "yes", "on"):
         return True
     if given in ("", "0", "false", "no", "off"):
         return False
     raise SettingError(
-        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct it, or unset it."
+        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct "
+        f"it, or unset it."
     )

@@ -1,4 +1,6 @@
-"""Checks of `accel doctor`, from files: NVIDIA's other parts, also Windows', the GPU in an AMD processor."""
+"""Checks of `accel doctor`, from files: NVIDIA's other parts, also Windows', the GPU in
+an AMD processor.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +10,60 @@ from pathlib import Path
 
 from accel_core import Check, CheckResult, TorchBuild, torch_build
 
-__all__ = ["CHECKS", "driver_library", "processors_gpu", "unified_memory", "windows_driver"]
+__all__ = [
+    "CHECKS",
+    "driver_library",
+    "processors_gpu",
+    "unified_memory",
+    "windows_driver",
+]
 
 _ROOT = Path("/")
 #: Where distributions, and NVIDIA's container toolkit, put libcuda.so.
 _LIBRARIES = (
-    "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/lib/wsl/lib",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/lib/wsl/lib",
     "usr/local/nvidia/lib64",
-)  # fmt: skip
-#: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point: https://pci-ids.ucw.cz.
+)
+#: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point:
+#: https://pci-ids.ucw.cz.
 _PROCESSORS = (
-    0x15DD, 0x15D8, 0x1636, 0x1638, 0x164C, 0x15E7, 0x163F, 0x164D, 0x1681, 0x1506, 0x164E, 0x13C0, 0x15BF,
-    0x15C8, 0x1900, 0x1901, 0x150E, 0x1114, 0x1586,
-)  # fmt: skip
+    0x15DD,
+    0x15D8,
+    0x1636,
+    0x1638,
+    0x164C,
+    0x15E7,
+    0x163F,
+    0x164D,
+    0x1681,
+    0x1506,
+    0x164E,
+    0x13C0,
+    0x15BF,
+    0x15C8,
+    0x1900,
+    0x1901,
+    0x150E,
+    0x1114,
+    0x1586,
+)
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that the node of `nvidia-uvm` exists: CUDA opens it first, `nvidia-smi` never.
+    """Check that the node of `nvidia-uvm` exists: CUDA opens it first, `nvidia-smi`
+    never.
 
     NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
-    cards = sorted(each.name for each in (root / "dev").glob("nvidia*") if each.name[6:].isdecimal())
+    cards = sorted(
+        each.name
+        for each in (root / "dev").glob("nvidia*")
+        if each.name[6:].isdecimal()
+    )
     if not cards:
         return CheckResult("ok", "there is no NVIDIA device node here")
     facts = {"device nodes": ", ".join(f"/dev/{name}" for name in cards)}
@@ -38,41 +73,68 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
         "in a container, start it with the node: docker run --gpus all gives it; on the host, run "
         "`sudo nvidia-modprobe -u -c=0`"
     )
-    facts["nvidia_uvm"] = "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
-    return CheckResult("error", "/dev/nvidia-uvm is missing, without which CUDA finds no GPU", step, facts)
+    facts["nvidia_uvm"] = (
+        "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
+    )
+    return CheckResult(
+        "error",
+        "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
+        step,
+        facts,
+    )
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that Windows gives its WSL2 the GPU and libcuda.so: a driver in WSL2 itself is of no use.
+    """Check that Windows gives its WSL2 the GPU and libcuda.so: a driver in WSL2 itself
+    is of no use.
 
     microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
-    build, kernel = build or torch_build(), _read(root / "proc/sys/kernel/osrelease").strip()
+    build, kernel = (
+        build or torch_build(),
+        _read(root / "proc/sys/kernel/osrelease").strip(),
+    )
     if not (build and build.cuda) or "microsoft" not in kernel.lower():
         return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
     if not (root / "dev/dxg").exists():
         step = "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, then `wsl --update`"
-        return CheckResult("warning", "WSL2 shows no GPU: /dev/dxg is missing", step, facts)
+        return CheckResult(
+            "warning", "WSL2 shows no GPU: /dev/dxg is missing", step, facts
+        )
     if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
         step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
-        return CheckResult("warning", "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib", step, facts)
+        return CheckResult(
+            "warning",
+            "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib",
+            step,
+            facts,
+        )
     return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Check that libcuda.so has the kernel module's version: after an update they differ until a reboot.
+    """Check that libcuda.so has the kernel module's version: after an update they
+    differ until a reboot.
 
     NVIDIA's driver README: all parts of one driver have one version. The module's is in
-    `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the library's in its file's name.
+    `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the library's in its
+    file's name.
     """
     text = _read(root / "proc/driver/nvidia/version")
     module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
     if module is None:
         return CheckResult("ok", "the NVIDIA driver is not loaded here")
-    names = [file.name for folder in _LIBRARIES for file in (root / folder).glob("libcuda.so.*.*")]
+    names = [
+        file.name
+        for folder in _LIBRARIES
+        for file in (root / folder).glob("libcuda.so.*.*")
+    ]
     libraries = sorted({name.removeprefix("libcuda.so.") for name in names})
-    facts = {"kernel module": module[1], "libcuda.so": ", ".join(libraries) or "in none of the usual folders"}
+    facts = {
+        "kernel module": module[1],
+        "libcuda.so": ", ".join(libraries) or "in none of the usual folders",
+    }
     if not libraries or module[1] in libraries:
         return CheckResult("ok", f"the driver is {module[1]}", facts=facts)
     what = f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of {', '.join(libraries)}"
@@ -81,28 +143,46 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count a processor's own GPU beside a card: torch seldom has its kernels.
+    """Check that ROCm does not count a processor's own GPU beside a card: torch seldom
+    has its kernels.
 
     "HIP error: invalid device function" or "device kernel image is invalid" comes then:
-    ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers them as the kernel's driver does.
+    ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers them as the kernel's
+    driver does.
     """
     build, gpus = build or torch_build(), _rocms(root)
     cards = [number for number, gpu in enumerate(gpus) if gpu not in _PROCESSORS]
     names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-    if not (build and build.hip) or len(cards) in (0, len(gpus)) or any(name in os.environ for name in names):
-        return CheckResult("ok", "ROCm counts no processor's own GPU beside an AMD card")
+    if (
+        not (build and build.hip)
+        or len(cards) in (0, len(gpus))
+        or any(name in os.environ for name in names)
+    ):
+        return CheckResult(
+            "ok", "ROCm counts no processor's own GPU beside an AMD card"
+        )
     own = ", ".join(str(number) for number in range(len(gpus)) if number not in cards)
     what = f"device {own} is the processor's own AMD GPU, for which torch may have no kernels"
-    return CheckResult("warning", what, f"export HIP_VISIBLE_DEVICES={','.join(map(str, cards))}")
+    return CheckResult(
+        "warning", what, f"export HIP_VISIBLE_DEVICES={','.join(map(str, cards))}"
+    )
 
 
 def _rocms(root: Path) -> list[int]:
-    """The device ids of the GPUs that ROCm may open, in its order: Linux, amdkfd/kfd_topology.c."""
+    """The device ids of the GPUs that ROCm may open, in its order: Linux,
+    amdkfd/kfd_topology.c.
+    """
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
-    told = [_read(file) for file in sorted(files, key=lambda file: int(file.parent.name))]
+    told = [
+        _read(file) for file in sorted(files, key=lambda file: int(file.parent.name))
+    ]
     nodes = [dict(re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)) for text in told]
     gpus = [node for node in nodes if node.get("simd_count", "0") != "0"]
-    opened = [g for g in gpus if (root / f"dev/dri/renderD{g.get('drm_render_minor')}").exists()]
+    opened = [
+        g
+        for g in gpus
+        if (root / f"dev/dri/renderD{g.get('drm_render_minor')}").exists()
+    ]
     return [int(gpu.get("device_id", "0")) for gpu in opened]
 
 

@@ -32,16 +32,23 @@ _STATISTICS = {
 
 
 def module_ids() -> tuple[int, ...] | None:
-    """Return each device's module id, by index, as `hl-smi` prints them; `None` if it prints none.
+    """Return each device's module id, by index, as `hl-smi` prints them; `None` if it
+    prints none.
 
     The query is that of https://docs.habana.ai, Multiple Workloads on a Single Docker.
     """
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
     printed = ""
     with suppress(OSError, subprocess.SubprocessError):
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        printed = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout
     rows = (line.replace(",", " ").split() for line in printed.splitlines())
-    found = {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and "".join(row).isdigit()}
+    found = {
+        int(row[0]): int(row[1])
+        for row in rows
+        if len(row) == 2 and "".join(row).isdigit()
+    }
     if not found or sorted(found) != [*range(len(found))]:
         return None
     return tuple(found[index] for index in sorted(found))
@@ -50,16 +57,19 @@ def module_ids() -> tuple[int, ...] | None:
 class HPUAccelerator(TorchAccelerator):
     """Intel Gaudi; a process owns one device.
 
-    `"hpu"` means that device, and so does any index passed to a member that works on the process's own
-    device, such as its generator. A name of another accelerator's device is refused. Constructing this sets
-    no variable and no mode; `apply_vendor_defaults` does.
+    `"hpu"` means that device, and so does any index passed to a member that works on
+    the process's own device, such as its generator. A name of another accelerator's
+    device is refused. Constructing this sets no variable and no mode;
+    `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set Gaudi's variables that are unset, and torch's deterministic mode; return what was changed.
+        """Set Gaudi's variables that are unset, and torch's deterministic mode; return
+        what was changed.
 
-        DeepSpeed does the same when it builds its HPU accelerator. The mode applies to all of torch in this
-        process. New tensors stay uninitialised, which the mode would otherwise change.
+        DeepSpeed does the same when it builds its HPU accelerator. The mode applies to
+        all of torch in this process. New tensors stay uninitialised, which the mode
+        would otherwise change.
         """
         changed = super().apply_vendor_defaults()
         if self._torch.are_deterministic_algorithms_enabled():
@@ -69,7 +79,9 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Module ids by index, which `hl-smi` tells; they are no indices, so without it nothing is known."""
+        """Module ids by index, which `hl-smi` tells; they are no indices, so without it
+        nothing is known.
+        """
         return module_ids()
 
     # Nature and devices
@@ -79,12 +91,16 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def handles_memory_backpressure(self) -> bool:
-        """Return True: if memory is short, an allocation waits until running work has freed some."""
+        """Return True: if memory is short, an allocation waits until running work has
+        freed some.
+        """
         return True
 
     def _device_number(self, device: Any) -> int | None:
         number = None if device is None else super()._device_number(device)
-        if number is not None and number < 0:  # a rank's variable that is not set, and no device
+        if (
+            number is not None and number < 0
+        ):  # a rank's variable that is not set, and no device
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 
@@ -99,16 +115,21 @@ class HPUAccelerator(TorchAccelerator):
         return super().device()
 
     def synchronize(self, device_index: Device = None) -> None:
-        """Wait until the process's device has finished its work; the index is ignored."""
+        """Wait until the process's device has finished its work; the index is
+        ignored.
+        """
         self._device_number(device_index)
         self.device_module.synchronize()
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the properties, with the product's name from Habana's bridge: its own properties are one
-        text.
+        """Return the properties, with the product's name from Habana's bridge: its own
+        properties are one text.
         """
         index = self._index(device_index)
-        return replace(super().device_properties(index), name=self.device_module.get_device_name(index))
+        return replace(
+            super().device_properties(index),
+            name=self.device_module.get_device_name(index),
+        )
 
     # Random numbers: there is one generator
 
@@ -146,13 +167,19 @@ class HPUAccelerator(TorchAccelerator):
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Return the bridge's statistics, under torch's keys and under its own.
 
-        `reserved_bytes` is the whole memory budget: the bridge does not report how much of it is in use.
+        `reserved_bytes` is the whole memory budget: the bridge does not report how much
+        of it is in use.
         """
         stats = super().memory_stats(device_index)
-        return {**stats, **{key: stats[own] for key, own in _STATISTICS.items() if own in stats}}
+        return {
+            **stats,
+            **{key: stats[own] for key, own in _STATISTICS.items() if own in stats},
+        }
 
     def is_fp16_supported(self) -> bool:
-        """Return the bridge's answer for float16 (Gaudi 2 and later support it); without one, try it."""
+        """Return the bridge's answer for float16 (Gaudi 2 and later support it);
+        without one, try it.
+        """
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")
         except ImportError:
@@ -162,9 +189,14 @@ class HPUAccelerator(TorchAccelerator):
     # Graphs: the bridge has them in lazy mode alone
 
     def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None, **options: Any
+        self,
+        graph: Graph | None,
+        pool: Any = None,
+        stream: torch.Stream | None = None,
+        **options: Any,
     ) -> AbstractContextManager[Any]:
-        """Return the bridge's context manager that captures into `graph`; `pool` is ignored.
+        """Return the bridge's context manager that captures into `graph`; `pool` is
+        ignored.
 
         Gaudi's graphs share no memory pool.
         """

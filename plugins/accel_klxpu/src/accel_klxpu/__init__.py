@@ -1,51 +1,72 @@
-"""Kunlunxin XPUs for accel-core: what the backend `klxpu` is, and the next step after its known errors.
+"""Kunlunxin XPUs for accel-core: what the backend `klxpu` is, and the next step after
+its known errors.
 
 Importing this module imports neither torch nor torch_xmlir.
 
-torch_xmlir is closed, and nothing here was run on a P800. It is known from DeepSpeed 0.19.8
-(deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun (vllm_kunlun/platforms/kunlun.py), LMCache
-(lmcache/v1/platform/klx_xpu) and xyDong0223/infer-forge-harness (openwiki/torch-xmlir), whose authors took a
-build for torch 2.9 apart; "the wiki" below is theirs.
+torch_xmlir is closed, and nothing here was run on a P800. It is known from DeepSpeed
+0.19.8 (deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun
+(vllm_kunlun/platforms/kunlun.py), LMCache (lmcache/v1/platform/klx_xpu) and
+xyDong0223/infer-forge-harness (openwiki/torch-xmlir), whose authors took a build for
+torch 2.9 apart; "the wiki" below is theirs.
 """
 
 from __future__ import annotations
 
 import os
 
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    ProbeResult,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
 _INSTALL = "accel setup klxpu"
 _DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
-_DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
+_DOCTOR = (
+    "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
+)
 
-#: What an error's text says, and what the user can do about it; the first that fits counts. The libraries'
-#: names are those of XRE and XHPC in PaddlePaddle, cmake/external/xpu.cmake.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts. The libraries' names are those of XRE and XHPC in PaddlePaddle,
+#: cmake/external/xpu.cmake.
 _HINTS = (
-    (r"lib(xpu\w*|xpuml|xft|xhpc|bkcl|cudart|cuda)[\w\-]*\.so", f"{_DRIVER}; {_DOCTOR}"),
+    (
+        r"lib(xpu\w*|xpuml|xft|xhpc|bkcl|cudart|cuda)[\w\-]*\.so",
+        f"{_DRIVER}; {_DOCTOR}",
+    ),
     (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_DOCTOR}: {_INSTALL}"),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
-    (r"re-initialize cuda in forked",
-     "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`xpu-smi` shows which processes hold the device's memory")
-)  # fmt: skip
+    (
+        r"re-initialize cuda in forked",
+        "use the start method 'spawn', or do not touch the device before the fork",
+    ),
+    (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
+)
 
 BACKEND = Backend(
     name="klxpu",
     # DeepSpeed looks for it after supa and before cuda.
     priority=225,
-    # torch_xmlir adds no device type: tensors are torch's "cuda", on Kunlunxin's kernels.
+    # torch_xmlir adds no device type: tensors are torch's "cuda", on Kunlunxin's
+    # kernels.
     device_type="cuda",
     vendor_import="torch_xmlir",
     accelerator="accel_klxpu.accelerator:KLXPUAccelerator",
     description="Kunlunxin XPUs, through torch_xmlir",
     url="https://www.kunlunxin.com/",
     install_hint=_INSTALL,
-    # No range for torch_xmlir: its builds carry the torch they are for in the image's name, and the
-    # distribution is `torch-xmlir` in some and `xmlir` in others.
+    # No range for torch_xmlir: its builds carry the torch they are for in the image's
+    # name, and the distribution is `torch-xmlir` in some and `xmlir` in others.
     requires=("torch>=2.6",),
-    # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the wiki, 07-distributed.md).
+    # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the
+    # wiki, 07-distributed.md).
     communication_backend="nccl",
     compile_backend="inductor",
     hardware=Hardware(
@@ -59,16 +80,23 @@ BACKEND = Backend(
         # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-p800_install_cn.html
         pci_ids=(
             "1d22:3684",
-            "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689",
-            "2057:3686", "2057:3687", "2057:3688", "2057:3689",
+            "1d22:3686",
+            "1d22:3687",
+            "1d22:3688",
+            "1d22:3689",
+            "2057:3686",
+            "2057:3687",
+            "2057:3688",
+            "2057:3689",
         ),
-        # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is public.
+        # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is
+        # public.
         driver_file="/proc/kunlun/version",
         driver_step=_DRIVER,
     ),
     visibility=Visibility(
-        # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is imported: FlagTree,
-        # third_party/xpu/docs/xpu3/how_to_write_kernel_skills.
+        # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is
+        # imported: FlagTree, third_party/xpu/docs/xpu3/how_to_write_kernel_skills.
         variables=("CUDA_VISIBLE_DEVICES",),
         grammar="indices",
     ),
@@ -84,7 +112,7 @@ BACKEND = Backend(
         forward=("BKCL", "XPU", "XMLIR"),
     ),
     hints=_HINTS,
-)  # fmt: skip
+)
 
 
 @hookimpl
@@ -95,11 +123,17 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe() -> ProbeResult | None:
-    """Return "not usable" if the user has switched torch_xmlir off: torch.cuda then means CUDA only.
+    """Return "not usable" if the user has switched torch_xmlir off: torch.cuda then
+    means CUDA only.
 
-    As in torch_xmlir (the wiki, 02-import-hook.md), any number but 0 in the variable switches it off.
+    As in torch_xmlir (the wiki, 02-import-hook.md), any number but 0 in the variable
+    switches it off.
     """
     off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
     if off == "0":
         return None
-    return ProbeResult(False, f"DISABLE_XPYTORCH={off} switches torch_xmlir off", "unset DISABLE_XPYTORCH")
+    return ProbeResult(
+        False,
+        f"DISABLE_XPYTORCH={off} switches torch_xmlir off",
+        "unset DISABLE_XPYTORCH",
+    )

@@ -1,28 +1,54 @@
-"""Cambricon MLUs for accel-core: what the backend `mlu` is, and the next step after its known errors.
+"""Cambricon MLUs for accel-core: what the backend `mlu` is, and the next step after its
+known errors.
 
 Importing this module imports neither torch nor torch_mlu.
 """
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
-    (r"lib(cn|mlu)\w*\.so",
-     "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"),
-    (r"undefined symbol|_mluc",
-     "torch_mlu does not fit this torch: accel setup mlu"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=mlu before anything imports another's package"),
-    (r"re-initialize mlu in forked",
-     "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"cndev|cninit|no mlu|cnrt\w* failed",
-     "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"),
-    (r"out of memory", "`cnmon` shows which processes hold the device's memory")
-)  # fmt: skip
+    (
+        r"lib(cn|mlu)\w*\.so",
+        (
+            "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to "
+            "LD_LIBRARY_PATH"
+        ),
+    ),
+    (r"undefined symbol|_mluc", "torch_mlu does not fit this torch: accel setup mlu"),
+    (
+        r"privateuse1|already been (set|registered)",
+        (
+            "a process has room for one vendor: set DS_ACCELERATOR=mlu before anything "
+            "imports another's package"
+        ),
+    ),
+    (
+        r"re-initialize mlu in forked",
+        "use the start method 'spawn', or do not touch the device before the fork",
+    ),
+    (
+        r"cndev|cninit|no mlu|cnrt\w* failed",
+        (
+            "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and "
+            "MLU_VISIBLE_DEVICES"
+        ),
+    ),
+    (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
+)
 
 BACKEND = Backend(
     name="mlu",
@@ -42,7 +68,8 @@ BACKEND = Backend(
         platforms=("linux",),
         nodes=("/dev/cambricon_dev[0-9]*",),
         pci_ids=("cabc",),
-        # The README of Cambricon's driver 4.20.14: `cat /proc/driver/cambricon/mlus/<bus id>/information`.
+        # The README of Cambricon's driver 4.20.14: `cat
+        # /proc/driver/cambricon/mlus/<bus id>/information`.
         driver_file="/proc/driver/cambricon/mlus",
         driver_step="install Cambricon's driver; `cnmon` shows when it works",
     ),

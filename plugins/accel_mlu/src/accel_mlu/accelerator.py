@@ -12,21 +12,27 @@ __all__ = ["MLUAccelerator"]
 class MLUAccelerator(TorchAccelerator):
     """Cambricon MLUs.
 
-    Counting devices starts no driver as long as `libcndev.so` answers, so a process may count, fork, and
-    use the device in its child. The first call that needs the device starts it, and a child forked after
-    that gets torch_mlu's `RuntimeError`.
+    Counting devices starts no driver as long as `libcndev.so` answers, so a process may
+    count, fork, and use the device in its child. The first call that needs the device
+    starts it, and a child forked after that gets torch_mlu's `RuntimeError`.
     """
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every MLU."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
+        MLU.
+        """
         return self.is_available()
 
     def is_triton_supported(self) -> bool:
         """Whether there is a device and Triton, in Cambricon's build, is installed."""
         return is_installed("triton") and self.is_available()
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a CNPX range; `domain` and `category` are ignored; never raises an error."""
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
+        """Open a CNPX range; `domain` and `category` are ignored; never raises an
+        error.
+        """
         with suppress(Exception):
             self.device_module.cnpx.range_push(str(msg))
 
@@ -36,7 +42,9 @@ class MLUAccelerator(TorchAccelerator):
             self.device_module.cnpx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without it."""
+        """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without
+        it.
+        """
         with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.cncl.version())
         return None

@@ -1,4 +1,5 @@
-"""Apple GPUs for accel-core: what the backend `mps` is, and what its known failures mean.
+"""Apple GPUs for accel-core: what the backend `mps` is, and what its known failures
+mean.
 
 Importing this module does not import torch.
 """
@@ -9,25 +10,52 @@ from accel_core import Backend, Environment, Hardware, hookimpl
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
-    (r"not (currently )?(implemented|supported) for the mps device|not implemented for 'mps'",
-     "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then does what Metal cannot"),
-    (r"mps backend out of memory|insufficient memory",
-     "make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 takes the limit away)"),
+    (
+        (
+            r"not (currently )?(implemented|supported) for the mps device|not "
+            r"implemented for 'mps'"
+        ),
+        (
+            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then "
+            "does what Metal cannot"
+        ),
+    ),
+    (
+        r"mps backend out of memory|insufficient memory",
+        (
+            "make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 "
+            "takes the limit away)"
+        ),
+    ),
     (r"float64|double", "use float32: Metal has no float64"),
-    (r"bfloat16 is not supported on mps", "update macOS to 14 or later, or use float16"),
+    (
+        r"bfloat16 is not supported on mps",
+        "update macOS to 14 or later, or use float16",
+    ),
     (r"macos (1[0-3]|\d+\.\d+)|requires macos|mpsgraph", "update macOS to 14 or later"),
-    (r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
-     "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so")
-)  # fmt: skip
+    (
+        r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
+        (
+            "install torch for Apple silicon, with a Python for arm64: `file $(which "
+            "python3)` must say so"
+        ),
+    ),
+)
 
-#: It saves the random state of devices whose module is `_initialized`; torch.mps has no such name.
+#: It saves the random state of devices whose module is `_initialized`; torch.mps has no
+#: such name.
 _OTHERWISE = (
-    ("compute.randomness.checkpointing_draws_the_same",
-     ("torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
-      "keep dropout out of what is checkpointed, or set its probability to 0")),
-)  # fmt: skip
+    (
+        "compute.randomness.checkpointing_draws_the_same",
+        (
+            "torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
+            "keep dropout out of what is checkpointed, or set its probability to 0"
+        ),
+    ),
+)
 
 BACKEND = Backend(
     name="mps",
@@ -43,7 +71,8 @@ BACKEND = Backend(
     communication_backend="",
     compile_backend="inductor",
     hardware=Hardware(
-        # Metal has neither device nodes nor PCI ids. A Python for x86_64 under Rosetta has no Metal.
+        # Metal has neither device nodes nor PCI ids. A Python for x86_64 under Rosetta
+        # has no Metal.
         name="Apple GPU",
         platforms=("darwin-arm64",),
     ),

@@ -19,17 +19,19 @@ __all__ = ["MPSAccelerator"]
 class MPSAccelerator(TorchAccelerator):
     """The one GPU of an Apple processor, which uses the processor's memory.
 
-    It has one queue and no user streams: `Stream` stands for that queue. Metal counts no peaks of memory, and
-    neither does torch before 2.13: then the amount that Metal holds now is returned instead, as in DeepSpeed.
+    It has one queue and no user streams: `Stream` stands for that queue. Metal counts
+    no peaks of memory, and neither does torch before 2.13: then the amount that Metal
+    holds now is returned instead, as in DeepSpeed.
     """
 
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
-        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream has to wait for another.
+        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream has to wait
+        for another.
 
-        The host still has to wait: call `synchronize` before you read the clock. Then the host's clock is as
-        good as an event, so `use_host_timers` is True too.
+        The host still has to wait: call `synchronize` before you read the clock. Then
+        the host's clock is as good as an event, so `use_host_timers` is True too.
         """
         return True
 
@@ -38,17 +40,27 @@ class MPSAccelerator(TorchAccelerator):
         return 0
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return the properties, with the processor's name and the number of its GPU cores."""
+        """Return the properties, with the processor's name and the number of its GPU
+        cores.
+        """
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
-        if not (hasattr(metal, "get_name") and self.is_available()):  # torch before 2.7; no Metal
+        if not (
+            hasattr(metal, "get_name") and self.is_available()
+        ):  # torch before 2.7; no Metal
             return properties
-        return replace(properties, name=metal.get_name(), multiprocessors=int(metal.get_core_count()))
+        return replace(
+            properties,
+            name=metal.get_name(),
+            multiprocessors=int(metal.get_core_count()),
+        )
 
     # Random numbers
 
     def default_generator(self, device_index: Device) -> torch.Generator:
-        """Return the device's one generator. Raises `ValueError` if the index is out of range."""
+        """Return the device's one generator. Raises `ValueError` if the index is out of
+        range.
+        """
         self._index_or_none(device_index)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
         return generator
@@ -56,7 +68,8 @@ class MPSAccelerator(TorchAccelerator):
     # Streams
 
     def _find_streams(self) -> tuple[Any, Any]:
-        # torch.Stream would serve too, as many handles of the one queue; its events are not Metal's.
+        # torch.Stream would serve too, as many handles of the one queue; its events are
+        # not Metal's.
         return None, self.device_module.Event
 
     # Memory
@@ -67,15 +80,17 @@ class MPSAccelerator(TorchAccelerator):
         return int(self.device_module.current_allocated_memory())
 
     def memory_reserved(self, device_index: Device = None) -> int:
-        """Return the bytes that Metal holds for this process, with the allocator's cache and Metal's own
-        graphs.
+        """Return the bytes that Metal holds for this process, with the allocator's
+        cache and Metal's own graphs.
         """
         self._index_or_none(device_index)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
     def _counts_peaks(self) -> bool:
-        """Whether torch counts: its allocator for Metal tells `torch.accelerator` from 2.13 on."""
+        """Whether torch counts: its allocator for Metal tells `torch.accelerator` from
+        2.13 on.
+        """
         try:
             super().max_memory_allocated()
         except UnsupportedError:
@@ -83,14 +98,26 @@ class MPSAccelerator(TorchAccelerator):
         return True
 
     def max_memory_allocated(self, device_index: Device = None) -> int:
-        """Return the peak of `memory_allocated` if torch counts it, else `memory_reserved()`."""
+        """Return the peak of `memory_allocated` if torch counts it, else
+        `memory_reserved()`.
+        """
         self._index_or_none(device_index)
-        return super().max_memory_allocated() if self._counts_peaks else self.memory_reserved()
+        return (
+            super().max_memory_allocated()
+            if self._counts_peaks
+            else self.memory_reserved()
+        )
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
-        """Return the peak of `memory_reserved` if torch counts it, else `memory_reserved()`."""
+        """Return the peak of `memory_reserved` if torch counts it, else
+        `memory_reserved()`.
+        """
         self._index_or_none(device_index)
-        return super().max_memory_reserved() if self._counts_peaks else self.memory_reserved()
+        return (
+            super().max_memory_reserved()
+            if self._counts_peaks
+            else self.memory_reserved()
+        )
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Reset the peaks if torch counts them; else do nothing."""
@@ -99,25 +126,34 @@ class MPSAccelerator(TorchAccelerator):
             super().reset_peak_memory_stats()
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
-        """Return the amounts under torch's keys; without the peaks if torch does not count them."""
+        """Return the amounts under torch's keys; without the peaks if torch does not
+        count them.
+        """
         self._index_or_none(device_index)
         stats = super().memory_stats()
         return (
-            stats if self._counts_peaks else {key: stats[key] for key in stats if not key.endswith(".peak")}
+            stats
+            if self._counts_peaks
+            else {key: stats[key] for key in stats if not key.endswith(".peak")}
         )
 
     def total_memory(self, device_index: Device = None) -> int:
-        """Return the bytes that Metal recommends for one process; the memory itself is the host's."""
+        """Return the bytes that Metal recommends for one process; the memory itself is
+        the host's.
+        """
         self._index_or_none(device_index)
         return int(self.device_module.recommended_max_memory())
 
-    # torch's own page-locking raises on Metal or gives a tensor on the device (pytorch#86060, #181374), and
-    # memory that both share needs none: any host tensor is what a pinned one is elsewhere.
+    # torch's own page-locking raises on Metal or gives a tensor on the device
+    # (pytorch#86060, #181374), and memory that both share needs none: any host tensor
+    # is what a pinned one is elsewhere.
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    def _torch_empty_pinned(
+        self, tensor: torch.Tensor, shape: tuple[int, ...]
+    ) -> torch.Tensor:
         return tensor.new_empty(shape, device="cpu")
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
@@ -127,7 +163,9 @@ class MPSAccelerator(TorchAccelerator):
 
     def is_bf16_supported(self) -> bool:
         """Whether this is macOS 14 or later, which brought bfloat16 to Metal."""
-        return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
+        return self.is_available() and bool(
+            self._torch.backends.mps.is_macos_or_newer(14, 0)
+        )
 
     def is_fp16_supported(self) -> bool:
         """Whether there is a device: Metal has always had float16."""

@@ -1,30 +1,56 @@
-"""Moore Threads GPUs for accel-core: what the backend `musa` is, and the next step after its known errors.
+"""Moore Threads GPUs for accel-core: what the backend `musa` is, and the next step
+after its known errors.
 
 Importing this module imports neither torch nor torch_musa.
 """
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
 _DRIVER = "install Moore Threads' driver; `mthreads-gmi` shows when it works"
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
-    # The driver's own part: MooreThreads/torch_musa#50, #118 and, of a driver older than the SDK, #24.
+    # The driver's own part: MooreThreads/torch_musa#50, #118 and, of a driver older
+    # than the SDK, #24.
     (r"musa error: no cuda-capable device|libsrv_um_musa|pvrsrv", _DRIVER),
-    (r"undefined symbol", "torch_musa does not fit this torch or this MUSA SDK: accel setup musa"),
+    (
+        r"undefined symbol",
+        "torch_musa does not fit this torch or this MUSA SDK: accel setup musa",
+    ),
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
-    (r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",
-     "install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to LD_LIBRARY_PATH"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=musa before anything imports another's package"),
-    (r"re-initialize musa in forked",
-     "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`mthreads-gmi` shows which processes hold the device's memory")
-)  # fmt: skip
+    (
+        r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",
+        (
+            "install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to "
+            "LD_LIBRARY_PATH"
+        ),
+    ),
+    (
+        r"privateuse1|already been (set|registered)",
+        (
+            "a process has room for one vendor: set DS_ACCELERATOR=musa before "
+            "anything imports another's package"
+        ),
+    ),
+    (
+        r"re-initialize musa in forked",
+        "use the start method 'spawn', or do not touch the device before the fork",
+    ),
+    (r"out of memory", "`mthreads-gmi` shows which processes hold the device's memory"),
+)
 
 BACKEND = Backend(
     name="musa",
@@ -35,8 +61,9 @@ BACKEND = Backend(
     description="Moore Threads GPUs, through torch_musa",
     url="https://github.com/MooreThreads/torch_musa",
     install_hint="accel setup musa",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on; 2.7.0 is the first torch_musa for
-    # such a torch (its README), and from there on its version is torch's.
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on; 2.7.0 is the
+    # first torch_musa for such a torch (its README), and from there on its version is
+    # torch's.
     requires=("torch>=2.6", "torch-musa>=2.7"),
     # DeepSpeed's pull request 8191 and flagos-ai/FlagScale name both.
     communication_backend="mccl",
@@ -56,12 +83,16 @@ BACKEND = Backend(
     granted=Granted(
         # flagos-ai's images for Moore Threads, without its container toolkit.
         docker="--device /dev/mtgpu.0 --device /dev/dri",
-        # Project-HAMi/HAMi, pkg/device/mthreads/device.go, on Moore Threads' own device plugin.
+        # Project-HAMi/HAMi, pkg/device/mthreads/device.go, on Moore Threads' own device
+        # plugin.
         kubernetes="mthreads.com/gpu",
     ),
     in_torch=InTorch(private_use1=True),
-    # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others are torch_musa's own.
-    environment=Environment(forward=("MUSA_HOME", "MCCL", "TORCH_MCCL", "PYTORCH_MUSA", "TORCH_USE_MUSA")),
+    # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others are torch_musa's
+    # own.
+    environment=Environment(
+        forward=("MUSA_HOME", "MCCL", "TORCH_MCCL", "PYTORCH_MUSA", "TORCH_USE_MUSA")
+    ),
     hints=_HINTS,
 )
 

@@ -1,4 +1,5 @@
-"""The vendor's instructions, for `accel setup`: its releases have no table of what fits what.
+"""The vendor's instructions, for `accel setup`: its releases have no table of what fits
+what.
 
 Entry point `musa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
 """

@@ -1,4 +1,5 @@
-"""Huawei Ascend devices for accel-core: what the backend `npu` is, and what to do when it fails.
+"""Huawei Ascend devices for accel-core: what the backend `npu` is, and what to do when
+it fails.
 
 Importing this module imports neither torch nor anything of the vendor's.
 """
@@ -28,24 +29,52 @@ __all__ = ["BACKEND", "cann_version", "source_cann"]
 _FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
-_DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))
-_MOUNTS = " ".join(f"-v {folder}:{folder}" for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver"))
+_DEVICES = " ".join(
+    f"--device /dev/{n}"
+    for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc")
+)
+_MOUNTS = " ".join(
+    f"-v {folder}:{folder}"
+    for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver")
+)
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
     ("two accelerators", "torch_npu allows no other device in torch: accel setup npu"),
-    ("privateuse1", "another vendor's package was imported first: use a process of its own"),
-    (r"lib(ascend_hal|dcmi|drv\w*)\.so", "install the Ascend driver; a container needs the host's as well"),
-    ("re-initialize npu in forked", "use the start method 'spawn', or touch no device before the fork"),
+    (
+        "privateuse1",
+        "another vendor's package was imported first: use a process of its own",
+    ),
+    (
+        r"lib(ascend_hal|dcmi|drv\w*)\.so",
+        "install the Ascend driver; a container needs the host's as well",
+    ),
+    (
+        "re-initialize npu in forked",
+        "use the start method 'spawn', or touch no device before the fork",
+    ),
     ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
-    ("invalid device id", "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them"),
+    (
+        "invalid device id",
+        "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them",
+    ),
 )
 #: The same, with what is installed here.
 _HINTS_WITH_VERSIONS = (
     ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
-    (r"lib(hccl|ascend(?!_hal)|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so", "{source}"),
-    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: accel setup npu"),
-    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: accel setup npu"),
+    (
+        r"lib(hccl|ascend(?!_hal)|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so",
+        "{source}",
+    ),
+    (
+        "undefined symbol: (acl|hccl|msprof)",
+        "CANN {cann} does not fit torch_npu {npu}: accel setup npu",
+    ),
+    (
+        "undefined symbol|_autoload",
+        "torch_npu {npu} does not fit torch {torch}: accel setup npu",
+    ),
 )
 
 BACKEND = Backend(
@@ -63,19 +92,23 @@ BACKEND = Backend(
     hardware=Hardware(
         name="Ascend NPU",
         platforms=("linux",),
-        # Not davinci_manager, which is there without a card; not all of 19e5: Kunpeng's ZIP engines have it.
+        # Not davinci_manager, which is there without a card; not all of 19e5: Kunpeng's
+        # ZIP engines have it.
         nodes=("/dev/davinci[0-9]*",),
         pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
-        # hicann/driver, src/sdk_driver/pbl/drv_davinci_intf/drv_davinci_intf_host/davinci_intf_init.c.
+        # hicann/driver,
+        # src/sdk_driver/pbl/drv_davinci_intf/drv_davinci_intf_host/davinci_intf_init.c.
         driver_file="/sys/class/devdrv_manager",
         driver_step=_DRIVER,
     ),
-    visibility=Visibility(variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"),
+    visibility=Visibility(
+        variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"
+    ),
     granted=Granted(
         # Ascend/pytorch, docker/OVERVIEW.md.
         docker=f"{_DEVICES} {_MOUNTS}",
-        # Ascend/ascend-device-plugin, its README; Slurm's as clusters with Ascend nodes tell users.
-        # Ray 2.60.0, ray/_private/accelerators/npu.py.
+        # Ascend/ascend-device-plugin, its README; Slurm's as clusters with Ascend nodes
+        # tell users. Ray 2.60.0, ray/_private/accelerators/npu.py.
         kubernetes="huawei.com/Ascend910",
         slurm="npu",
         ray="NPU",
@@ -95,18 +128,27 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """Return the next step for errors of torch_npu or CANN whose cause depends on what is installed."""
-    from accel_core import hint_for  # these here, because finding this plugin must cost nothing
+    """Return the next step for errors of torch_npu or CANN whose cause depends on what
+    is installed.
+    """
+    from accel_core import (
+        hint_for,
+    )  # these here, because finding this plugin must cost nothing
     from accel_npu.checks import no_cann, torch_npu_version
 
-    # Others' errors have undefined symbols too, and so have npu's own whose cause the table above knows.
+    # Others' errors have undefined symbols too, and so have npu's own whose cause the
+    # table above knows.
     if backend.name != BACKEND.name or hint_for(error, _HINTS):
         return None
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
     if hint == "{source}" and (what := no_cann()):
         return ProbeResult(False, what, source_cann())
     torch = getattr(torch_build(), "version", "").partition("+")[0]
-    versions = {"cann": cann_version() or "", "npu": torch_npu_version() or "", "torch": torch}
+    versions = {
+        "cann": cann_version() or "",
+        "npu": torch_npu_version() or "",
+        "torch": torch,
+    }
     return hint and hint.format(**versions, source=source_cann())
 
 
@@ -119,18 +161,30 @@ def accel_checks(backend: Backend) -> list[Check]:
 
 
 def cann_version() -> str | None:
-    """Return CANN's version (`"8.3.RC1"`) from its files below `ASCEND_HOME_PATH`; `None` if it is
-    not found.
+    """Return CANN's version (`"8.3.RC1"`) from its files below `ASCEND_HOME_PATH`;
+    `None` if it is not found.
     """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
-    matches = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
+    matches = (
+        re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace"))
+        for file in files
+    )
     return next((match[1] for match in matches if match), None)
 
 
 def source_cann() -> str:
-    """Return the step that sets CANN's variables: run its script, or install CANN if no script is found."""
+    """Return the step that sets CANN's variables: run its script, or install CANN if no
+    script is found.
+    """
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
-    scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))
-    found = (f"run CANN's `source {s}` in the shell that starts Python" for s in scripts if s.exists())
+    scripts = (
+        above / "set_env.sh",
+        *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")),
+    )
+    found = (
+        f"run CANN's `source {s}` in the shell that starts Python"
+        for s in scripts
+        if s.exists()
+    )
     return next(found, "accel setup npu")

@@ -20,11 +20,13 @@ __all__ = ["NPUAccelerator"]
 class NPUAccelerator(TorchAccelerator):
     """Huawei Ascend NPUs.
 
-    Counting devices starts no runtime as long as the driver's `libascend_hal.so` answers, so a process may
-    count, fork, and use the device in its child. (`torch.npu.is_available` would ask CANN.)
+    Counting devices starts no runtime as long as the driver's `libascend_hal.so`
+    answers, so a process may count, fork, and use the device in its child.
+    (`torch.npu.is_available` would ask CANN.)
 
-    For a device that was never selected, torch_npu's functions for streams, properties and memory raise an
-    error or report the current device. So these members select the device first.
+    For a device that was never selected, torch_npu's functions for streams, properties
+    and memory raise an error or report the current device. So these members select the
+    device first.
     """
 
     supports_nvtx_domain = True
@@ -55,7 +57,9 @@ class NPUAccelerator(TorchAccelerator):
             return super().total_memory(device_index)
 
     def toolkit(self) -> dict[str, str | None]:
-        """The device's toolkit: CANN's version, of the runtime or else of its files, and its folder."""
+        """The device's toolkit: CANN's version, of the runtime or else of its files,
+        and its folder.
+        """
         return {
             "CANN": self._cann_version("CANN") or cann_version(),
             "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH"),
@@ -68,17 +72,29 @@ class NPUAccelerator(TorchAccelerator):
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Page-lock host memory; return False without a device, or if CANN refuses."""
-        # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy engine is fast with.
-        return bool(self._runtime and self._runtime.npuHostRegister(address, num_bytes, 2) == 0)
+        # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy
+        # engine is fast with.
+        return bool(
+            self._runtime and self._runtime.npuHostRegister(address, num_bytes, 2) == 0
+        )
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises `RuntimeError` for memory that is not registered."""
+        """Undo `register_host_memory`. Raises `RuntimeError` for memory that is not
+        registered.
+        """
         if self._runtime and (code := self._runtime.npuHostUnregister(address)):
-            raise RuntimeError(f"{self.name}: host memory at {address:#x} cannot be released: error {code}")
+            raise RuntimeError(
+                f"{self.name}: host memory at {address:#x} cannot be released: error "
+                f"{code}"
+            )
 
     @property
     def _runtime(self) -> Any:
-        return self.is_available() and hasattr(self.device_module, "npurt") and self.device_module.npurt()
+        return (
+            self.is_available()
+            and hasattr(self.device_module, "npurt")
+            and self.device_module.npurt()
+        )
 
     def pin_memory_alignment(self) -> int:
         """Return 4096: CANN registers only addresses that are multiples of it."""
@@ -89,25 +105,33 @@ class NPUAccelerator(TorchAccelerator):
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_npu (2.13.0) makes a float32 tensor instead of a float64 one, with a warning.
+        """Return False: torch_npu (2.13.0) makes a float32 tensor instead of a float64
+        one, with a warning.
 
-        For `.double()` it says "Device do not support double dtype now, dtype cast replace with float".
+        For `.double()` it says "Device do not support double dtype now, dtype cast
+        replace with float".
         """
         return False
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a range for the vendor's profiler (mstx: domains, no categories); never raises an error."""
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
+        """Open a range for the vendor's profiler (mstx: domains, no categories); never
+        raises an error.
+        """
         with suppress(Exception):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the mstx range that was opened last in `domain`; never raises an error."""
+        """Close the mstx range that was opened last in `domain`; never raises an
+        error.
+        """
         with suppress(Exception):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of HCCL, which is CANN's: `(8, 3)` for `8.3.RC1`; `None` if CANN does not report
-        it.
+        """Return the version of HCCL, which is CANN's: `(8, 3)` for `8.3.RC1`; `None`
+        if CANN does not report it.
         """
         numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
         return tuple(map(int, numbers[0].split("."))) if numbers else None

@@ -1,4 +1,6 @@
-"""Checks of `accel doctor` for Ascend NPUs: CANN's variables, and its version against torch_npu's."""
+"""Checks of `accel doctor` for Ascend NPUs: CANN's variables, and its version against
+torch_npu's.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,34 @@ from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
-_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
+_NO_PACKAGE = CheckResult(
+    "ok", "torch_npu is not installed, which is what would need CANN"
+)
 
-#: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch, README.md, "Ascend
-#: Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for that or a later one.
+#: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch,
+#: README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for
+#: that or a later one.
 _CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
 _LATEST = max(_CANN)
 
 
 def variables() -> CheckResult:
-    """Check that CANN's set_env.sh was sourced, whose variables torch_npu needs at import.
+    """Check that CANN's set_env.sh was sourced, whose variables torch_npu needs at
+    import.
 
-    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, and ASCEND_OPP_PATH or one of the folders
-    runtime and compiler is missing.
+    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, and ASCEND_OPP_PATH or
+    one of the folders runtime and compiler is missing.
     """
     if torch_npu_version() is None:
         return _NO_PACKAGE
-    home, operators = os.environ.get("ASCEND_HOME_PATH", ""), os.environ.get("ASCEND_OPP_PATH", "")
-    facts = {"ASCEND_HOME_PATH": home or "not set", "ASCEND_OPP_PATH": operators or "not set"}
+    home, operators = (
+        os.environ.get("ASCEND_HOME_PATH", ""),
+        os.environ.get("ASCEND_OPP_PATH", ""),
+    )
+    facts = {
+        "ASCEND_HOME_PATH": home or "not set",
+        "ASCEND_OPP_PATH": operators or "not set",
+    }
     if not home:
         what = no_cann() or "CANN's variables are not set"
         return CheckResult("warning", what, source_cann(), facts)
@@ -70,15 +82,25 @@ def version() -> CheckResult:
 
 
 def no_cann() -> str:
-    """Return `"torch_npu 2.13.0 needs CANN, which is not installed"`; an empty text if CANN is installed."""
-    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("accel setup")
-    return f"torch_npu {torch_npu_version()} needs CANN, which is not installed" if missing else ""
+    """Return `"torch_npu 2.13.0 needs CANN, which is not installed"`; an empty text if
+    CANN is installed.
+    """
+    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith(
+        "accel setup"
+    )
+    return (
+        f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
+        if missing
+        else ""
+    )
 
 
 def torch_npu_version() -> str | None:
     """Return the installed release of torch_npu; `None` if it is not installed."""
     for found in metadata.distributions(name="torch-npu"):
-        with suppress(Exception):  # a folder without metadata: importlib_metadata's own error
+        with suppress(
+            Exception
+        ):  # a folder without metadata: importlib_metadata's own error
             if number := found.version:
                 return number
     return None

@@ -49,8 +49,8 @@ RECIPE = {
             "/usr/local/Ascend/cann*/*/ascend_*_install.info": r"(?m)^version=(\S+)",
         },
     },
-    # PyPI's torch brings CUDA (since 2.11 for aarch64 too), and torch_npu allows no second accelerator
-    # beside itself.
+    # PyPI's torch brings CUDA (since 2.11 for aarch64 too), and torch_npu allows no
+    # second accelerator beside itself.
     "torch_index": dict.fromkeys(_BOTH, "https://download.pytorch.org/whl/cpu"),
     "rows": [
         {

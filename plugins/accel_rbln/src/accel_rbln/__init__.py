@@ -1,13 +1,22 @@
-"""Rebellions NPUs for accel-core: what the backend `rbln` is, and the next step after its known errors.
+"""Rebellions NPUs for accel-core: what the backend `rbln` is, and the next step after
+its known errors.
 
-Read from the wheels that the registry has: torch-rbln 0.12.0 (Apache-2.0), beside it vllm-rbln 0.12.0,
-optimum-rbln 0.12.0 and backend.ai-accelerator-rebellions 26.9.6. Importing this module imports neither torch
-nor torch_rbln.
+Read from the wheels that the registry has: torch-rbln 0.12.0 (Apache-2.0), beside it
+vllm-rbln 0.12.0, optimum-rbln 0.12.0 and backend.ai-accelerator-rebellions 26.9.6.
+Importing this module imports neither torch nor torch_rbln.
 """
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
@@ -16,37 +25,60 @@ _COMPILER = (
     "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
 )
 
-#: What an error's text says, and what the user can do about it; the first that fits counts. The texts are
-#: those that `import torch_rbln` 0.12.0 gave: without rebel-compiler, and with other libraries called
-#: librbln.so; and those that its libc10_rbln.so holds.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts. The texts are those that `import torch_rbln` 0.12.0 gave: without
+#: rebel-compiler, and with other libraries called librbln.so; and those that its
+#: libc10_rbln.so holds.
 _HINTS = (
     (r"could not find librbln\.so|RBLN device runtime is not loaded", _COMPILER),
-    (r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: (_ZN4rbln|rbln_)",
-     "install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"),
-    (r"undefined symbol",
-     "torch-rbln does not fit this torch: accel setup rbln"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=rbln before anything imports another's package"),
-    (r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
-     "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"),
-    (r"in use by another process|may be out of memory|lack of device memory",
-     "`rbln-smi` shows which processes hold the NPUs and their memory")
-)  # fmt: skip
+    (
+        (
+            r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: "
+            r"(_ZN4rbln|rbln_)"
+        ),
+        (
+            "install the rebel-compiler made for your torch-rbln: `python -m "
+            "torch_rbln.diagnose` shows both"
+        ),
+    ),
+    (r"undefined symbol", "torch-rbln does not fit this torch: accel setup rbln"),
+    (
+        r"privateuse1|already been (set|registered)",
+        (
+            "a process has room for one vendor: set DS_ACCELERATOR=rbln before "
+            "anything imports another's package"
+        ),
+    ),
+    (
+        r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
+        (
+            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device "
+            "of its own"
+        ),
+    ),
+    (
+        r"in use by another process|may be out of memory|lack of device memory",
+        "`rbln-smi` shows which processes hold the NPUs and their memory",
+    ),
+)
 
 BACKEND = Backend(
     name="rbln",
-    # After every device that people train on: torch-rbln's METADATA calls it beta and not for production.
+    # After every device that people train on: torch-rbln's METADATA calls it beta and
+    # not for production.
     priority=175,
     device_type="rbln",
     vendor_import="torch_rbln",
     description="Rebellions NPUs, through torch-rbln",
     url="https://docs.rbln.ai/latest/software/rbln_pytorch/overview.html",
     install_hint="accel setup rbln",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each torch-rbln is for one torch,
-    # which its METADATA pins: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each
+    # torch-rbln is for one torch, which its METADATA pins: 2.13.0+cpu for 0.12.0,
+    # 2.11.0+cpu for 0.4.0.
     requires=("torch>=2.6",),
     communication_backend="rbln-ccl",
-    # torch_rbln/_internal/monkey_patches.py: rebel-compiler registers it at the first torch.compile.
+    # torch_rbln/_internal/monkey_patches.py: rebel-compiler registers it at the first
+    # torch.compile.
     compile_backend="rbln",
     hardware=Hardware(
         name="Rebellions NPU",
@@ -55,12 +87,14 @@ BACKEND = Backend(
         nodes=("/dev/rbln[0-9]*",),
         # backend.ai-accelerator-rebellions, common/plugin.py: "devices with VID 1eff".
         pci_ids=("1eff",),
-        # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors name rbln-smi.
+        # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors
+        # name rbln-smi.
         driver_file="/sys/class/rebellions",
         driver_step="install the RBLN Driver; `rbln-smi` shows when it works",
     ),
     visibility=Visibility(
-        # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers RBLN_DEVICES.
+        # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers
+        # RBLN_DEVICES.
         variables=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
         grammar="indices",
     ),
@@ -75,7 +109,8 @@ BACKEND = Backend(
     ),
     in_torch=InTorch(private_use1=True),
     environment=Environment(
-        # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host (torch_rbln/_internal/rdma_env.py).
+        # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host
+        # (torch_rbln/_internal/rdma_env.py).
         forward=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN"),
     ),
     hints=_HINTS,

@@ -1,4 +1,6 @@
-"""`SDAAAccelerator`: what is known to differ on torch.sdaa, of which no source is public."""
+"""`SDAAAccelerator`: what is known to differ on torch.sdaa, of which no source is
+public.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ __all__ = ["SDAAAccelerator"]
 class SDAAAccelerator(TorchAccelerator):
     """Tecorigin cards; one card is four devices.
 
-    torch_sdaa's source is not public, so every function is looked up before it is used. If torch_sdaa lacks
-    one, the member's default applies, or it raises `UnsupportedError` with the member's name.
+    torch_sdaa's source is not public, so every function is looked up before it is used.
+    If torch_sdaa lacks one, the member's default applies, or it raises
+    `UnsupportedError` with the member's name.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -22,19 +25,21 @@ class SDAAAccelerator(TorchAccelerator):
         self._knows_compilers = False
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every Tecorigin card."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
+        Tecorigin card.
+        """
         return self.is_available()
 
     def get_compile_backend(self) -> str:
-        """Return the compiler that was set, else `"teco_inductor"` if torch_sdaa registers it, else
-        `"inductor"`.
+        """Return the compiler that was set, else `"teco_inductor"` if torch_sdaa
+        registers it, else `"inductor"`.
         """
         self._find_compilers()
         return super().get_compile_backend()
 
     def set_compile_backend(self, backend: str) -> None:
-        """Use another `torch.compile` backend; raises `ValueError`, with the registered ones, for an unknown
-        name.
+        """Use another `torch.compile` backend; raises `ValueError`, with the registered
+        ones, for an unknown name.
         """
         self._find_compilers()
         super().set_compile_backend(backend)
@@ -43,7 +48,8 @@ class SDAAAccelerator(TorchAccelerator):
         if self._knows_compilers:
             return
         self._knows_compilers = True
-        # 3.1.1a3 registers its compiler in a module of its own; whatever fails there leaves torch's.
+        # 3.1.1a3 registers its compiler in a module of its own; whatever fails there
+        # leaves torch's.
         with suppress(ImportError, AttributeError, RuntimeError):
             import_module("torch_sdaa._inductor")
         from torch._dynamo import list_backends

@@ -1,27 +1,52 @@
-"""Biren GPUs for accel-core: what the backend `supa` is, and the next step after its known errors.
+"""Biren GPUs for accel-core: what the backend `supa` is, and the next step after its
+known errors.
 
 Importing this module imports neither torch nor torch_supa.
 """
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
 _ENVIRONMENT = "source /usr/local/birensupa/all/latest/scripts/brsw_set_env.sh"
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
-    (r"lib(supa|su(blas|dnn|fft|rand|da)|bccl|biren|cu)[\w\-]*\.so|libsupart functions", _ENVIRONMENT),
-    (r"undefined symbol|torch_supa\._c\b",
-     "torch_supa does not fit this torch: accel setup supa"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=supa before anything imports another's package"),
-    (r"re-initialize supa in forked",
-     "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`brsmi` shows which processes hold the device's memory")
-)  # fmt: skip
+    (
+        (
+            r"lib(supa|su(blas|dnn|fft|rand|da)|bccl|biren|cu)[\w\-]*\.so|libsupart "
+            r"functions"
+        ),
+        _ENVIRONMENT,
+    ),
+    (
+        r"undefined symbol|torch_supa\._c\b",
+        "torch_supa does not fit this torch: accel setup supa",
+    ),
+    (
+        r"privateuse1|already been (set|registered)",
+        (
+            "a process has room for one vendor: set DS_ACCELERATOR=supa before "
+            "anything imports another's package"
+        ),
+    ),
+    (
+        r"re-initialize supa in forked",
+        "use the start method 'spawn', or do not touch the device before the fork",
+    ),
+    (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
+)
 
 BACKEND = Backend(
     name="supa",
@@ -32,8 +57,8 @@ BACKEND = Backend(
     description="Biren GPUs, through torch_supa",
     url="https://github.com/BIRENSUPA/torch-supa",
     install_hint="accel setup supa",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on; torch_supa's fourth number is
-    # the torch it was built for.
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on; torch_supa's
+    # fourth number is the torch it was built for.
     requires=("torch>=2.6", "torch-supa>=1.0.0.20600"),
     communication_backend="bccl",
     compile_backend="inductor",
@@ -42,13 +67,15 @@ BACKEND = Backend(
         platforms=("linux",),
         # The bus tells nothing: Biren's PCI ids have no public source.
         nodes=("/dev/biren/card_[0-9]*",),
-        # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module: `modprobe biren`.
+        # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module:
+        # `modprobe biren`.
         driver_file="/sys/module/biren",
         driver_step="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
     granted=Granted(
-        # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md.
+        # BIRENSUPA/torch-supa,
+        # .agents/skills/torch-supa-wiki/installation-quickstart.md.
         docker="--device /dev/biren/card_0",
         # https://gitee.com/BirenTechnology/k8s-device-plugin
         kubernetes="birentech.com/gpu",

@@ -1,4 +1,6 @@
-"""`SUPAAccelerator`: what differs on torch.supa from any other device module of torch."""
+"""`SUPAAccelerator`: what differs on torch.supa from any other device module of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,35 @@ __all__ = ["SUPAAccelerator"]
 class SUPAAccelerator(TorchAccelerator):
     """Biren GPUs.
 
-    torch_supa counts devices once, through its runtime: a later change of `SUPA_VISIBLE_DEVICES` has no
-    effect in the process. It does not notice a fork, so a child must not use a device that its parent has
-    started.
+    torch_supa counts devices once, through its runtime: a later change of
+    `SUPA_VISIBLE_DEVICES` has no effect in the process. It does not notice a fork, so a
+    child must not use a device that its parent has started.
     """
 
     def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every Biren GPU."""
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
+        Biren GPU.
+        """
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_supa says "SUPA device does not support double (float64)"."""
+        """Return False: torch_supa says "SUPA device does not support double
+        (float64)".
+        """
         return False
 
     def is_triton_supported(self) -> bool:
-        """Whether there is a device and Triton, in Biren's build br-triton, is installed."""
+        """Whether there is a device and Triton, in Biren's build br-triton, is
+        installed.
+        """
         return is_installed("triton") and self.is_available()
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a BRTX range; `domain` and `category` are ignored; never raises an error."""
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
+        """Open a BRTX range; `domain` and `category` are ignored; never raises an
+        error.
+        """
         with suppress(Exception):
             self.device_module.brtx.range_push(str(msg))
 
@@ -40,7 +52,9 @@ class SUPAAccelerator(TorchAccelerator):
             self.device_module.brtx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without it."""
+        """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without
+        it.
+        """
         ask = getattr(self.device_module.bccl, "version", None)
         if ask is None:
             return None

@@ -21,9 +21,10 @@ __all__ = ["TPUAccelerator"]
 class TPUAccelerator(TorchAccelerator):
     """Google TPUs.
 
-    TorchTPU leaves most functions of `torch.tpu` to torch, so those of `torch.accelerator` are used. It
-    orders work by its data, so all streams are one queue. A process has one device and cannot select another.
-    With a library in place of libtpu, every process starts a runtime of its own.
+    TorchTPU leaves most functions of `torch.tpu` to torch, so those of
+    `torch.accelerator` are used. It orders work by its data, so all streams are one
+    queue. A process has one device and cannot select another. With a library in place
+    of libtpu, every process starts a runtime of its own.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -38,11 +39,15 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """Return True: XLA orders work by the data that it needs, as TorchTPU documents for its streams."""
+        """Return True: XLA orders work by the data that it needs, as TorchTPU documents
+        for its streams.
+        """
         return True
 
     def device_count(self) -> int:
-        """Return the number of devices that TorchTPU sees; at most 1 with a library in place of libtpu."""
+        """Return the number of devices that TorchTPU sees; at most 1 with a library in
+        place of libtpu.
+        """
         if not self._count:  # kept, as torch.compile cannot look into torch's count
             counted = int(super().device_count())
             self._count = counted if self._library is None else min(counted, 1)
@@ -57,7 +62,9 @@ class TPUAccelerator(TorchAccelerator):
             )
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """Return TorchTPU's properties; with a library in place of libtpu, the name says so."""
+        """Return TorchTPU's properties; with a library in place of libtpu, the name
+        says so.
+        """
         found = super().device_properties(device_index)
         if self._library is None:
             return found
@@ -66,7 +73,9 @@ class TPUAccelerator(TorchAccelerator):
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hide the launcher's variables: with them TorchTPU's runtime looks for a slice of TPUs, and aborts."""
+    """Hide the launcher's variables: with them TorchTPU's runtime looks for a slice of
+    TPUs, and aborts.
+    """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
@@ -76,7 +85,9 @@ def _alone() -> Iterator[None]:
 
 
 def _register() -> None:
-    """Register the device with torch: TorchTPU does it at import only where the PCI bus shows a TPU."""
+    """Register the device with torch: TorchTPU does it at import only where the PCI bus
+    shows a TPU.
+    """
     from torch_tpu import _loader
 
     _loader._init_device("tpu")  # nothing where it is registered; starts no runtime

@@ -13,8 +13,8 @@ LIBRARY = "TPU_LIBRARY_PATH"
 
 
 def own_library() -> Path | None:
-    """Return the path of the PJRT library that the user names in place of libtpu's; `None` if none
-    is named.
+    """Return the path of the PJRT library that the user names in place of libtpu's;
+    `None` if none is named.
     """
     named = os.environ.get(LIBRARY)
     return Path(named) if named and Path(named).name != "libtpu.so" else None
@@ -23,8 +23,15 @@ def own_library() -> Path | None:
 def fault(library: Path) -> str:
     """Return why TorchTPU cannot load the library, as a clause; empty if it can."""
     try:
-        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return "" if content.find(b"GetPjrtApi") >= 0 else "is no PJRT library: it has no GetPjrtApi"
+        with (
+            library.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            return (
+                ""
+                if content.find(b"GetPjrtApi") >= 0
+                else "is no PJRT library: it has no GetPjrtApi"
+            )
     except FileNotFoundError:
         return "is no file"
     except (OSError, ValueError) as error:  # a folder, no rights; an empty file

@@ -1,4 +1,6 @@
-"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the processor in the place of libtpu."""
+"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the processor in the
+place of libtpu.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,28 @@ _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
 def environment() -> tuple[dict[str, str], str]:
-    """Return the environment variables for the command, and a sentence that says on what it runs.
+    """Return the environment variables for the command, and a sentence that says on
+    what it runs.
 
     Raises `IntegrationMissingError` if one of the two packages is not installed.
     """
     missing = [
         distribution
-        for module, distribution in (("torch_tpu", "torch-tpu"), (_PACKAGE, "fastatomstruct-xla-cpu"))
+        for module, distribution in (
+            ("torch_tpu", "torch-tpu"),
+            (_PACKAGE, "fastatomstruct-xla-cpu"),
+        )
         if find_spec(module) is None
     ]
     if missing:
         raise IntegrationMissingError(
-            f"accel try tpu needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+            f"accel try tpu needs {' and '.join(missing)}: pip install "
+            f"{' '.join(missing)}"
         )
     spec = find_spec(_PACKAGE)
     library = Path((spec and spec.origin) or "").with_name(_FILE)
-    # torch's autoload imports TorchTPU in every process; the plugin does it where the backend is chosen.
-    # It is not pinned: DeepSpeed refuses a DS_ACCELERATOR that it does not know.
+    # torch's autoload imports TorchTPU in every process; the plugin does it where the
+    # backend is chosen. It is not pinned: DeepSpeed refuses a DS_ACCELERATOR that it
+    # does not know.
     variables = {LIBRARY: str(library), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     return variables, f"TorchTPU on XLA's CPU library: {library}"

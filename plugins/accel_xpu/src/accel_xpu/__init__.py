@@ -1,12 +1,13 @@
 """Intel GPUs for accel-core: the backend `xpu`, through IPEX or through torch itself.
 
-The name is declared twice: IPEX (intel_extension_for_pytorch) ranks before torch's own support. Importing
-this module imports neither torch nor anything of Intel's.
+The name is declared twice: IPEX (intel_extension_for_pytorch) ranks before torch's own
+support. Importing this module imports neither torch nor anything of Intel's.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from accel_core import (
@@ -27,19 +28,35 @@ __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
 _INSTALL = "accel setup xpu"
 
-#: What an error's text says, and what the user can do about it; the first that fits counts.
+#: What an error's text says, and what the user can do about it; the first that fits
+#: counts.
 _HINTS = (
     # IPEX beside a torch that it was not built for.
     (r"works with torch [\d.]+ only", _INSTALL),
     (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _INSTALL),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
-    (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
-    (r"out of memory|out_of_(device|host)_memory", "`xpu-smi ps` shows who holds the device's memory"),
-    (r"count is zero|no device of requested type|no xpu device", "see `sycl-ls`; join the group `render`"),
-    (r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol", "source oneAPI's setvars.sh"),
+    (
+        r"re-initialize xpu in forked",
+        "use the start method 'spawn', or fork before the device is touched",
+    ),
+    (
+        r"out of memory|out_of_(device|host)_memory",
+        "`xpu-smi ps` shows who holds the device's memory",
+    ),
+    (
+        r"count is zero|no device of requested type|no xpu device",
+        "see `sycl-ls`; join the group `render`",
+    ),
+    (
+        r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol",
+        "source oneAPI's setvars.sh",
+    ),
     (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
-    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver")
-)  # fmt: skip
+    (
+        r"device_lost|native api failed",
+        "look into `dmesg`, and update the GPU's driver",
+    ),
+)
 
 NATIVE = Backend(
     name="xpu",
@@ -55,37 +72,51 @@ NATIVE = Backend(
     hardware=Hardware(
         name="Intel GPU",
         platforms=("linux", "win32"),
-        # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's door to any GPU.
+        # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's
+        # door to any GPU.
         nodes=("/dev/dxg",),
         shared_nodes=("/dev/dri/renderD[0-9]*",),
         pci_ids=("8086/03",),
     ),
     visibility=Visibility(variables=("ZE_AFFINITY_MASK",), grammar="level-zero"),
     granted=Granted(
-        # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
+        # Intel's guide to oneAPI's containers, "Using Containers with the Command
+        # Line".
         docker="--device /dev/dri",
-        # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
-        # Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
+        # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is
+        # called. Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
         slurm="gpu",
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK",
     ),
     in_torch=InTorch(builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)),
     environment=Environment(
-        # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own affair.
-        forward=("CCL", "TORCH_XCCL", "FI_", "SYCL", "UR_", "ZE_FLAT", "ZE_ENABLE", "ONEAPI_ROOT"),
+        # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own
+        # affair.
+        forward=(
+            "CCL",
+            "TORCH_XCCL",
+            "FI_",
+            "SYCL",
+            "UR_",
+            "ZE_FLAT",
+            "ZE_ENABLE",
+            "ONEAPI_ROOT",
+        ),
     ),
     hints=_HINTS,
 )
 
-IPEX = NATIVE._replace(
+IPEX = replace(
+    NATIVE,
     priority=800,
     vendor_import="intel_extension_for_pytorch",
     accelerator="accel_xpu.accelerator:IPEXAccelerator",
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
     requires=("torch>=2.6",),
-    in_torch=NATIVE.in_torch._replace(
+    in_torch=replace(
+        NATIVE.in_torch,
         builds=(),
         # Imported beside another torch it ends the process: os._exit(127).
         same_version=("intel-extension-for-pytorch",),
@@ -101,34 +132,62 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return why this way to the device cannot be used, without importing torch or IPEX; `None` if it can."""
+    """Return why this way to the device cannot be used, without importing torch or
+    IPEX; `None` if it can.
+    """
     if backend.vendor_imports != ("torch",):
         cpu = _is_cpu_build()
-        return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None
-    from accel_core import hidden_by  # here, because finding this plugin must cost nothing
+        return (
+            ProbeResult(
+                False, "IPEX is its CPU build, without XPU", backend.install_hint
+            )
+            if cpu
+            else None
+        )
+    from accel_core import (
+        hidden_by,
+    )  # here, because finding this plugin must cost nothing
 
-    # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to nobody, so it stays.
+    # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to
+    # nobody, so it stays.
     build = torch_build()
     for other in others:
         builds = other.in_torch.builds or ("cuda", "hip")
-        if other.device_type != "cuda" or not any(getattr(build, name, None) for name in builds):
+        if other.device_type != "cuda" or not any(
+            getattr(build, name, None) for name in builds
+        ):
             continue
         if (present := evidence(other)) and not hidden_by(other, os.environ):
             reason = f"{build} drives {other.name} devices too, and there are some: {present}"
-            return ProbeResult(False, reason, "set DS_ACCELERATOR=xpu for the Intel GPU", stands_aside=True)
+            return ProbeResult(
+                False,
+                reason,
+                "set DS_ACCELERATOR=xpu for the Intel GPU",
+                stands_aside=True,
+            )
     return None
 
 
 def described(backend: Backend) -> Backend:
-    """Return the declaration; if the installed IPEX is its CPU build, the description says so."""
+    """Return the declaration; if the installed IPEX is its CPU build, the description
+    says so.
+    """
     if not _is_cpu_build():
         return backend
     what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"
-    return backend._replace(description=what)
+    return replace(backend, description=what)
 
 
 def _is_cpu_build() -> bool:
-    """Whether the installed IPEX is the one for processors, which PyPI has under the same name."""
+    """Whether the installed IPEX is the one for processors, which PyPI has under the
+    same name.
+    """
     folders = package_folders("intel_extension_for_pytorch")
-    libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
+    libraries = str(
+        [
+            path
+            for folder in folders
+            for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")
+        ]
+    )
     return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries

@@ -1,4 +1,6 @@
-"""Differences of torch.xpu from other device modules of torch, and with Intel's extensions beside it."""
+"""Differences of torch.xpu from other device modules of torch, and with Intel's
+extensions beside it.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,26 @@ __all__ = ["IPEXAccelerator", "XPUAccelerator"]
 class XPUAccelerator(TorchAccelerator):
     """Intel GPUs through torch itself.
 
-    Counting devices starts no driver as long as `pyzes` is installed and `ZE_AFFINITY_MASK` contains whole
-    numbers only: then a process may count, fork, and use the device in its child.
+    Counting devices starts no driver as long as `pyzes` is installed and
+    `ZE_AFFINITY_MASK` contains whole numbers only: then a process may count, fork, and
+    use the device in its child.
     """
 
     def communication_backend_name(self) -> str:
-        """Return `xccl` if this torch has it, else `ccl`, for which oneCCL's bindings are imported.
+        """Return `xccl` if this torch has it, else `ccl`, for which oneCCL's bindings
+        are imported.
 
         Without both it is `xccl`, and torch.distributed reports that it is missing.
         """
         distributed = self._torch.distributed
-        has_xccl = distributed.is_available() and getattr(distributed, "is_xccl_available", bool)()
+        has_xccl = (
+            distributed.is_available()
+            and getattr(distributed, "is_xccl_available", bool)()
+        )
         if not has_xccl and is_installed("oneccl_bindings_for_pytorch"):
-            import_module("oneccl_bindings_for_pytorch")  # registers `ccl` with torch.distributed
+            import_module(
+                "oneccl_bindings_for_pytorch"
+            )  # registers `ccl` with torch.distributed
             return "ccl"
         return super().communication_backend_name()
 
@@ -34,7 +43,9 @@ class XPUAccelerator(TorchAccelerator):
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """Return the driver's answer: the Arc cards and most integrated GPUs have no float64."""
+        """Return the driver's answer: the Arc cards and most integrated GPUs have no
+        float64.
+        """
         if not self.is_available():
             return True
         properties = self._if_supported(self.device_module.get_device_properties)
@@ -46,9 +57,13 @@ class XPUAccelerator(TorchAccelerator):
 
 
 class IPEXAccelerator(XPUAccelerator):
-    """Intel GPUs through Intel Extension for PyTorch, which adds functions to torch.xpu."""
+    """Intel GPUs through Intel Extension for PyTorch, which adds functions to
+    torch.xpu.
+    """
 
     def build_extension(self) -> type[Any]:
         """Return IPEX's setuptools command, which compiles SYCL."""
-        builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
+        builder: type[Any] = import_module(
+            "intel_extension_for_pytorch.xpu"
+        ).DpcppBuildExtension
         return builder

@@ -1,12 +1,14 @@
 """The backend `xpu.external`: Intel Extension for DeepSpeed beside IPEX.
 
-Its own accelerator class lacks most of today's interface, and importing it imports DeepSpeed, which asks
-for the accelerator that is being chosen. So it is not imported here: IPEX brings the device, and of the
-extension its operator builders are used, each imported when it is asked for.
+Its own accelerator class lacks most of today's interface, and importing it imports
+DeepSpeed, which asks for the accelerator that is being chosen. So it is not imported
+here: IPEX brings the device, and of the extension its operator builders are used, each
+imported when it is asked for.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
 
-#: The extension's package of builders. Importing it imports DeepSpeed, IPEX and oneCCL's bindings.
+#: The extension's package of builders. Importing it imports DeepSpeed, IPEX and
+#: oneCCL's bindings.
 _PACKAGE = "intel_extension_for_deepspeed.op_builder"
 #: What release 0.9.4 has there, by the module of each.
 _MODULES = {
@@ -30,7 +33,8 @@ _MODULES = {
     "UtilsBuilder": "utils",
 }
 
-EXTERNAL = IPEX._replace(
+EXTERNAL = replace(
+    IPEX,
     name="xpu.external",
     priority=900,
     description="Intel GPUs, with Intel Extension for DeepSpeed",
@@ -48,10 +52,16 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
-    """Return the extension's builders, for this backend only; those that fail to import are skipped."""
+    """Return the extension's builders, for this backend only; those that fail to import
+    are skipped.
+    """
     if backend.name != EXTERNAL.name:
         return None
-    from accel_xpu.operators import Extension  # here, because finding this plugin must cost nothing
+    from accel_xpu.operators import (
+        Extension,
+    )  # here, because finding this plugin must cost nothing
 
     builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
-    return Extension(builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True)
+    return Extension(
+        builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True
+    )

@@ -118,7 +118,7 @@ def of_refusals(pin):
     def made(stack, questions):
         for module, name in ((m, q) for q in questions for m in modules if hasattr(m, q)):
             stack.enter_context(mock.patch.object(module, name, REFUSE))
-        return type(accelerator)._of(accelerator.backend)
+        return type(accelerator)._from_backend(accelerator.backend)
 
     answers, wrong = set(), {}
     for name in sorted(names.difference(BASICS)):

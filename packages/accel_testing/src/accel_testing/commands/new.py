@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from accel_core import __version__, package_folders
-from accel_core.detection.discovery import declarers, installed_names
 from accel_core.errors import clean
 from accel_core.hardware import vendors
+from accel_core.plugins import declarers, installed_names
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 

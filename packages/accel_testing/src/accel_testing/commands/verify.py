@@ -13,16 +13,16 @@ from typing import Any
 
 import click
 
-from accel_core import Candidate, Unloaded
+from accel_core import Verdict
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.detection import messages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError, clean
+from accel_core.explain import messages
 from accel_core.hardware import vendors
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
+from accel_core.select import select
 from accel_core.settings import Pin, Settings
 from accel_testing.conformance import document, simulated
 from accel_testing.conformance.catalogue import Check, checks
@@ -174,11 +174,11 @@ def _require_pytest() -> None:
         raise IntegrationMissingError(f"accel verify needs pytest, which is not installed: {install}")
 
 
-def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
+def _subject(name: Pin | None, settings: Settings) -> Verdict:
     """The backend to check; raises `BackendNotFoundError`."""
     load, settings = IsolatedLoader(settings.probe_timeout), settings._replace(isolated=True)
     if name is not None:
-        found = find_candidates(name, settings, load)
+        found = find_backends(name, settings, load)
         if found:
             return found[0]
         if str(name) != simulated.device()[0]:
@@ -187,8 +187,8 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
             "generic", ""
         )  # no plugin declares the simulated device, and DS_ACCELERATOR may name another
     else:
-        pin = Pin(select(settings, isolated=True).selection.chosen or "cpu", "")
-    return find_candidates(pin, settings, load)[0]
+        pin = Pin(select(settings, isolated=True).name or "cpu", "")
+    return find_backends(pin, settings, load)[0]
 
 
 def _has_run(card: Card) -> bool:

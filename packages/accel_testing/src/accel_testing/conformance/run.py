@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core import Candidate, Unloaded, __version__
-from accel_core.detection.select import survey
+from accel_core import Verdict, __version__
 from accel_core.errors import OURS
 from accel_core.sandbox import child
 from accel_core.settings import read as read_settings
+from accel_core.survey import survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.forks import patient
@@ -38,7 +38,7 @@ _MOST_IN_VAIN = 2
 
 
 def run(
-    candidate: Candidate | Unloaded,
+    candidate: Verdict,
     level: int,
     *,
     expected: Path | None = None,
@@ -251,9 +251,9 @@ def _how(code: int, output: Any) -> str:
     return f"{ending}{report.last_words}"
 
 
-def _failing(candidate: Candidate | Unloaded) -> str:
+def _failing(candidate: Verdict) -> str:
     """Give `accel why`'s reason for a failing candidate, and the next step; empty for any other."""
-    for verdict in survey(read_settings(), autoload=False).verdicts:
+    for verdict in survey(read_settings()).verdicts:
         same = (verdict.name, verdict.provenance) == (candidate.name, candidate.provenance)
         if same and verdict.status.is_failure:
             return f"{verdict.reason}. {verdict.hint}".strip()

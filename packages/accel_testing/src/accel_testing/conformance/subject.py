@@ -8,14 +8,14 @@ from typing import ClassVar
 import pytest
 
 import accel_core
-from accel_core import Accelerator, Candidate, Unloaded
+from accel_core import Accelerator, Verdict
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import name_of
 
 __all__ = ["Subject", "candidate_of"]
 
 
-def candidate_of(name: str) -> Candidate | Unloaded:
+def candidate_of(name: str) -> Verdict:
     """Return the backend `name`, or `name@distribution`; if there are several, the highest-ranking one.
 
     Raises `BackendNotFoundError` if no plugin declares it.

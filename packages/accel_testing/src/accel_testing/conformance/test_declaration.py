@@ -11,8 +11,9 @@ import pluggy
 import pytest
 from packaging.requirements import Requirement
 
-from accel_core import Candidate, hookspecs
+from accel_core import Verdict, hookspecs
 from accel_core.backend import PROJECT
+from accel_core.plugins import declared_backends, hooks_of
 from accel_core.sandbox import child
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
 from accel_testing.conformance.subject import Subject, candidate_of
@@ -32,16 +33,16 @@ class TestDeclaration(Subject):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def candidate(cls, backend_name: str) -> Candidate:
+    def candidate(cls, backend_name: str) -> Verdict:
         """The declaration as it was found."""
         found = candidate_of(backend_name)
-        if not isinstance(found, Candidate):
-            raise BrokenPromise(f"no declaration could be read: {found.outcome.reason}")
+        if found.backend is None:
+            raise BrokenPromise(f"no declaration could be read: {found.reason}")
         return found
 
     @pytest.fixture(scope="class")
     @classmethod
-    def imported(cls, candidate: Candidate) -> dict[str, Any]:
+    def imported(cls, candidate: Verdict) -> dict[str, Any]:
         """Effects of importing the plugin's module in a fresh process."""
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
@@ -49,7 +50,7 @@ class TestDeclaration(Subject):
         require(report.answer is not None, f"importing {candidate.provenance.value} {report.ending}")
         return dict(report.answer or {})
 
-    def test_entry_point_declares_it(self, candidate: Candidate) -> None:
+    def test_entry_point_declares_it(self, candidate: Verdict) -> None:
         """An entry point of the group `accel.backends` leads to the module that declares the backend."""
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
@@ -77,7 +78,7 @@ class TestDeclaration(Subject):
             took < MOST_MS, f"importing the plugin's module took {took:.1f} ms; expected under {MOST_MS:g}"
         )
 
-    def test_hooks_fit(self, candidate: Candidate) -> None:
+    def test_hooks_fit(self, candidate: Verdict) -> None:
         """Every hook of the module is one that accel_core calls, with parameters that it passes."""
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
@@ -88,23 +89,23 @@ class TestDeclaration(Subject):
         except pluggy.PluginValidationError as error:
             require(False, str(error))
 
-    def test_declares_itself(self, candidate: Candidate) -> None:
+    def test_declares_itself(self, candidate: Verdict) -> None:
         """The declaration has a description, and a next step if the vendor's package is missing."""
-        backend = candidate.backend
+        backend = candidate.declaration
         require(backend.description, "the declaration has no description")
         needs = backend.vendor_imports != ("torch",)
         require(backend.install_hint or not needs, "install_hint is empty, and vendor_import is not torch's")
 
-    def test_class_can_be_found(self, candidate: Candidate) -> None:
+    def test_class_can_be_found(self, candidate: Verdict) -> None:
         """The module and the class that the declaration names exist."""
-        path = candidate.backend.accelerator
+        path = candidate.declaration.accelerator
         if not path:
             not_claimed("the backend has no class of its own")
         module = path.partition(":")[0]
         # Parents of a dotted name are imported by this: the plugin's own module, which is inert.
         require(importlib.util.find_spec(module), f"accelerator is {path!r}, and there is no module {module}")
 
-    def test_distribution_needs_accel_core(self, candidate: Candidate) -> None:
+    def test_distribution_needs_accel_core(self, candidate: Verdict) -> None:
         """The distribution asks for accel-core, and pins neither it nor torch to one version."""
         needs = [Requirement(text) for text in self._metadata(candidate).get_all("Requires-Dist") or ()]
         by_name = {need.name.lower().replace("_", "-"): need for need in needs}
@@ -116,14 +117,14 @@ class TestDeclaration(Subject):
         ]
         require(not pinned, f"the distribution pins {', '.join(pinned)}; expected a range")
 
-    def test_distribution_tells_about_itself(self, candidate: Candidate) -> None:
+    def test_distribution_tells_about_itself(self, candidate: Verdict) -> None:
         """The distribution's metadata have a summary and a licence: a registry shows them."""
         found = self._metadata(candidate)
         require(found.get("Summary"), "the distribution's metadata has no Summary")
         licence = found.get("License-Expression") or found.get("License") or found.get("License-File")
         require(licence, "the distribution's metadata names no licence")
 
-    def test_wheel_holds_its_package_alone(self, candidate: Candidate) -> None:
+    def test_wheel_holds_its_package_alone(self, candidate: Verdict) -> None:
         """The wheel contains only its package: a top-level `tests` would be shared by everybody."""
         name = candidate.distribution
         files = metadata.files(name) if name else None
@@ -139,7 +140,7 @@ class TestDeclaration(Subject):
             package in tops or f"{package}.py" in tops, f"the wheel has no {package}; it has {sorted(tops)}"
         )
 
-    def _metadata(self, candidate: Candidate) -> Any:
+    def _metadata(self, candidate: Verdict) -> Any:
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
         return metadata.metadata(candidate.distribution)
@@ -168,8 +169,8 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         started = time.perf_counter()
         module = importlib.import_module(name)
         took.append(time.perf_counter() - started)
-    from accel_core.detection import discovery
 
-    vendors = {v.partition(".")[0] for each in discovery.declarations(module) for v in each.vendor_imports}
+    declared = declared_backends(hooks_of(module))
+    vendors = {v.partition(".")[0] for each in declared for v in each.vendor_imports}
     heavy = sorted({"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new})
     return {"heavy": heavy, "changes": found, "threads": threading.active_count(), "ms": min(took) * 1e3}

@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import Field, asdict, fields, is_dataclass
 from typing import Any
 
 import click
 
-from accel_core import Backend, Candidate, Unloaded
+from accel_core import Backend, Verdict
 from accel_core.cli import output as options
 from accel_core.cli.output import answering
-from accel_core.detection import messages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendNotFoundError
+from accel_core.explain import messages
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
 from accel_core.settings import Pin
 
 __all__ = ["command"]
@@ -69,46 +71,47 @@ def command(
             output.write(json.dumps(_schema(), indent=2))
             return
         settings = options.read_settings(timeout)
-        found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+        found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
         if name is not None and not found:
             asked = f"accel facts {name}"
             raise BackendNotFoundError(messages.not_found(asked, name))
-        unread = [each for each in found if isinstance(each, Unloaded)]
+        unread = [each for each in found if each.backend is None]
         output.write_json(
             {
                 "schema": _VERSION,
-                "backends": [_facts(each) for each in found if isinstance(each, Candidate)],
+                "backends": [_facts(each) for each in found if each.backend is not None],
                 "unread": [_why(each) for each in unread],
             }
         )
-    ctx.exit(1 if any(each.outcome.status.is_failure for each in unread) else 0)
+    ctx.exit(1 if any(each.status.is_failure for each in unread) else 0)
 
 
-def _facts(candidate: Candidate) -> dict[str, Any]:
+def _facts(candidate: Verdict) -> dict[str, Any]:
     """Give every field of the declaration, so that a new one appears by itself."""
-    given = candidate.backend._asdict()
-    del given["provenance"]
-    records = {name: value._asdict() for name, value in given.items() if hasattr(value, "_asdict")}
-    return {**given, **records, **_origin(candidate)}
+    declared = asdict(candidate.declaration)
+    del declared["provenance"]
+    return {**declared, **_origin(candidate)}
 
 
-def _why(unread: Unloaded) -> dict[str, Any]:
-    status, reason, hint, *_ = unread.outcome
+def _why(unread: Verdict) -> dict[str, Any]:
     return {
-        "name": unread.name, **_origin(unread), "status": status.value, "reason": reason, "hint": hint,
-    }  # fmt: skip
+        "name": unread.name,
+        **_origin(unread),
+        "status": unread.status.value,
+        "reason": unread.reason,
+        "hint": unread.hint,
+    }
 
 
-def _origin(each: Candidate | Unloaded) -> dict[str, str]:
+def _origin(each: Verdict) -> dict[str, str]:
     source = each.provenance
     return {"distribution": source.distribution, "version": source.version, "entry_point": source.value}
 
 
 def _schema() -> dict[str, Any]:
     """Describe the document, in the words of the declaration's own docstring."""
-    defaults = {name: Backend._field_defaults.get(name) for name in Backend._fields}
-    del defaults["provenance"]
-    backend = {**_described(Backend, defaults), **_texts(_ORIGIN)}
+    declared = [field for field in fields(Backend) if field.name != "provenance"]
+    backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -126,17 +129,17 @@ def _schema() -> dict[str, Any]:
     }
 
 
-def _described(kind: type, defaults: dict[str, Any]) -> dict[str, Any]:
+def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
     """Describe the fields of `Backend` or of one of its records."""
     lines = inspect.getdoc(kind) or ""
     words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
     described: dict[str, Any] = {}
-    for name, default in defaults.items():
-        if hasattr(default, "_asdict"):
-            form = _object(_described(type(default), default._asdict()))
+    for field in declared:
+        if is_dataclass(field.default):
+            form = _object(_described(type(field.default), fields(field.default)))
         else:
-            form = _FIELDS.get(name) or _TYPES[type(default)]
-        described[name] = {"description": " ".join(words[name].split()), **form}
+            form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
+        described[field.name] = {"description": " ".join(words[field.name].split()), **form}
     return described
 
 

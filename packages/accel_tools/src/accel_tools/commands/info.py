@@ -11,12 +11,12 @@ from accel_core import Accelerator, DeviceProperties, HostStream
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.detection import How
-from accel_core.detection.discovery import spoilers
 from accel_core.errors import CAUGHT, UnsupportedError, clean, root_cause, shown
+from accel_core.explain.autoload import autoload_conflicts
 from accel_core.sandbox import guard
 from accel_core.settings import Pin
 from accel_core.torch_import import import_torch
+from accel_core.verdict import How
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
@@ -66,7 +66,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
         )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
-            document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))
+            document["autoload"] = list(map(str, autoload_conflicts(asked.backend, settings.probe_timeout)))
         if as_json:
             output.write_json(document)
         else:
@@ -102,7 +102,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with guard.restoring(what):
+            with guard.preserved_state(what):
                 answer = ask()
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:
@@ -207,7 +207,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
         page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
         page.facts(
             (
-                ("chosen as", How(doc["how"]).words if doc["how"] else ""),
+                ("chosen as", How(doc["how"]).label if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
                 ("device type", str(doc["device_type"])),
                 ("vendor import", ", ".join(doc["vendor_import"])),

@@ -25,7 +25,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
                 for line in act["lines"]:
                     exec(line, {})  # as the module site does
             else:
-                loaded: Any = Provenance(*act["entry_point"]).load()
+                loaded: Any = Provenance(**act["entry_point"]).load()
                 if act["call"]:
                     loaded()
         except CAUGHT as error:
@@ -43,7 +43,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with guard.quiet(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
+    with guard.stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 

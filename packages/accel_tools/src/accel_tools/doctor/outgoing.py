@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accel_core import Verdict, __version__, packages
-from accel_core.detection.select import Survey
 from accel_core.settings import normalize_distribution
+from accel_core.survey import Survey
 from accel_tools.doctor.identity import Identity, matters, may_be_told
 from accel_tools.doctor.records import Report, Visit
 from accel_tools.doctor.redact import Redactor
@@ -76,14 +76,14 @@ def _told(name: str, value: str) -> str:
 
 
 def _ranking(surveyed: Survey) -> Iterator[Ranked]:
-    candidate = surveyed.choice.candidate if surveyed.choice else None
+    candidate = surveyed.selection.chosen if surveyed.selection else None
     for verdict in surveyed.verdicts:
         yield Ranked(
             verdict.name,
             str(verdict.provenance),
             verdict.priority,
-            verdict.status.words,
-            verdict.status.is_failure or verdict.broken,
+            verdict.status.label,
+            verdict.status.is_failure or verdict.also is not None,
             verdict.usable,
             candidate is not None and verdict.is_about(candidate),
             verdict.ms,

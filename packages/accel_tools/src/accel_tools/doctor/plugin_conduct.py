@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection import discovery
 from accel_core.errors import CAUGHT, OURS
+from accel_core.plugins import Plugin, declared_backends
 from accel_core.sandbox import guard
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
@@ -168,8 +168,8 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), guard.quiet():
-                    for backend in discovery.declarations(discovery.imported(entry_point)):
+                with contextlib.suppress(*CAUGHT), guard.stdout_to_stderr():
+                    for backend in declared_backends(Plugin(entry_point).hooks):
                         vendors.update(backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}

@@ -111,14 +111,13 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     }
     problem = ""
     try:
-        choice = visit.survey().choice
-        selection = choice.selection if choice else None
-        if selection is None or selection.chosen is None:
+        selection = visit.survey().selection
+        if selection is None or selection.name is None:
             problem = selection.problem if selection else "nothing was probed"
         else:
-            devices = next((v.devices for v in selection.verdicts if v.name == selection.chosen), None)
+            devices = next((v.devices for v in selection.verdicts if v.name == selection.name), None)
             count = f", {devices} device{'' if devices == 1 else 's'}" if devices is not None else ""
-            facts["accelerator"] = f"{selection.chosen} ({selection.provenance}){count}"
+            facts["accelerator"] = f"{selection.name} ({selection.provenance}){count}"
     except AccelError as error:
         problem = str(error)
     except CAUGHT as error:

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core import Candidate, Unloaded
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.select import Survey, survey
+from accel_core import Verdict
 from accel_core.errors import CAUGHT
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
+from accel_core.survey import Survey, survey
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 
@@ -77,24 +77,24 @@ class Visit:
         self.names = names
         self._load = IsolatedLoader(settings.probe_timeout)
         self._discovering = threading.Lock()
-        self._candidates: tuple[Candidate | Unloaded, ...] | None = None
+        self._candidates: tuple[Verdict, ...] | None = None
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
 
-    def candidates(self) -> tuple[Candidate | Unloaded, ...]:
+    def candidates(self) -> tuple[Verdict, ...]:
         """Return the installed candidates, before any is probed. The first call reads them; others wait."""
         with self._discovering:
             if self._candidates is None:
-                self._candidates = find_candidates(None, self.settings, self._load)
+                self._candidates = find_backends(None, self.settings, self._load)
             return self._candidates
 
-    def declared(self) -> tuple[Candidate, ...]:
+    def declared(self) -> tuple[Verdict, ...]:
         """Return the requested candidates that the policy allows, in rank order."""
         return tuple(
             candidate
             for candidate in self.candidates()
-            if isinstance(candidate, Candidate)
+            if candidate.backend is not None
             and self.concerns(candidate.name, candidate.distribution)
             and self.settings.permits(candidate.name, candidate.distribution)
         )
@@ -111,7 +111,7 @@ class Visit:
             if self._survey is None:
                 try:
                     self.candidates()  # read once for both
-                    self._survey = survey(self.settings, autoload=False, load=self._load)
+                    self._survey = survey(self.settings, load=self._load)
                 except CAUGHT as error:
                     self._failure = error
                     raise

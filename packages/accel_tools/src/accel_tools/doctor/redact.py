@@ -15,6 +15,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -145,6 +146,8 @@ class Redactor:
             made = self.text(value)
         elif isinstance(value, Mapping):
             made = {self.text(str(key)): self._named(str(key), item) for key, item in value.items()}
+        elif is_dataclass(value) and not isinstance(value, type):
+            made = replace(made, **{f.name: self.of(getattr(value, f.name)) for f in fields(value)})
         elif isinstance(value, tuple) and hasattr(value, "_make"):
             made = value._make(map(self.of, value))
         elif isinstance(value, (list, tuple)):

@@ -28,7 +28,7 @@ def visited(
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
     known = visit.surveyed
-    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    chosen = known.selection.name if known is not None and known.selection is not None else None
     return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
@@ -63,11 +63,12 @@ def examine(
 @contextlib.contextmanager
 def _at_most(count: int) -> Iterator[None]:
     """Let at most `count` children run at once within the block, whichever threads start them."""
-    before, child.turns = child.turns, threading.BoundedSemaphore(count)
+    before = child.supervision.concurrency_limit
+    child.supervision.concurrency_limit = threading.BoundedSemaphore(count)
     try:
         yield
     finally:
-        child.turns = before
+        child.supervision.concurrency_limit = before
 
 
 def end_given_up() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import Selection, Verdict
-from accel_core.detection import How
-from accel_core.detection.select import Survey
+from accel_core.survey import Survey
+from accel_core.verdict import How
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
 from accel_tools.doctor.topics.candidates import COMPUTES_OTHERWISE
 
@@ -32,9 +32,9 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
 
 def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
     """Return a clause on each backend that was asked for, then one on the choice."""
-    if surveyed is None or surveyed.choice is None:
+    if surveyed is None or surveyed.selection is None:
         return []
-    selection = surveyed.choice.selection
+    selection = surveyed.selection
     named = [
         v for v in surveyed.verdicts if visit.names and visit.concerns(v.name, v.provenance.distribution)
     ]
@@ -50,21 +50,21 @@ def _usabilities(named: Sequence[Verdict]) -> Iterator[str]:
         if any(found.usable for found in verdicts):
             yield f"{name} is usable too"
         else:
-            statuses = dict.fromkeys(found.status.words for found in verdicts)
+            statuses = dict.fromkeys(found.status.label for found in verdicts)
             yield f"{name} ({source}) is not usable ({', '.join(statuses)})"
 
 
 def _is_chosen(found: Verdict, selection: Selection) -> bool:
-    return found.name == selection.chosen and found.provenance == selection.provenance
+    return found.name == selection.name and found.provenance == selection.provenance
 
 
 def _choice(selection: Selection) -> str:
     if selection.is_unknown:
         return "the choice is not known"
-    if selection.chosen is None:
+    if selection.name is None:
         return "nothing can be chosen"
-    how = "" if selection.how is How.RANKED else f" ({selection.how.words})"
-    return f"{selection.chosen} is chosen{how}"
+    how = "" if selection.how is How.RANKED else f" ({selection.how.label})"
+    return f"{selection.name} is chosen{how}"
 
 
 def _wrong(topics: Sequence[Examined]) -> str:

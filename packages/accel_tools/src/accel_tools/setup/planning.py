@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core import Candidate, hardware
-from accel_core.detection.discovery import find_candidates, installed_names
-from accel_core.detection.isolated import IsolatedLoader
+from accel_core import hardware
 from accel_core.hardware import vendors
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends, installed_names
 from accel_core.settings import Pin
 from accel_core.settings import read as read_settings
 from accel_tools.setup.builds import OLDEST_GLIBC
@@ -110,8 +110,8 @@ def _for(plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str) ->
 def _by_declaration(plan: Plan) -> Plan:
     """A plugin without a table: what its declaration says, in its words."""
     settings = read_settings()
-    found = find_candidates(Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout))
-    backend = next((c.backend for c in found if isinstance(c, Candidate)), None)
+    found = find_backends(Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout))
+    backend = next((c.backend for c in found if c.backend is not None), None)
     hint, url = (backend.install_hint, backend.url) if backend else ("", "")
     what = f"the plugin of {plan.target} has no table that says which packages it needs"
     notes = (f"Its plugin says: {hint}",) if hint else ()

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import click
 
-from accel_core import Backend, Candidate, Unloaded, packages
+from accel_core import Backend, packages
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.detection import messages
-from accel_core.detection.discovery import find_candidates
-from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, clean
+from accel_core.explain import messages
 from accel_core.hardware import vendors
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.doors.catalogue import ANY, DOORS, Door
@@ -87,11 +87,11 @@ def device_type_in_child(chosen: Chosen, _arguments: dict[str, Any], step: Step)
 
 
 def _named(name: Pin, settings: Settings) -> Asked:
-    found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+    found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
     for each in found:
-        if isinstance(each, Candidate):
+        if each.backend is not None:
             return _asked(each.backend, _declared_type(each.backend, name))
-    unread = [f"{each.provenance}: {each.outcome.reason}" for each in found if isinstance(each, Unloaded)]
+    unread = [f"{each.provenance}: {each.reason}" for each in found if each.backend is None]
     if not unread:
         raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name))
     raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from accel_core import Backend, Candidate
+from accel_core import Backend
 from accel_core.cli import output as options
 from accel_core.cli.output import answering
-from accel_core.detection.discovery import find_candidates, spoilers
-from accel_core.detection.isolated import IsolatedLoader
 from accel_core.errors import BackendUnavailableError, LaunchError
+from accel_core.explain.autoload import autoload_conflicts
+from accel_core.isolation import IsolatedLoader
 from accel_core.log import LOGGER
+from accel_core.plugins import find_backends
 from accel_core.settings import ACCEL_PROBE, DS_ACCELERATOR, Pin, Settings
 from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.launch import environment, formats
@@ -65,7 +66,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         settings = options.read_settings(timeout)
         environ = dict(os.environ)  # before a vendor's package adds its own
         variables, backend = _variables(name, settings, environ)
-        if spoiled := spoilers(backend, settings.probe_timeout):
+        if spoiled := autoload_conflicts(backend, settings.probe_timeout):
             click.echo(environment.why_kept(spoiled), err=True)
         variables = dict(sorted({**variables, **environment.for_ranks(backend, spoiled, environ)}.items()))
         variables = formats.written(form, variables)
@@ -92,11 +93,9 @@ def _variables(
         asked = answer_of(variables_in_child, given, settings, name, timeout=timeout)
     except BackendUnavailableError:
         found = (
-            find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
-            if name is not None
-            else ()
+            find_backends(name, settings, IsolatedLoader(settings.probe_timeout)) if name is not None else ()
         )
-        declared = [c.backend for c in found if isinstance(c, Candidate)]
+        declared = [c.backend for c in found if c.backend is not None]
         if not declared:
             raise
         os.environ[ACCEL_PROBE.name] = "isolated"  # for whoever looks for plugins once more

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core.detection.discovery import installed_names
+from accel_core.plugins import installed_names
 
 __all__ = ["Launcher", "words"]
 

@@ -17,8 +17,8 @@ from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.detection.discovery import installed_names
 from accel_core.errors import OpBuildError, clean
+from accel_core.plugins import installed_names
 from accel_core.sandbox import guard
 from accel_core.settings import ACCEL_PROBE, Pin
 from accel_train.child_accelerator import Chosen, Step, answer_of
@@ -103,12 +103,12 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
-    from accel_core import Candidate, discover
+    from accel_core import discover
     from accel_core.op_providers import providers
 
     # A plugin that ends its process must not end the shell's question.
     os.environ[ACCEL_PROBE.name] = "isolated"
-    backends = [c.backend for c in discover() if isinstance(c, Candidate)]
+    backends = [c.backend for c in discover() if c.backend is not None]
     given = [provider for backend in backends for provider in providers(backend)]
     names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
@@ -128,7 +128,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with guard.quiet():
+                with guard.stdout_to_stderr():
                     meant.builder_class().load()
             except OpBuildError:
                 raise

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from accel_core.detection.discovery import spoilers
 from accel_core.errors import IntegrationError
+from accel_core.explain.autoload import autoload_conflicts
 from accel_core.settings import read as read_settings
 from accel_train.deepspeed import _children, activate
 from accel_train.launch.environment import for_ranks, why_kept
@@ -23,7 +23,7 @@ def launch(arguments: Sequence[str]) -> None:
     if reason := _children.obstacle():
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
-    spoiled = spoilers(accelerator.backend, read_settings().probe_timeout)
+    spoiled = autoload_conflicts(accelerator.backend, read_settings().probe_timeout)
     if spoiled:
         sys.stderr.write(f"{why_kept(spoiled)}\n\n")
     os.environ.update(for_ranks(accelerator.backend, spoiled))

@@ -109,10 +109,10 @@ def _present() -> Accelerator:
     try:
         return get_accelerator()
     except RecursiveChoiceError:
-        from accel_core.detection import discovery
+        from accel_core import builtin
         from accel_core.interface.cpu import CPUAccelerator
 
-        _stand_in = _stand_in or CPUAccelerator(discovery.CPU)
+        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
         return _stand_in
 
 

@@ -15,13 +15,12 @@ import os
 import re
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
-from accel_core.sandbox import guard
 from accel_core.torch_import import import_torch
 from accel_train.deepspeed import _foreign, _installed
 
@@ -271,7 +270,7 @@ def _has_device_compiler() -> bool:
 
 def _complaint(builder: Any) -> str:
     """Give the verbose output of DeepSpeed's check as one line."""
-    with guard.quiet(printed := io.StringIO()), suppress(Exception):
+    with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)

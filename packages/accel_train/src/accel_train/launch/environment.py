@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import accel_train_startup as startup
-from accel_core import Backend
+from accel_core import Backend, builtin
 from accel_core.backend import EXPECTED_PREFIX, is_variable_prefix
-from accel_core.detection import discovery
-from accel_core.detection.device import installed_imports
+from accel_core.checks import installed_imports
 from accel_core.errors import LaunchError
 from accel_core.interface.devices import missing_defaults
 from accel_core.settings import DS_ACCELERATOR
@@ -20,7 +19,7 @@ from accel_core.torch_import import AUTOLOAD
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
-    from accel_core.detection.discovery import Spoiler
+    from accel_core.explain.autoload import AutoloadConflict
 
 __all__ = [
     "COMMON",
@@ -94,7 +93,7 @@ def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
 def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that stop the ranks' torch from loading packages, but not from an activation.
 
-    Use it if `detection.discovery.spoilers` finds packages: they would break `import torch` on every rank.
+    Use it if `autoload_conflicts` finds packages: they would break `import torch` on every rank.
     `PYTHONPATH` keeps its value from `environ`, by default this process's environment.
     """
     before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
@@ -103,7 +102,7 @@ def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]
 
 
 def for_ranks(
-    backend: Backend, spoilers: Sequence[Spoiler], environ: Mapping[str, str] | None = None
+    backend: Backend, spoilers: Sequence[AutoloadConflict], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the variables with which `import torch` brings the chosen device in every rank.
 
@@ -126,7 +125,7 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     vendor = installed[0] if installed else backend.vendor_imports[0]
     if vendor != "torch":
         return vendor
-    if backend.name == discovery.GENERIC.name and backend.provenance is not None and not autoload:
+    if backend.name == builtin.GENERIC.name and backend.provenance is not None and not autoload:
         return backend.provenance.value  # the entry point that torch would load
     return ""
 
@@ -140,7 +139,7 @@ def difference(variables: Mapping[str, str], environ: Mapping[str, str], backend
     return f"left out for other hosts: {', '.join(left) or 'nothing'}; added: {', '.join(here) or 'nothing'}"
 
 
-def why_kept(spoilers: Sequence[Spoiler]) -> str:
+def why_kept(spoilers: Sequence[AutoloadConflict]) -> str:
     """Return a sentence for people: what is set for the ranks, and which packages make it necessary."""
     return f"{AUTOLOAD}=0 is set for the ranks: {'; '.join(spoiler.reason for spoiler in spoilers)}."
 
@@ -156,8 +155,8 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
     distributions = {c.distribution for c in discover() if c.name == accelerator.name}
-    if accelerator.name == discovery.GENERIC.name and distribution != discovery.OWN.distribution:
-        distributions.discard(discovery.OWN.distribution)  # `generic` alone means a package first
+    if accelerator.name == builtin.GENERIC.name and distribution != builtin.OWN.distribution:
+        distributions.discard(builtin.OWN.distribution)  # `generic` alone means a package first
     return f"{accelerator.name}@{distribution}" if len(distributions) > 1 else accelerator.name
 
 

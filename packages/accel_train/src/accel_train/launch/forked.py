@@ -31,7 +31,7 @@ def way_to_start() -> Callable[..., Any] | None:
 class Forked:
     """A fork of this process that runs `child.main`; it has as much of `Popen` as `child.run` uses."""
 
-    def __init__(self, _command: object, *, stdin: Any, stdout: Any, stderr: Any, **_same: object) -> None:
+    def __init__(self, command: list[str], *, stdin: Any, stdout: Any, stderr: Any, **_same: object) -> None:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()  # else both would write what is left
         self._status: int | None = None
@@ -40,7 +40,7 @@ class Forked:
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         if self.pid == 0:
-            _become_child([stdin, stdout, stderr])
+            _become_child([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:
         """Return the status, negative for a signal; `None` while it runs."""
@@ -59,13 +59,12 @@ class Forked:
         return status
 
 
-def _become_child(files: list[Any]) -> None:
+def _become_child(files: list[Any], folder: str) -> None:
     try:
         for number, file in enumerate(files):
-            if file is not None:
-                os.dup2(file.fileno(), number)
-        child.watching = None
-        child.main()
+            os.dup2(file.fileno(), number)
+        child.supervision.progress = None
+        child.main(folder)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -17,8 +17,8 @@ from typing import Any
 
 from accel_core import Backend
 from accel_core.cli import output as options
-from accel_core.detection.discovery import spoilers
 from accel_core.errors import AccelError, LaunchError, clean
+from accel_core.explain.autoload import autoload_conflicts
 from accel_core.hardware import placement, visible_devices
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
@@ -73,7 +73,7 @@ def ask_machine(
     told = "\n".join(message for message, _ in asked.fallback)
     died = "".join(f"{sentence}.\n" for sentence in asked.crashed)
     machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
-    spoiled = spoilers(asked.backend, settings.probe_timeout)
+    spoiled = autoload_conflicts(asked.backend, settings.probe_timeout)
     kept = for_ranks(asked.backend, spoiled)
     return machine._replace(kept=kept, why_kept=why_kept(spoiled) if spoiled else "")
 

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from accel_core.errors import AccelError, OpBuildError
-from accel_core.locks import fork_safe_lock
+from accel_core.locks import ForkSafeLock
 from accel_train.ops import cache, compiler
 from accel_train.ops.compiler import Job, Language
 
@@ -31,7 +31,7 @@ __all__ = ["OpBuilder"]
 
 #: The modules that are loaded, by absolute name: a second copy would have a state of its own.
 _loaded: dict[str, ModuleType] = {}
-_lock = fork_safe_lock()
+_lock = ForkSafeLock()
 
 
 class OpBuilder(ABC):
@@ -114,7 +114,7 @@ class OpBuilder(ABC):
         Raises `OpBuildError` if the operator does not compile or does not load, and `OpCacheError` if its
         place in the cache cannot be used.
         """
-        with _lock:
+        with _lock.held():
             known = _loaded.get(self.absolute_name())
             if known is None:
                 known = self._load_ahead_of_time() if self._ahead_of_time() else self.jit_load(verbose)

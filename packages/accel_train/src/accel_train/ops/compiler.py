@@ -243,7 +243,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            child.command(_PROGRAM),
+            child.python_command(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -28,7 +28,7 @@ class TestTraces(Subject):
     @classmethod
     def traces(cls, backend_name: str) -> dict[str, Any]:
         """Observations of a fresh process: changes by step, threads, and whether the device was started."""
-        report = child.run(look, {"backend": backend_name}, patient(_SECONDS), as_we_are=True)
+        report = child.run(look, {"backend": backend_name}, patient(_SECONDS), autoload=True)
         require(report.answer is not None, f"a process that made the accelerator {report.ending}")
         return dict(report.answer or {})
 
@@ -75,7 +75,7 @@ class TestTraces(Subject):
         before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
         try:
-            report = child.run(count, {"backend": backend_name}, patient(_SECONDS), as_we_are=True)
+            report = child.run(count, {"backend": backend_name}, patient(_SECONDS), autoload=True)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from accel_core import Provenance, hardware, is_installed, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.discovery import Spoiler, spoilers
 from accel_core.errors import clean
+from accel_core.explain.autoload import AutoloadConflict, autoload_conflicts
 from accel_core.settings import entry_points
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
 from accel_tools.doctor.in_child import try_acts
@@ -123,8 +124,8 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
             yield Finding(Level.WARNING, "at-import.unknown", spoiler.reason, spoiler.hint)
 
 
-def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
-    return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
+def _spoilers(timeout: float) -> tuple[AutoloadConflict, ...]:
+    return autoload_conflicts(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
 def _acting(group: _Group, entry_points: Sequence[Provenance], *, read: bool) -> Finding:
@@ -150,7 +151,7 @@ def _act(group: _Group, package: Provenance) -> _Act:
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
-        {"what": f"importing {package.module}", "entry_point": tuple(package), "call": group.called},
+        {"what": f"importing {package.module}", "entry_point": asdict(package), "call": group.called},
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.detection import How, messages
-from accel_core.detection.discovery import installed_names
-from accel_core.detection.select import Survey
+from accel_core import Status, Verdict
 from accel_core.errors import did_you_mean
+from accel_core.explain import messages
+from accel_core.explain.reasons import explained
 from accel_core.hardware import bus, vendors
+from accel_core.plugins import installed_names
+from accel_core.survey import Survey
+from accel_core.verdict import How
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
@@ -26,13 +29,11 @@ COMPUTES_OTHERWISE = "candidates.computes-otherwise"
 
 def _examine(visit: Visit) -> Iterator[Finding]:
     surveyed = visit.survey()
-    of_interest = [
-        (candidate, verdict)
-        for candidate, verdict in zip(surveyed.candidates, surveyed.verdicts, strict=True)
-        if visit.concerns(verdict.name, verdict.provenance.distribution)
-    ]
     looker = _Looker(visit)
-    found = [finding for pair in of_interest for finding in looker.findings(*pair)]
+    found: list[Finding] = []
+    for verdict in surveyed.verdicts:
+        if visit.concerns(verdict.name, verdict.provenance.distribution):
+            found += looker.findings(verdict, verdict)
     proven = any(verdict.usable and not verdict.builtin and verdict.ms for verdict in surveyed.verdicts)
     torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
     # Where torch fails, that is why the others do.
@@ -45,25 +46,25 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
     """The names that were asked for and that nobody declares."""
     for pin in visit.names:
         if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
-            outcome = messages.unknown(pin).outcome
-            step = did_you_mean(pin.name, installed_names()).strip() or outcome.hint
-            yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, step, str(pin))
+            unknown = messages.unknown(pin)
+            step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
+            yield Finding(Level.ERROR, "candidates.not-declared", unknown.reason, step, str(pin))
 
 
 def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
     """Yield that nothing can be chosen, unless a finding has `told` why, and faults in the settings."""
-    if surveyed.choice is None:
+    if surveyed.selection is None:
         return
-    selection = surveyed.choice.selection
-    if selection.chosen is None and not (told or selection.is_unknown):
+    selection = surveyed.selection
+    if selection.name is None and not (told or selection.is_unknown):
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
-    chosen = surveyed.choice.candidate
-    for _, words in chosen.backend.computes_otherwise if chosen else ():
+    chosen = surveyed.selection.chosen
+    for _, words in chosen.declaration.computes_otherwise if chosen else ():
         yield Finding(Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else "")
     for note in selection.notes:
         what, _, step = note.rstrip(".").partition(". Next step: ")
-        about = selection.chosen or "" if step else ""
+        about = selection.name or "" if step else ""
         yield Finding(Level.WARNING, "candidates.settings", what, step, about)
 
 
@@ -76,7 +77,7 @@ class _Looker:
         self._unmet: dict[str, tuple[Unmet, ...]] = {}
         self._told: set[object] = set()
 
-    def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
+    def findings(self, candidate: Verdict, verdict: Verdict) -> Iterator[Finding]:
         """Yield the findings on one candidate: its verdict with all facts, and other faults."""
         packages = list(self._packages_of(verdict))
         unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
@@ -111,7 +112,7 @@ class _Looker:
 
     def _facts(
         self,
-        candidate: Candidate | Unloaded,
+        candidate: Verdict,
         verdict: Verdict,
         packages: list[VendorPackage],
         unmet: list[Unmet],
@@ -124,11 +125,11 @@ class _Looker:
         yield "raised by", verdict.where
         yield "symbol", _demangled(verdict.cause)
         yield "missing libraries", missing_libraries(unmet) if packages and _fails(verdict) else ""
-        if isinstance(candidate, Candidate):
-            named = [value for value in toolkit(candidate.backend, environ).values() if value]
+        if candidate.backend is not None:
+            named = [value for value in toolkit(candidate.declaration, environ).values() if value]
             lying = lying_about({need.name for need in unmet}, named) if unmet else {}
             yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
-            yield from hardware_facts(candidate.backend, environ)
+            yield from hardware_facts(candidate.declaration, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
 
     def _once(self, key: object) -> bool:
@@ -147,10 +148,10 @@ class _Looker:
                     fitting = f"accel setup {verdict.name}" if ours else step
                     yield Finding(Level.WARNING, "candidates.misfit", what, fitting, verdict.name)
 
-    def _lost(self, candidate: Candidate | Unloaded) -> Iterator[Finding]:
-        if not isinstance(candidate, Candidate):
+    def _lost(self, candidate: Verdict) -> Iterator[Finding]:
+        if candidate.backend is None:
             return
-        for name, value in lost_folders(candidate.backend, self._visit.environ).items():
+        for name, value in lost_folders(candidate.declaration, self._visit.environ).items():
             if self._once(name):
                 what = f"{name} names {value}, which does not exist"
                 step = f"correct {name}, or unset it"
@@ -159,7 +160,7 @@ class _Looker:
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
-    if not verdict.needs_mending:
+    if not verdict.needs_attention:
         return Level.WARNING if _is_idle(verdict, visit) else Level.OK
     if verdict.status is Status.TIMED_OUT:  # which may be the machine's
         return Level.WARNING
@@ -177,13 +178,13 @@ def _is_idle(verdict: Verdict, visit: Visit) -> bool:
 
     It was installed to be used, and no plugin says why it is not.
     """
-    choice = visit.survey().choice
-    is_cpu = choice is not None and choice.selection.how is How.FALLBACK
+    selection = visit.survey().selection
+    is_cpu = selection is not None and selection.how is How.FALLBACK
     return is_cpu and verdict.builtin and verdict.status is Status.NO_DEVICE and bool(verdict.hint)
 
 
 def _fails(verdict: Verdict) -> bool:
-    return verdict.status.is_failure or verdict.broken
+    return verdict.status.is_failure or verdict.also is not None
 
 
 def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
@@ -199,11 +200,11 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
             f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}" if verdict.devices else ""
         )
         return f"usable{counted}" + (f": {verdict.reason}" if verdict.reason else "")
-    first, besides, trouble = verdict.reason.partition("; besides, ")
-    if not besides:
-        return f"{verdict.status.words}: {messages.reason(verdict)}{_also_missing(verdict, unmet)}"
-    absence = messages.reason(verdict._replace(reason=first))
-    return f"{trouble}{_also_missing(verdict, unmet)}; and {absence}"
+    if verdict.also is None:
+        reason = explained(verdict, plain=True).text
+        return f"{verdict.status.label}: {reason}{_also_missing(verdict, unmet)}"
+    absence = explained(replace(verdict, also=None), plain=True).text
+    return f"{verdict.also.reason}{_also_missing(verdict, unmet)}; and {absence}"
 
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance, packages
+from accel_core import Backend, Check, CheckResult, Fix, Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection import discovery
 from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.plugins import Plugin, declare
 from accel_core.sandbox import child, guard
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -175,8 +175,8 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
         plugin = Checked(f"{source} {entry_point.name}", source, "", "", "")
         if not begin(plugin):
             continue
-        for candidate in discovery.load_plugin(entry_point):
-            if isinstance(candidate, Candidate) and candidate.name in backends:
+        for candidate in declare(entry_point):
+            if candidate.backend is not None and candidate.name in backends:
                 key = f"{source} {candidate.name} {candidate.priority}"
                 whole = Checked(key, source, candidate.name, "", "")
                 if begin(whole):
@@ -186,8 +186,8 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
 def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        with guard.restoring(whole.origin):
-            answer = discovery.ask(plugin, "accel_checks", backend=backend)
+        with guard.preserved_state(whole.origin):
+            answer = Plugin(plugin).hooks.accel_checks(backend=backend)
         checks = list(answer or ())[:_MOST]
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -228,7 +228,7 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        with guard.restoring(row.origin):
+        with guard.preserved_state(row.origin):
             result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
-from accel_core.detection.discovery import installed_names
 from accel_core.hardware import bus, placement, vendors
+from accel_core.plugins import installed_names
 from accel_core.settings import OURS
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit

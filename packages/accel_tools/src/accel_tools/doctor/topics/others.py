@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from accel_core import hardware, torch_build
-from accel_core.detection import discovery
-from accel_core.detection.select import Survey
+from accel_core import builtin, hardware, torch_build
 from accel_core.errors import clean
+from accel_core.survey import Survey
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -60,7 +59,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
 
     try:
         # With torch's autoload, as the user's program has it.
-        report = child.run(ask, {"framework": framework.name}, seconds, as_we_are=True)
+        report = child.run(ask, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
         return "", "", f"no process could be started to ask it: {error}"
     if report.answer is not None:
@@ -94,8 +93,8 @@ def _compared(
 
 def _ours(surveyed: Survey) -> tuple[str, str]:
     """Return the backend that is chosen, and torch's name of its device; of `generic` torch's for both."""
-    chosen = (surveyed.choice.selection.chosen if surveyed.choice else "") or ""
-    if chosen == discovery.GENERIC.name:
+    chosen = (surveyed.selection.name if surveyed.selection else "") or ""
+    if chosen == builtin.GENERIC.name:
         return _of_the_build(), _of_the_build()
     return chosen, next((v.device_type for v in surveyed.verdicts if v.name == chosen), chosen)
 

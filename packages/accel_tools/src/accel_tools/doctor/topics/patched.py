@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accel_core import Candidate, hardware, is_installed
-from accel_core.detection.device import installed_imports
+from accel_core import Verdict, hardware, is_installed
+from accel_core.checks import installed_imports
 from accel_core.errors import clean
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
@@ -46,7 +46,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 # --- Plugins: nothing at all ---------------------------------------------------------------------------
 
 
-def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
+def _plugins(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
     """Yield findings on side effects of plugins during discovery."""
     names = {c.provenance: c.name for c in reversed(candidates) if not c.builtin}
     timeout = visit.settings.probe_timeout
@@ -68,11 +68,11 @@ def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 # --- Vendors' packages ---------------------------------------------------------------------------------
 
 
-def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
+def _vendors(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
     """Yield findings on changes that vendors' packages make."""
-    modules: dict[str, Candidate] = {}
+    modules: dict[str, Verdict] = {}
     for candidate in candidates:
-        for module in installed_imports(candidate.backend)[:1]:
+        for module in installed_imports(candidate.declaration)[:1]:
             modules.setdefault(module, candidate)
     modules.pop("torch", None)
     if not modules or not is_installed("torch"):
@@ -86,7 +86,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
             what = f"what {module} changes at import is not known: its process ended or took too long"
             yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
             continue
-        own = f"torch.{candidate.backend.device_type}"
+        own = f"torch.{candidate.declaration.device_type}"
         yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
 
 
@@ -104,7 +104,7 @@ def _changed_by(module: str, timeout: float) -> list[Change] | None:
     return [Change(*row) for row in rows]
 
 
-def _findings(module: str, candidate: Candidate, found: Sequence[Change]) -> Iterator[Finding]:
+def _findings(module: str, candidate: Verdict, found: Sequence[Change]) -> Iterator[Finding]:
     """Yield the findings on one package: one on torch, and one for each other kind of change."""
     kept_out = f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
     kinds: dict[tuple[Level, str, str], list[Change]] = {}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accel_core import Candidate, Provenance
-from accel_core.detection import discovery
-from accel_core.detection.device import installed_imports
+from accel_core import Provenance, Verdict, builtin
+from accel_core.checks import installed_imports
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
@@ -22,9 +21,11 @@ __all__ = ["TOPIC"]
 def _examine(visit: Visit) -> Iterator[Finding]:
     yield from _unannounced(visit)
     wanting = [
-        c for c in visit.declared() if c.backend.in_torch.private_use1 and installed_imports(c.backend)
+        c
+        for c in visit.declared()
+        if c.declaration.in_torch.private_use1 and installed_imports(c.declaration)
     ]
-    loaded = discovery.announced()
+    loaded = builtin.autoload_packages()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
     facts |= {
@@ -65,7 +66,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _unannounced(visit: Visit) -> Iterator[Finding]:
     """Packages that register a device when they are imported, of which neither torch nor a plugin tells."""
-    claimed = {m.partition(".")[0] for c in visit.declared() for m in c.backend.vendor_imports}
+    claimed = {m.partition(".")[0] for c in visit.declared() for m in c.declaration.vendor_imports}
     for package in unannounced.found(claimed):
         what = f"{package.told} ({package.file}), but neither torch nor a plugin imports it"
         step = (
@@ -79,7 +80,7 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
 
 
 def _first_of_torch(
-    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[Provenance]
+    winner: Verdict | None, wanting: Sequence[Verdict], loaded: Sequence[Provenance]
 ) -> Iterator[Finding]:
     """Yield which package takes the slot in a program that imports torch first, if a plugin claims it."""
     first = next((e for e in loaded if _owner(e, wanting)), None)
@@ -95,20 +96,20 @@ def _first_of_torch(
     )
 
 
-def _owner(package: Provenance, wanting: Sequence[Candidate]) -> Candidate | None:
+def _owner(package: Provenance, wanting: Sequence[Verdict]) -> Verdict | None:
     """The candidate whose vendor's package torch loads so."""
     top = package.module.partition(".")[0]
-    tops = ((c, [m.partition(".")[0] for m in c.backend.vendor_imports]) for c in wanting)
+    tops = ((c, [m.partition(".")[0] for m in c.declaration.vendor_imports]) for c in wanting)
     return next((candidate for candidate, modules in tops if top in modules), None)
 
 
-def _vendor(candidate: Candidate) -> str:
-    return ", ".join(installed_imports(candidate.backend))
+def _vendor(candidate: Verdict) -> str:
+    return ", ".join(installed_imports(candidate.declaration))
 
 
 def _chosen(visit: Visit) -> str:
-    choice = visit.survey().choice
-    return (choice.selection.chosen if choice else "") or ""
+    selection = visit.survey().selection
+    return (selection.name if selection else "") or ""
 
 
 def _and(names: Sequence[str]) -> str:

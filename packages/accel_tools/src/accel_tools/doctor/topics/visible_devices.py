@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 
-from accel_core import Backend, Candidate, Status, Verdict, hardware, torch_build
+from accel_core import Backend, Status, Verdict, hardware, torch_build
 from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
@@ -28,7 +28,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
-        backend = candidate.backend
+        backend = candidate.declaration
         names = (*backend.visibility.filters, *backend.visibility.variables)
         if not names:
             continue
@@ -44,8 +44,8 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         )
 
 
-def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
-    backend = candidate.backend
+def _of(candidate: Verdict, visit: Visit) -> Iterator[Finding]:
+    backend = candidate.declaration
     found = next((v for v in visit.survey().verdicts if v.is_about(candidate)), None)
     if (reason := _without_effect(backend, found)) and found is not None:
         names = (*backend.visibility.filters, *backend.visibility.variables)
@@ -108,7 +108,7 @@ def _origins(sees: visible_devices.Masks) -> dict[str, str]:
 
 
 def _faults(
-    candidate: Candidate,
+    candidate: Verdict,
     sees: visible_devices.Masks,
     found: Verdict | None,
     facts: Mapping[str, str],
@@ -139,7 +139,7 @@ def _faults(
         yield _fewer(sees, found.devices, candidate, facts)
 
 
-def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: Mapping[str, str]) -> Finding:
+def _fewer(sees: visible_devices.Masks, seen: int, candidate: Verdict, facts: Mapping[str, str]) -> Finding:
     """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
     assert sees.devices is not None
     first = sees.effects[0]
@@ -156,12 +156,12 @@ def _fewer(sees: visible_devices.Masks, seen: int, candidate: Candidate, facts: 
     )
 
 
-def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:
     """CUDA numbers the fastest GPU first, and nvidia-smi by the bus, unless it is told to do so too.
 
     https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables", CUDA_DEVICE_ORDER.
     """
-    backend = candidate.backend
+    backend = candidate.declaration
     if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return
     own = backend.hardware.pci_ids if "NVIDIA" in backend.hardware.name else ()

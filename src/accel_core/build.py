@@ -1,0 +1,403 @@
+"""A plugin and its device, asked in this process: build the accelerator, count its devices.
+
+`create` raises whatever goes wrong. To `ask_device` every failure is a verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from accel_core import builtin, checks, errors, torch_import
+from accel_core.backend import Backend, ProbeResult
+from accel_core.plugins import Plugin, load_failure, unfit, with_error
+from accel_core.sandbox.guard import (
+    current_step,
+    log_step,
+    preserved_state,
+    stdout_to_stderr,
+)
+from accel_core.verdict import Reason, Status, Verdict, Why
+
+if TYPE_CHECKING:
+    from accel_core.interface import Accelerator
+
+
+@dataclass(frozen=True)
+class Group:
+    """Backends that are judged together."""
+
+    verdicts: tuple[Verdict, ...]
+    #: Whether this process may import plugins only to explain an error: a child may.
+    imports_to_explain: bool = False
+    #: The accelerators that this process has, by declaration: each is built once.
+    built: Mapping[Backend, Accelerator] = field(default_factory=dict)
+
+    def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
+        """Return the declarations of the other backends.
+
+        To a built-in backend, which takes what nobody declares, also stand-ins for the
+        plugins that the policy blocks and nobody loads. Which vendor's package is theirs is
+        unknown, so they claim every autoloaded package that no other backend declares, and
+        the device that is named as they are.
+        """
+        others = tuple(
+            other.backend
+            for other in self.verdicts
+            if other.backend is not None and not other.is_about(verdict)
+        )
+        if not verdict.builtin:
+            return others
+        for other in self.verdicts:
+            if other.backend is None and other.status is Status.BLOCKED:
+                others += _stand_in(other.name, others)
+        return others
+
+
+def _stand_in(name: str, others: tuple[Backend, ...]) -> tuple[Backend, ...]:
+    modules = tuple(e.module for e in builtin.undeclared_packages(others))
+    with contextlib.suppress(errors.InvalidBackendError):  # an entry point has any name
+        blocked = Backend(
+            name=name,
+            priority=0,
+            device_type=name.partition(".")[0],
+            vendor_import=modules or ("torch",),
+        )
+        return (blocked,)
+    return ()
+
+
+# --- The accelerator --------------------------------------------------------------------
+
+
+def create(verdict: Verdict, group: Group) -> Accelerator:
+    """Import torch and the vendor's package and build the accelerator.
+
+    No device is initialised. Each step is announced first, so that the step that fails,
+    hangs or crashes is known. Errors of the plugin and the vendor's package pass. Raises
+    `BackendUnavailableError` if torch is missing or its PrivateUse1 slot is taken,
+    `DeclinedError` if another package has taken over the device's torch namespace, and
+    `InvalidAcceleratorError` if the plugin builds something else. Output of the vendor's
+    package goes to stderr. What this process has built before is returned as it is.
+    """
+    from accel_core.interface import Accelerator, adapted
+
+    backend = verdict.declaration
+    if backend in group.built:
+        return group.built[backend]
+    others = group.others_than(verdict)
+    with stdout_to_stderr():
+        _import_vendor(verdict, backend, others)
+        if verdict.builtin:
+            backend = builtin.resolved(backend, others)
+            if backend in group.built:  # it was pinned by another name
+                return group.built[backend]
+            made: object = _instance(backend)
+        else:
+            made = _ask_for_accelerator(verdict, backend, others)
+        if not isinstance(made, Accelerator):
+            made = adapted(made, backend) or made
+    if not isinstance(made, Accelerator):
+        raise errors.InvalidAcceleratorError(
+            f"{current_step.get()} gave {made!r} ({type(made).__name__}), expected an "
+            "accel_core.Accelerator, or an object or class that an adapter knows "
+            "(DeepSpeed's DeepSpeedAccelerator)"
+        )
+    return made
+
+
+def _import_vendor(
+    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+) -> None:
+    """Import torch, and then the package that brings the device into it."""
+    log_step("importing torch")
+    torch = torch_import.import_torch()
+    if backend.in_torch.private_use1:
+        builtin.require_free_slot(backend, others)
+    installed = checks.installed_imports(backend)
+    name = installed[0] if installed else backend.vendor_imports[0]
+    with torch_import.autoload_restored():
+        log_step(f"importing {name} ({verdict.provenance})")
+        importlib.import_module(name)
+    # torch cannot be imported twice, should the vendor have deleted it.
+    sys.modules["torch"] = torch
+    other = checks.loaded_overtaker(backend)
+    if other:  # a start-up hook can make torch's import bring it
+        reason = f"torch.{backend.device_type} is impersonated by {other}"
+        hint = f"choose that vendor's own backend, or do not load {other}"
+        raise errors.DeclinedError(reason, hint=hint, stands_aside=True)
+
+
+def _ask_for_accelerator(
+    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+) -> object:
+    """Return what the plugin's `accel_create` gives, or else the declared class."""
+    log_step(f"accel_create() of {verdict.provenance}")
+    plugin = Plugin(verdict.provenance)
+    made: object = plugin.hooks.accel_create(backend=backend, others=others)
+    if made is not None:
+        return made
+    if backend.accelerator:
+        log_step(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
+    return _instance(backend)
+
+
+#: Serves any device module of torch.
+_ANY_DEVICE = "accel_core.interface.torch_device:TorchAccelerator"
+
+
+def _instance(backend: Backend) -> object:
+    """Return an instance of the declared class.
+
+    A class of another framework is returned as it is, for its adapter.
+    """
+    from accel_core.interface import Accelerator, prepared
+
+    module, _, name = (backend.accelerator or _ANY_DEVICE).partition(":")
+    if module.startswith("accel_core."):
+        kind = getattr(importlib.import_module(module), name)
+    else:
+        with prepared():
+            kind = getattr(importlib.import_module(module), name)
+    if isinstance(kind, type) and issubclass(kind, Accelerator):
+        return kind._from_backend(backend)
+    return kind
+
+
+# --- The device -------------------------------------------------------------------------
+
+
+def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
+    """Ask the plugin, then build the accelerator and count its devices.
+
+    If the plugin says "usable", its devices are not counted; but if its accelerator cannot
+    be built, the next backend gets its turn. The verdict has the accelerator that was
+    built, also if a pin may be honoured without a device.
+    """
+    answer = ask_plugin(verdict, group)
+    is_refused = answer is not None and not answer.usable
+    if answer is not None and is_refused and not (pinned and answer.lacks_device):
+        return answer
+    try:
+        log_step("importing torch")
+        # Before the state is noted: what torch sets is not the vendor's.
+        torch_import.import_torch()
+        with preserved_state(verdict.provenance) as kept:
+            accelerator = create(verdict, group)
+            if answer is not None:
+                kept.keep()
+                return replace(answer, accelerator=accelerator)
+            log_step(f"device_count() of {verdict.provenance}")
+            with stdout_to_stderr():
+                count: object = accelerator.device_count()
+            if count or pinned:
+                kept.keep()
+    except errors.CAUGHT as error:
+        return failure(verdict, error, group)
+    # The annotation of device_count() is a promise of the plugin's.
+    if not checks.is_count(count):
+        return _invalid_answer(verdict, "device_count() gave", count, checks.COUNT)
+    assert isinstance(count, int)
+    return replace(_counted(verdict, accelerator, count), accelerator=accelerator)
+
+
+def _counted(verdict: Verdict, accelerator: Accelerator, count: int) -> Verdict:
+    package = builtin.package_of(accelerator.backend)
+    if verdict.builtin and (package or not count):
+        facts = {
+            "package": str(package or "a package"),
+            "device_type": accelerator.device_type,
+            "count": count,
+        }
+        why: Why | None = Why(Reason.REGISTERS, facts)
+    else:
+        why = None if count else Why(Reason.COUNTS_NONE)
+    status = Status.USABLE if count else Status.NO_DEVICE
+    backend = accelerator.backend if verdict.builtin else verdict.backend
+    return replace(verdict, status=status, why=why, devices=count, backend=backend)
+
+
+def ask_plugin(verdict: Verdict, group: Group) -> Verdict | None:
+    """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe."""
+    others = group.others_than(verdict)
+    if verdict.builtin:
+        return builtin.static_verdict(verdict, others)
+    plugin = Plugin(verdict.provenance)
+    try:
+        with stdout_to_stderr(), preserved_state(verdict.provenance):
+            hooks = plugin.hooks
+            log_step(f"accel_probe() of {verdict.provenance}")
+            answer = hooks.accel_probe(backend=verdict.backend, others=others)
+    except errors.CAUGHT as error:
+        return failure(verdict, error, group)
+    if answer is None:
+        return None
+    return _checked_answer(verdict, answer)
+
+
+def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
+    if not isinstance(answer, ProbeResult):
+        expected = "accel_core.ProbeResult or None"
+        return _invalid_answer(verdict, "accel_probe() returned", answer, expected)
+    invalid = invalid_field(answer)
+    if invalid is not None:
+        name, value, expected = invalid
+        return _invalid_answer(verdict, f"accel_probe() gave {name}=", value, expected)
+    if answer.usable:
+        status = Status.USABLE
+    elif answer.stands_aside:
+        status = Status.STANDS_ASIDE
+    else:
+        status = Status.NO_DEVICE
+    why = None
+    if answer.reason or answer.hint:
+        facts = {"text": answer.reason, "step": answer.hint}
+        why = Why(Reason.PLUGIN_ANSWERS, facts)
+    return replace(verdict, status=status, why=why, devices=answer.devices)
+
+
+def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
+    """Return name, value and expected type of the first field of another type."""
+    for name in ("usable", "stands_aside"):
+        value = getattr(answer, name)
+        if not isinstance(value, bool):
+            return name, value, "bool"
+    for name in ("reason", "hint"):
+        value = getattr(answer, name)
+        if not isinstance(value, str):
+            return name, value, "str"
+    if answer.devices is not None and not checks.is_count(answer.devices):
+        return "devices", answer.devices, checks.COUNT
+    return None
+
+
+# --- A failure, and what helps ----------------------------------------------------------
+
+
+def _invalid_answer(
+    verdict: Verdict, call: str, answer: object, expected: str
+) -> Verdict:
+    facts = {
+        "call": call,
+        "value": errors.shown(answer),
+        "kind": type(answer).__name__,
+        "expected": expected,
+    }
+    why = Why(Reason.ANSWER_INVALID, facts)
+    return replace(verdict, status=Status.INVALID, why=why)
+
+
+#: Steps in which a plugin's own code runs; in the others it is the vendor's.
+_STEPS_OF_PLUGIN = (
+    "accel_backends()",
+    "accel_probe()",
+    "accel_create()",
+    "accelerator=",
+)
+
+
+def is_step_of_plugin(step: str) -> bool:
+    """Whether a plugin's own code runs in the step that was announced so."""
+    return step.startswith(_STEPS_OF_PLUGIN) or ", the plugin of " in step
+
+
+def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
+    """Return the verdict on an error that was raised in the step announced last."""
+    source = verdict.provenance
+    if not verdict.builtin and source.module not in sys.modules:
+        return replace(load_failure(source, error), backend=verdict.backend)
+    if error.__traceback__ is not None:
+        # The record is kept; the objects of the frames must not be.
+        traceback.clear_frames(error.__traceback__)
+    step = current_step.get()
+    log_step(f"{step}, and what its error means")  # plugins are asked for that
+    failed = with_error(verdict, error)
+    is_own = step.startswith(_STEPS_OF_PLUGIN)
+    if is_own:
+        misfit = unfit(failed, error, step)
+        if misfit is not None:
+            return misfit
+    if isinstance(error, errors.DeclinedError):  # an answer, which needs no explanation
+        status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
+        facts = {"text": str(error), "step": error.hint}
+        return replace(failed, status=status, why=Why(Reason.PLUGIN_ANSWERS, facts))
+    what, hint = _explained(verdict, error, group)
+    if isinstance(error, errors.BackendUnavailableError):
+        facts = {"text": str(error), "step": hint}
+        return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
+    cause, mismatch_step = torch_import.cause_and_step(error)
+    hint = hint or mismatch_step
+    if not hint and is_step_of_plugin(step):
+        hint = report_to(source.distribution)
+    if isinstance(error, errors.InvalidAcceleratorError):
+        facts = {"text": str(error), "step": hint}
+        why = Why(Reason.ACCELERATOR_INVALID, facts)
+        return replace(failed, status=Status.INVALID, why=why)
+    culprit = step if is_own else " or ".join(verdict.vendor_import)
+    facts = {"what": what or f"{culprit} failed", "cause": cause, "step": hint}
+    return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
+
+
+def report_to(distribution: str) -> str:
+    """Return the advice to report a failure to those who maintain a distribution."""
+    return f"report this to the maintainers of {distribution}"
+
+
+def _explained(verdict: Verdict, error: BaseException, group: Group) -> tuple[str, str]:
+    """Return what has failed in a plugin's words, and the next step; both may be empty.
+
+    An error of accel's own knows its next step; plugins are asked about all others.
+    """
+    if isinstance(error, errors.AccelError) and error.hint:
+        return "", error.hint
+    answer = explain_error(verdict, error, group)
+    return answer.reason, answer.hint
+
+
+#: As many plugins are asked at most: among hundreds, each error would import all.
+_MOST_PLUGINS = 20
+
+
+def explain_error(verdict: Verdict, error: BaseException, group: Group) -> ProbeResult:
+    """Return a plugin's answer to an error; its texts are empty if no plugin knows it.
+
+    The backend's own plugin is asked first, then the hints of its declaration, then the
+    other plugins.
+    """
+    backend, own = verdict.declaration, verdict.provenance
+    declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
+    sources = list(dict.fromkeys(v.provenance for v in declared))
+    for source in sources[:_MOST_PLUGINS]:
+        is_loaded = source.module in sys.modules
+        if source.module and (group.imports_to_explain or is_loaded):
+            answer = _ask_to_explain(Plugin(source), backend, error)
+            if answer is not None:
+                return answer
+        if source == own:
+            hint = errors.hint_for(error, backend.hints)
+            if hint:
+                return ProbeResult(False, hint=hint)
+    return ProbeResult(False)
+
+
+def _ask_to_explain(
+    plugin: Plugin, backend: Backend, error: BaseException
+) -> ProbeResult | None:
+    """Return the answer of `accel_explain`; one that fails counts as none."""
+    answer: object = None
+    with (
+        contextlib.suppress(*errors.CAUGHT),
+        stdout_to_stderr(),
+        preserved_state(plugin.source),
+    ):
+        answer = plugin.hooks.accel_explain(backend=backend, error=error)
+    if isinstance(answer, str) and answer:
+        answer = ProbeResult(False, hint=answer)
+    if isinstance(answer, ProbeResult) and invalid_field(answer) is None:
+        return answer
+    return None

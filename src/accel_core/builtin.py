@@ -1,0 +1,344 @@
+"""The backends that accel_core brings itself: the CPU, and devices that no plugin declares.
+
+torch imports every package that announces itself in its entry-point group, wherever it is
+installed and whatever is chosen. If accel_core is the first to import torch, it leaves that
+out, and each package that no plugin declares is a candidate `generic` of its own: only the
+chosen one is loaded.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from accel_core import __version__, errors, torch_import
+from accel_core.backend import Backend, Provenance, is_device_type
+from accel_core.sandbox.guard import log_step
+from accel_core.settings import OURS, Pin, entry_points, normalize_distribution
+from accel_core.verdict import Reason, Status, Verdict, Why
+
+CPU = Backend(
+    name="cpu",
+    priority=0,
+    device_type="cpu",
+    accelerator="accel_core.interface.cpu:CPUAccelerator",
+    description="the processor, through torch.cpu",
+    install_hint="accel setup cpu",
+    communication_backend="gloo",
+)
+
+GENERIC = Backend(
+    name="generic",
+    priority=100,
+    device_type=torch_import.FREE_SLOT,  # until torch says what it is
+    accelerator="accel_core.interface.torch_device:GenericAccelerator",
+    description="an accelerator that torch reports and no installed plugin knows",
+    install_hint="accel setup",
+)
+
+#: The source of what accel_core brings itself.
+OWN = Provenance("accel-core", __version__)
+
+
+# --- What there is ----------------------------------------------------------------------
+
+
+def builtin_verdicts() -> tuple[Verdict, ...]:
+    """Return the CPU, and `generic` for a device that torch has without a package."""
+    return (_builtin(CPU, OWN), _builtin(GENERIC, OWN))
+
+
+def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
+    """Return one `generic` for each autoloaded package that none of `others` declares."""
+    return tuple(_builtin(GENERIC, package) for package in undeclared_packages(others))
+
+
+def generic_of_distribution(pin: Pin) -> tuple[Verdict, ...]:
+    """Return what `generic@DISTRIBUTION` means, also where a plugin declares the package."""
+    return tuple(
+        _builtin(GENERIC, package)
+        for package in autoload_packages()
+        if pin.matches(GENERIC.name, package.distribution)
+    )
+
+
+def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
+    """Return `generic` for torch's device type `pin.name`, which no plugin declares.
+
+    A package brings it that is called so, or torch has it already. A type whose plugin is
+    first-party is left to it: it only has to be installed.
+    """
+    if f"accel-{pin.name}" in OURS or not is_device_type(pin.name):
+        return ()
+    backend = replace(GENERIC, device_type=pin.name)
+    packages = [
+        package
+        for package in packages_called(pin.name)
+        if pin.distribution in ("", normalize_distribution(package.distribution))
+    ]
+    if packages:
+        return tuple(_builtin(backend, package) for package in packages)
+    if pin.distribution or "torch" not in sys.modules:
+        return ()
+    device = current_device()
+    if device is None or device.type != pin.name:
+        return ()
+    return (_builtin(backend, OWN),)
+
+
+def _builtin(backend: Backend, source: Provenance) -> Verdict:
+    declared = replace(backend, provenance=source)
+    return Verdict(backend.name, source, declared, builtin=True)
+
+
+def autoload_packages() -> list[Provenance]:
+    """Return the packages that torch's autoload imports, in torch's order.
+
+    Without accel-train's own, which brings no device, and without distributions that
+    `ACCEL_BLOCK` blocks as a whole: torch imports those too, and accel-core leaves them out.
+    """
+    own = torch_import.OWN_ENTRY_POINT
+    every = entry_points(torch_import.TORCH_GROUP)
+    return [e for e in every if (e.name, e.distribution) != own]
+
+
+def packages_called(device_type: str) -> list[Provenance]:
+    """Return the autoloaded packages that are called as this type of device.
+
+    By the entry point's name, as torch's documentation has it, or by the package's:
+    `torch_foo`.
+    """
+    return [
+        package
+        for package in autoload_packages()
+        if device_type in (package.name.lower(), package.top.removeprefix("torch_"))
+    ]
+
+
+def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
+    """Return the packages that torch's autoload imports and none of `others` declares."""
+    backends = tuple(others)
+    return [e for e in autoload_packages() if not declarers_of(e, backends)]
+
+
+def declarers_of(package: Provenance, others: Iterable[Backend]) -> list[str]:
+    """Return the names of the backends whose vendor import is in the package."""
+    return [
+        backend.name
+        for backend in others
+        if package.top
+        in {module.partition(".")[0] for module in backend.vendor_imports}
+    ]
+
+
+def package_of(backend: Backend) -> Provenance | None:
+    """Return the package that brings the device of a `generic`; `None` for other backends."""
+    source = backend.provenance
+    if backend.name != GENERIC.name or source is None or not source.value:
+        return None
+    return source
+
+
+# --- What they come to ------------------------------------------------------------------
+
+
+def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
+    """Probe a built-in backend without importing torch or a vendor; `None` if it must be.
+
+    That is enough for the CPU: whether torch is installed was checked before.
+    """
+    backend = verdict.declaration
+    if backend.name == CPU.name:
+        return replace(verdict, status=Status.USABLE)
+    package = package_of(backend)
+    if package is not None:
+        return _unless_declared(verdict, package, others)
+    if os.environ.get(torch_import.IMPORTED):
+        return None
+    if sys.modules.get("torch") is not None:
+        if current_device() is not None:
+            return None
+        return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE))
+    return _by_torchs_build(verdict, others)
+
+
+def _unless_declared(
+    verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
+) -> Verdict | None:
+    declarers = declarers_of(package, others)
+    if not declarers:
+        return None
+    why = Why(Reason.DECLARED_BY, {"backends": declarers[:1]})
+    return replace(verdict, status=Status.STANDS_ASIDE, why=why)
+
+
+def _by_torchs_build(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
+    """Judge by what torch was built for, while it is not imported."""
+    build = torch_import.torch_build()
+    built_for = []
+    if build is not None and (build.cuda or build.hip):
+        built_for.append("cuda")
+    if build is not None and build.xpu:
+        built_for.append("xpu")
+    if sys.platform == "darwin":
+        built_for.append("mps")
+    declared = {other.device_type for other in others}
+    if not declared.issuperset(built_for):
+        return None
+    if built_for:
+        why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
+        return replace(verdict, status=Status.STANDS_ASIDE, why=why)
+    claims = [
+        f"{package.distribution}: {declarers[0]}"
+        for package in autoload_packages()
+        if (declarers := declarers_of(package, others))
+    ]
+    facts = {
+        "torch": str(build or "torch"),
+        "claims": claims,
+        "undeclared": bool(undeclared_packages(others)),
+    }
+    return replace(
+        verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts)
+    )
+
+
+def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
+    """Return the declaration with torch's type of the device; its package is loaded.
+
+    The CPU's is returned as it is. Raises `DeclinedError` if there is no such device or
+    another backend declares it, and `BackendUnavailableError` if the package fails or
+    brings another device than was pinned.
+    """
+    if backend.name == CPU.name:
+        return backend
+    package = package_of(backend)
+    if package is not None and package.top not in sys.modules:
+        require_free_slot(backend, others)
+        load(package)
+    device = current_device()
+    if device is None:
+        none = "torch reports no accelerator"
+        raise errors.DeclinedError(
+            f"{package} registers no device with torch" if package else none
+        )
+    _require_undeclared(device.type, others)
+    if backend.device_type not in (torch_import.FREE_SLOT, device.type):
+        raise _other_type(backend, package, device.type)
+    if package is None and backend.device_type == torch_import.FREE_SLOT:
+        _require_no_package(device.type, others)
+    return replace(backend, device_type=device.type)
+
+
+def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
+    for other in others:
+        if other.device_type == device_type:
+            reason = f"torch's accelerator is {device_type}, which {other.name} claims"
+            raise errors.DeclinedError(reason, stands_aside=True)
+
+
+def _other_type(
+    backend: Backend, package: Provenance | None, device_type: str
+) -> errors.BackendUnavailableError:
+    who = f"{package} registers" if package else "torch has"
+    reason = f"{who} the device type {device_type!r}, not {backend.device_type!r}"
+    hint = f"set DS_ACCELERATOR={pin_of(package)}" if package else ""
+    return errors.BackendUnavailableError(reason, hint=hint)
+
+
+def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
+    """Leave a private device to the candidate of the package that brought it."""
+    if device_type != torch_import.private_use1_name():
+        return
+    for package in undeclared_packages(others):
+        if package.top in sys.modules:
+            reason = f"{package} brings {device_type}"
+            raise errors.DeclinedError(reason, stands_aside=True)
+
+
+def load(package: Provenance) -> None:
+    """Load one package as torch's autoload does.
+
+    Raises `BackendUnavailableError` with the distribution, which breaks every
+    `import torch` of this environment.
+    """
+    log_step(f"importing {package.value} ({package})")
+    try:
+        package.load()()
+    except errors.CAUGHT as error:
+        raise autoload_failure(package, error) from error
+
+
+def autoload_failure(
+    package: Provenance, error: BaseException
+) -> errors.BackendUnavailableError:
+    """Return the error for a package that fails when torch loads it."""
+    cause, _ = torch_import.cause_and_step(error)
+    place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
+    reason = errors.clean(f"{package} fails when torch loads it ({place}): {cause}")
+    return errors.BackendUnavailableError(reason, hint=remedy(package, "fails with"))
+
+
+def remedy(package: Provenance, does: str) -> str:
+    """Return how to keep `import torch` from loading a package."""
+    step = f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
+    return f"`import torch` {does} it: {step}"
+
+
+def current_device() -> Any:
+    """Return the device of `torch.accelerator`; `None` if there is none."""
+    from accel_core.interface.devices import current_torch_accelerator
+
+    return current_torch_accelerator(torch_import.import_torch())
+
+
+def pin_of(package: Provenance) -> str:
+    """Return the pin that means the device of one package."""
+    return f"{GENERIC.name}@{package.distribution}"
+
+
+# --- torch's one PrivateUse1 slot -------------------------------------------------------
+
+
+def needs_slot(backend: Backend) -> bool:
+    """Whether the device may be torch's PrivateUse1, of which a process has one."""
+    return backend.in_torch.private_use1 or package_of(backend) is not None
+
+
+def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """Raise `BackendUnavailableError` if another device has the slot in this process.
+
+    It can be named once only.
+    """
+    holder = torch_import.private_use1_name()
+    if holder not in (torch_import.FREE_SLOT, backend.device_type):
+        raise slot_is_held(backend, others, holder)
+
+
+def slot_is_held(
+    backend: Backend, others: tuple[Backend, ...], holder: str
+) -> errors.BackendUnavailableError:
+    """Return the error of a device that comes too late for the slot, with what frees it."""
+    package = package_of(backend)
+    pin = f"set DS_ACCELERATOR={pin_of(package) if package else backend.name}"
+    holders = {
+        module.partition(".")[0]
+        for other in others
+        if other.device_type == holder
+        for module in other.vendor_imports
+    }
+    loaded = [
+        each.distribution
+        for each in autoload_packages()
+        if not holders or each.top in holders
+    ]
+    is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
+    if loaded and is_autoloaded:
+        who = " and ".join(loaded)
+        off = f"{torch_import.AUTOLOAD}=0"
+        hint = f"{pin} and {off} before Python starts: `import torch` loads {who}"
+    else:
+        hint = f"{pin} before Python starts, and import nothing of {holder}'s"
+    reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
+    return errors.BackendUnavailableError(reason, hint=hint)

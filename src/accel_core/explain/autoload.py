@@ -1,0 +1,210 @@
+"""Packages with which `import torch` fails, or takes the device away.
+
+torch imports every package that announces itself in its own group, wherever it is installed
+and whatever is chosen. A program that imports torch first, and every rank that a launcher
+starts, does so too. A child process does what torch does, a package at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from accel_core import builtin, checks, errors, torch_import
+from accel_core.backend import Backend, Provenance, decode_backend
+from accel_core.sandbox import child
+from accel_core.settings import Settings
+from accel_core.verdict import Selection, Verdict
+
+
+@dataclass(frozen=True)
+class AutoloadConflict:
+    """Effect of an installed package on `import torch`, and the next step."""
+
+    #: A clause that names the package.
+    reason: str
+    hint: str
+    #: Type and message of the error, which end the reason; empty if there was none.
+    cause: str = ""
+    #: The distribution that does not work; empty if the package works.
+    distribution: str = ""
+    #: Whether it was seen; False if the child did not answer in time.
+    known: bool = True
+
+    def beside(self, verdicts: Sequence[Verdict]) -> str:
+        """Return it in words, with verdicts that are read too.
+
+        A cause that one of them has as well is not repeated.
+        """
+        for verdict in verdicts:
+            if verdict.cause and verdict.cause == self.cause:
+                reason = self.reason.removesuffix(f": {self.cause}")
+                return f"{reason}, for the same reason as {verdict.name}. {self.hint}"
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.hint}"
+
+
+def with_autoload(selection: Selection, settings: Settings) -> Selection:
+    """Return the record with what torch's autoload breaks, without what a verdict says."""
+    chosen = selection.chosen.backend if selection.chosen else None
+    conflicts = autoload_conflicts(chosen, settings.probe_timeout)
+    reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
+    notes = tuple(
+        conflict.beside(selection.verdicts)
+        for conflict in conflicts
+        if not conflict.distribution or conflict.distribution not in reported
+    )
+    return replace(selection, autoload=notes)
+
+
+def autoload_conflicts(
+    chosen: Backend | None, timeout: float
+) -> tuple[AutoloadConflict, ...]:
+    """Return the packages that break `import torch`, or take the device from `chosen`.
+
+    The result is empty if torch's autoload is off, if this process has imported torch with
+    autoload on, or if torch would load only the chosen backend's own package. A child
+    process imports torch and the packages, within `timeout` seconds; if a package crashes
+    it, another child continues without that package.
+    """
+    packages = builtin.autoload_packages()
+    own = _own_packages(chosen)
+    foreign = [package for package in packages if package.top not in own]
+    if not foreign or not _torch_would_load():
+        return ()
+    found: dict[Provenance, AutoloadConflict] = {}
+    while True:
+        left = [package for package in packages if package not in found]
+        if not left:
+            break
+        conflicts, is_complete = _try_packages(left, chosen, timeout)
+        found |= conflicts
+        if is_complete or not conflicts:
+            break
+    # What fails because another package came first is not to be uninstalled for it.
+    blamed = [package for package in foreign if package in found]
+    return tuple(found[package] for package in packages if package in (blamed or found))
+
+
+def _own_packages(chosen: Backend | None) -> set[str]:
+    """Return the top-level packages that bring the chosen device."""
+    if chosen is None:
+        return set()
+    own = {module.partition(".")[0] for module in chosen.vendor_imports}
+    package = builtin.package_of(chosen)
+    if package is not None:
+        own.add(package.top)
+    return own
+
+
+def _torch_would_load() -> bool:
+    """Whether a first `import torch` would load the packages."""
+    if "torch" in sys.modules and not torch_import.imported_by_us:
+        return False
+    # What has failed here may have switched it off since, as torch_npu does.
+    return torch_import.autoload_is_on() or torch_import.failed_before()
+
+
+def _try_packages(
+    packages: list[Provenance], chosen: Backend | None, timeout: float
+) -> tuple[dict[Provenance, AutoloadConflict], bool]:
+    """Load packages in one child: what is wrong with which, and whether it got to the end.
+
+    If it did not, the package at which it ended is to blame.
+    """
+    job: dict[str, Any] = {
+        "packages": [asdict(package) for package in packages],
+        "chosen": asdict(chosen) if chosen else None,
+    }
+    try:
+        report = child.run(try_in_child, job, timeout)
+    except OSError:  # there is no process to be had, and nothing is known
+        return {}, True
+    if report.answer is not None:
+        rows: Any = report.answer["conflicts"]
+        found = {packages[row["package"]]: row["conflict"] for row in rows}
+        return {p: AutoloadConflict(**conflict) for p, conflict in found.items()}, True
+    for package in packages:
+        if report.stage != _step(package):
+            continue
+        if report.timed_out:  # which says nothing of the package
+            return {package: _unknown(package, report.ending)}, False
+        return {package: _failing(package, f"its process {report.ending}")}, False
+    return {}, True  # it did not come to the packages, so they are not to blame
+
+
+def _step(package: Provenance) -> str:
+    return f"importing {package.module}"
+
+
+def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
+    place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
+    return AutoloadConflict(
+        errors.clean(f"{package} fails when torch loads it ({place}): {how}"),
+        builtin.remedy(package, "fails with"),
+        errors.clean(cause),
+        package.distribution,
+    )
+
+
+def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
+    off = f"{torch_import.AUTOLOAD}=0"
+    return AutoloadConflict(
+        f"whether torch can load {package} is not known: it {ending}",
+        f"raise ACCEL_PROBE_TIMEOUT, or set {off}",
+        known=False,
+    )
+
+
+def _taking(package: Provenance, what: str) -> AutoloadConflict:
+    loaded = f"{package}, which torch loads ({package.value}),"
+    return AutoloadConflict(
+        errors.clean(f"{loaded} {what}"), builtin.remedy(package, "loads")
+    )
+
+
+def try_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """In the child: load each package as torch does; return what is wrong with which."""
+    stage("import of torch")
+    torch_import.import_torch()
+    chosen = decode_backend(job["chosen"]) if job["chosen"] else None
+    packages = [Provenance(**source) for source in job["packages"]]
+    conflicts: list[dict[str, object]] = []
+    for index, package in enumerate(packages):
+        stage(_step(package))
+        conflict, is_last = _try_package(package, chosen)
+        if conflict is not None:
+            conflicts.append({"package": index, "conflict": asdict(conflict)})
+        if is_last:
+            break
+    return {"conflicts": conflicts}
+
+
+def _try_package(
+    package: Provenance, chosen: Backend | None
+) -> tuple[AutoloadConflict | None, bool]:
+    """Load one package: what is wrong with it, and whether it would be blamed for others."""
+    conflict = None
+    before = torch_import.private_use1_name()
+    try:
+        package.load()()  # as torch calls it, whatever it is
+    except errors.CAUGHT as error:
+        how, _ = torch_import.cause_and_step(error)
+        conflict = _failing(package, how, errors.root_cause(error))
+    if chosen is None:
+        return conflict, False
+    slot = torch_import.private_use1_name()
+    if builtin.needs_slot(chosen) and slot not in (before, chosen.device_type):
+        what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
+        return _taking(package, what), False
+    other = checks.namespace_owner(chosen)
+    if other:
+        what = f"puts {other} in the place of torch.{chosen.device_type}"
+        return _taking(package, what), True
+    return conflict, False

@@ -1,0 +1,510 @@
+"""What each reason means to a user, and the next step.
+
+`_WORDS` has a function for each reason. It gets the verdict, the fields of its `Why`, and
+whether the text is to be plain: without the evidence, which stands elsewhere on the page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from accel_core import __version__, hardware
+from accel_core.backend import Backend
+from accel_core.errors import (
+    BackendUnavailableError,
+    clause,
+    clean,
+    hint_for,
+    shown,
+)
+from accel_core.hardware import bus
+from accel_core.hardware.placement import (
+    Placement,
+    denied_nodes,
+    permission_step,
+    placement,
+)
+from accel_core.hardware.vendors import (
+    FIRST_PARTY,
+    command_with_its_package,
+    install_command,
+)
+from accel_core.hardware.visible_devices import inventory, masks
+from accel_core.packages import brought_by
+from accel_core.settings import Pin
+from accel_core.verdict import Reason, Status, Verdict, Why
+
+
+@dataclass(frozen=True)
+class Words:
+    """A reason as one clause, and the next step; either may be empty."""
+
+    text: str = ""
+    step: str = ""
+
+
+def explained(verdict: Verdict, *, plain: bool = False) -> Words:
+    """Return why a backend has its status, and the next step, as people read them.
+
+    `plain` leaves out evidence and patterns of device nodes, and says of an absent device
+    only that it was not found.
+    """
+    if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
+        words = Words(bus.none_found([verdict.hardware]), _words(verdict, plain).step)
+    else:
+        words = _words(verdict, plain)
+    if verdict.also is not None:
+        words = _with_broken_package(words, verdict, verdict.also)
+    return Words(
+        clause(clean(words.text)), clause(command_with_its_package(clean(words.step)))
+    )
+
+
+def _words(verdict: Verdict, plain: bool) -> Words:
+    return _of(verdict.why, verdict, plain) if verdict.why else Words()
+
+
+def _of(why: Why, verdict: Verdict, plain: bool) -> Words:
+    return _WORDS[why.reason](verdict, why, plain)
+
+
+def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Words:
+    """Add what else does not work: no repaired package brings a missing device."""
+    also = _words(broken, plain=False)
+    step = clause(command_with_its_package(clean(also.step)))
+    uninstall = f"pip uninstall {_installed_package(verdict)}"
+    is_installed = uninstall != "pip uninstall "
+    if verdict.absent and is_installed and uninstall not in step:
+        elsewhere = f" (On a machine that has one: {step}.)" if step else ""
+        step = f"{uninstall}.{elsewhere}"
+    return Words(f"{clause(clean(words.text))}; besides, {clause(also.text)}", step)
+
+
+def _installed_package(verdict: Verdict) -> str:
+    """Return the distribution of the installed vendor's package; empty if there is none."""
+    for module in verdict.vendor_import:
+        name, _ = brought_by(module)
+        if name:
+            return name
+    return ""
+
+
+def _joined(parts: Iterable[str], separator: str = "; ") -> str:
+    return separator.join(part for part in parts if part)
+
+
+# --- The settings and the other plugins -------------------------------------------------
+
+
+def _blocked(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    if why.get("variable") == "ACCEL_BLOCK":
+        return Words("ACCEL_BLOCK names it", f"take {why['rule']} out of ACCEL_BLOCK")
+    if why.get("variable") == "ACCEL_ALLOW":
+        text = "ACCEL_ALLOW does not name it"
+        return Words(text, f"add {verdict.name} to ACCEL_ALLOW")
+    return Words("blocked by policy; the plugin was not loaded")
+
+
+def _conflict(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    name = verdict.name
+    pin = f"DS_ACCELERATOR={name}@{verdict.distribution}"
+    return Words(
+        f"{', '.join(why['rivals'])} declares {name} too",
+        f"set {pin}, or ACCEL_BLOCK the other one",
+    )
+
+
+def _not_declared(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    wanted = verdict.name
+    if why["distribution"]:
+        wanted = f"{wanted} from {why['distribution']}"
+    step = how_to_declare(Pin(verdict.name, why["distribution"]))
+    return Words(f"no installed distribution declares {wanted}", step)
+
+
+#: Other people's names for kinds of device, which are no slips of the finger.
+OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
+
+
+def how_to_declare(pin: Pin) -> str:
+    """Return how to get a backend that no installed distribution declares."""
+    distribution = FIRST_PARTY.get(pin.name, "")
+    if distribution and pin.distribution in ("", distribution):
+        return install_command(distribution)
+    if pin.name in OTHER_KINDS:
+        return f"install a plugin for {pin.name}, or write one: accel new --help"
+    return "correct the name"
+
+
+def _outranked(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(f"it ranks below {why['by']}")
+
+
+def _not_asked(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
+    return Words("installed, and not probed")
+
+
+def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
+    return Words("its plugin was not loaded")
+
+
+# --- The plugin -------------------------------------------------------------------------
+
+
+def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    name = verdict.distribution
+    reinstall = f"pip install --force-reinstall {name}, or pip uninstall it"
+    return Words(_plugin_failure(verdict, why), why.get("step") or reinstall)
+
+
+def _plugin_failure(verdict: Verdict, why: Why) -> str:
+    return f"the plugin failed to load: {verdict.cause} ({why['entry_point']})"
+
+
+def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(
+        f"{_plugin_failure(verdict, why)}; it loads alone, so another plugin is to blame",
+        "to find that one, name the other plugins in ACCEL_BLOCK, one at a time",
+    )
+
+
+def _declaration_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    text = f"{why['text']} ({why['entry_point']})"
+    return Words(text, why.get("step") or _report(verdict))
+
+
+def _report(verdict: Verdict) -> str:
+    return f"report this to the maintainers of {verdict.distribution}"
+
+
+def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    needs = f"it needs another accel-core than {__version__}"
+    upgrade = "pip install --upgrade accel-core"
+    return Words(f"{needs}: {verdict.cause} ({why['at']})", upgrade)
+
+
+def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
+    upgrade = f"pip install --upgrade {verdict.distribution} accel-core"
+    return Words(f"a hook does not fit: {verdict.cause}", upgrade)
+
+
+def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    space = "" if why["call"].endswith("=") else " "
+    answer = f"{why['call']}{space}{why['value']} ({why['kind']})"
+    return Words(f"{answer}, expected {why['expected']}", _report(verdict))
+
+
+def _text_and_step(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(why["text"], why.get("step"))
+
+
+# --- What is installed ------------------------------------------------------------------
+
+
+def _vendor_not_installed(verdict: Verdict, why: Why, plain: bool) -> Words:
+    missing = [" or ".join(why["modules"]), *why["distributions"]]
+    verb = "are" if len(missing) > 1 else "is"
+    text = f"{' and '.join(missing)} {verb} not installed"
+    if verdict.seen:
+        text += ", though the hardware is there"
+        if not plain:
+            text += f": {verdict.evidence}"
+    return Words(text, verdict.declaration.install_hint)
+
+
+def _distribution_not_installed(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    step = verdict.declaration.install_hint
+    if not step and why.get("requirement"):
+        step = f"pip install '{why['requirement']}'"
+    return Words(f"{why['name']} is not installed", step)
+
+
+def _requirement_not_met(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    text = why["requirement"]
+    installed = f"{why['name']} {why['installed']} is installed"
+    step = _setup_command(verdict) or f"pip install '{text}'"
+    return Words(f"it needs {text} and {installed}", step)
+
+
+def _requirement_malformed(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    requirement = shown(why["requirement"])
+    return Words(f"its requirement {requirement} cannot be checked: {why['text']}")
+
+
+def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    package = f"{why['name']} {why['installed']}"
+    release, torch = why["release"], why["torch"]
+    text = f"{package} works with torch {release} only, and torch {torch} is installed"
+    backend = verdict.declaration
+    # The plugin's hints may know the reason as they know errors.
+    step = hint_for(BackendUnavailableError(text), backend.hints)
+    step = step or _setup_command(verdict)
+    if not step:
+        install = f"pip install 'torch=={release}.*'"
+        step = _joined([install, backend.install_hint], ", or: ")
+    return Words(text, step)
+
+
+def _setup_command(verdict: Verdict) -> str:
+    """Return the command of accel-tools that installs everything, if that is the hint."""
+    hint = verdict.declaration.install_hint
+    return hint if hint.startswith("accel setup") else ""
+
+
+def _torch_lacks_build(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    lacking = " and ".join(why["toolkits"])
+    text = f"torch {why['torch']} is {why['build']}, without {lacking}"
+    return Words(text, verdict.declaration.install_hint)
+
+
+def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    other = why["by"]
+    return Words(
+        f"torch.{verdict.device_type} is impersonated by {other}",
+        f"choose that vendor's own backend, or do not load {other}",
+    )
+
+
+# --- The machine ------------------------------------------------------------------------
+
+
+def _other_platform(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(f"this device exists on {', '.join(why['platforms'])} only")
+
+
+def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
+    backend, root = verdict.declaration, why["root"]
+    sought = _sought(backend, plain)
+    named = bus.with_article(backend.hardware.name)
+    if not backend.hardware.pci_ids:  # the bus does not show whether there is a device
+        undecided = _no_nodes(backend, sought, named, root)
+        if undecided is not None:
+            return undecided
+    text = _missing_hardware(backend, why)
+    if backend.hardware.pci_ids and backend.hardware.name and not why["torch"]:
+        text += f" (none of {sought})"
+    step = _scheduler_step(backend, root) if backend.hardware.name else ""
+    return Words(text, f"if the cluster has {named}, {step}" if step else "")
+
+
+def _missing_hardware(backend: Backend, why: Why) -> str:
+    """Return that this machine has no such device, and which build of torch asks for it."""
+    if not backend.hardware.name or not backend.hardware.pci_ids:
+        return f"this machine has none of {_sought(backend, plain=False)}"
+    missing = f"this machine has no {backend.hardware.name}"
+    if why["torch"]:
+        return f"torch {why['torch']} is {why['build']}, and {missing}"
+    return missing
+
+
+def _sought(backend: Backend, plain: bool) -> str:
+    ids = [f"PCI {pattern}" for pattern in backend.hardware.pci_ids]
+    text = ", ".join([*backend.hardware.nodes, *ids])
+    return text.replace("[0-9]*", "0") if plain else text
+
+
+def _no_nodes(backend: Backend, sought: str, named: str, root: str) -> Words | None:
+    """Explain missing device nodes by the container or the driver, if that is known."""
+    place = placement(root)
+    start = place.step(backend) if place.container else ""
+    if start:
+        text = f"{place.name} has none of {sought}"
+        return Words(text, f"if the host has {named}, {start}")
+    driver = backend.hardware.driver_file
+    if driver and not hardware.path_exists(driver, root):
+        missing = f"the driver of {named} is not loaded"
+        text = f"this machine has none of {sought}, and {missing}"
+        return Words(text, f"if it has {named}, {backend.hardware.driver_step}")
+    return None
+
+
+def _scheduler_step(backend: Backend, root: str) -> str:
+    """Return how to ask the scheduler that chose this machine for one with the device."""
+    variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+    if not any(name in os.environ for name in variables):
+        return ""
+    return placement(root).scheduler_step(backend)
+
+
+def _driver_not_loaded(verdict: Verdict, _why: Why, plain: bool) -> Words:
+    backend = verdict.declaration
+    named = bus.with_article(backend.hardware.name)
+    evidence = "" if plain else f" ({verdict.evidence})"
+    text = f"{named} is on the bus{evidence}, but its driver is not loaded"
+    return Words(text, backend.hardware.driver_step)
+
+
+def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
+    backend = verdict.declaration
+    named = bus.with_article(backend.hardware.name)
+    evidence = "" if plain else f" ({verdict.evidence})"
+    signs = backend.hardware
+    nodes = " or ".join([*signs.nodes[:1], *signs.shared_nodes[:1]])
+    if plain:
+        nodes = nodes.replace("[0-9]*", "0")
+    place = placement(why["root"])
+    text = f"the host has {named}{evidence}, but {place.name} has no {nodes}"
+    return Words(text, place.step(backend))
+
+
+def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    backend = verdict.declaration
+    mask = masks(backend, os.environ, inventory(backend, why["root"]))
+    place = placement()
+    # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
+    withheld = place.withheld(backend)
+    step = place.scheduler_step(backend) if withheld else mask.next_step
+    return Words(f"{mask}{withheld}", step)
+
+
+# --- The device -------------------------------------------------------------------------
+
+
+def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    """Explain a count of none by the most likely reason."""
+    backend, root = verdict.declaration, why.get("root") or "/"
+    evidence = bus.evidence(backend, root) or bus.Evidence()
+    mask = masks(backend, os.environ, inventory(backend, root))
+    if mask.faulty:
+        return _hidden(verdict, Why(Reason.HIDDEN, {"root": root}), False)
+    place = placement(root)
+    denied = denied_nodes(evidence.nodes, root)
+    if denied:
+        nodes = f"{bus.enumerated(denied)}{place.withheld(backend)}"
+        step = permission_step(denied[0], root, place.step(backend))
+        return Words(f"this process may not open {nodes}", step)
+    text = "the vendor's runtime counts no device"
+    lacking = _without_libraries(text, place, evidence.nodes, backend)
+    if lacking is not None:
+        return lacking
+    used = [step for step in mask.effects if not step.overruled_by]
+    if not used:
+        return Words(text)
+    hint = f"unset {used[-1].variable}, or name in it devices that exist"
+    return Words(f"{text} with {' and '.join(map(str, used))}", hint)
+
+
+def _without_libraries(
+    text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
+) -> Words | None:
+    """Explain it by a container that shows the nodes and lacks the vendor's libraries."""
+    if not nodes or place.container in ("", "container"):
+        return None
+    step = place.step(backend)
+    if not step:
+        return None
+    return Words(f"{text} in {place.name}, which shows {bus.enumerated(nodes)}", step)
+
+
+def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(f"{why['what']}: {why['cause']}", why["step"])
+
+
+def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    count = why["count"]
+    counted = f"and counts {count or 'no device'}"
+    text = f"{why['package']} registers {why['device_type']!r} with torch, {counted}"
+    if count:
+        return Words(text)
+    return Words(
+        text, "run the vendor's own tool: it tells whether the driver sees the device"
+    )
+
+
+def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    if not why.get("torch"):
+        return Words("torch reports no accelerator")
+    text = f"{why['torch']} has no accelerator"
+    if why["claims"]:
+        claims = ", ".join(why["claims"])
+        text += f", and a plugin claims what announces one to torch ({claims})"
+    elif not why["undeclared"]:
+        text += " and no package announces one to torch"
+    return Words(text)
+
+
+def _declared_by(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    if why.get("backends"):
+        return Words(f"{', '.join(why['backends'])} declares it")
+    return Words(f"an installed plugin claims {why['device_type']}")
+
+
+def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    ended = f"the process that {why['did']} {why['ending']}"
+    text = f"{ended} at: {why['stage']}{why['last_words']}"
+    step = "reinstall the vendor's package"
+    if why["of_plugin"]:
+        step = _report(verdict)
+    return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")
+
+
+def _timed_out(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    text = f"no answer within {why['seconds']:g} s; it was at: {why['stage']}"
+    return Words(text, f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={verdict.name}")
+
+
+def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    is_isolated = os.environ.get("ACCEL_PROBE", "").strip().lower() == "isolated"
+    step = "unset ACCEL_PROBE to probe in this process" if is_isolated else ""
+    return Words(f"no process could be started to ask it: {why['text']}", step)
+
+
+# --- Two reasons in one -----------------------------------------------------------------
+
+
+def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
+    because = why["because"]
+    words = _of(because, verdict, plain) if because else Words()
+    return Words(f"pinned, though {words.text}", words.step)
+
+
+def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
+    missing = _missing_hardware(verdict.declaration, why["hardware"])
+    words = _of(why["because"], verdict, plain)
+    step = "run on a machine that has one"
+    if words.step:
+        step += f"; for a login node or an image: {words.step}"
+    return Words(f"{missing}; and {words.text}", step)
+
+
+_WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {
+    Reason.BLOCKED: _blocked,
+    Reason.CONFLICT: _conflict,
+    Reason.NOT_DECLARED: _not_declared,
+    Reason.OUTRANKED: _outranked,
+    Reason.NOT_ASKED: _not_asked,
+    Reason.NOT_LOADED: _not_loaded,
+    Reason.PLUGIN_FAILS: _plugin_fails,
+    Reason.PLUGIN_FAILS_BESIDE_OTHERS: _plugin_fails_beside_others,
+    Reason.DECLARATION_INVALID: _declaration_invalid,
+    Reason.NEEDS_OTHER_CORE: _needs_other_core,
+    Reason.HOOK_DOES_NOT_FIT: _hook_does_not_fit,
+    Reason.ANSWER_INVALID: _answer_invalid,
+    Reason.ACCELERATOR_INVALID: _text_and_step,
+    Reason.PLUGIN_ANSWERS: _text_and_step,
+    Reason.VENDOR_NOT_INSTALLED: _vendor_not_installed,
+    Reason.DISTRIBUTION_NOT_INSTALLED: _distribution_not_installed,
+    Reason.REQUIREMENT_NOT_MET: _requirement_not_met,
+    Reason.REQUIREMENT_MALFORMED: _requirement_malformed,
+    Reason.MADE_FOR_OTHER_TORCH: _made_for_other_torch,
+    Reason.TORCH_LACKS_BUILD: _torch_lacks_build,
+    Reason.NAMESPACE_TAKEN: _namespace_taken,
+    Reason.OTHER_PLATFORM: _other_platform,
+    Reason.NO_HARDWARE: _no_hardware,
+    Reason.DRIVER_NOT_LOADED: _driver_not_loaded,
+    Reason.NODES_WITHHELD: _nodes_withheld,
+    Reason.HIDDEN: _hidden,
+    Reason.COUNTS_NONE: _counts_none,
+    Reason.VENDOR_FAILS: _vendor_fails,
+    Reason.UNAVAILABLE: _text_and_step,
+    Reason.REGISTERS: _registers,
+    Reason.TORCH_HAS_NONE: _torch_has_none,
+    Reason.DECLARED_BY: _declared_by,
+    Reason.CRASHED: _crashed,
+    Reason.TIMED_OUT: _timed_out,
+    Reason.NO_PROCESS: _no_process,
+    Reason.PINNED_WITHOUT_DEVICE: _pinned_without_device,
+    Reason.NOR_HARDWARE: _nor_hardware,
+}

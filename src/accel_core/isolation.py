@@ -1,0 +1,219 @@
+"""Plugins and devices, asked in child processes.
+
+A plugin or a vendor's package can end the process, crash or hang while it is imported. The
+child takes that: its end, whatever it is, is a verdict. Records travel as JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from accel_core import build, hardware, plugins, torch_import
+from accel_core.backend import Provenance, decode_backend
+from accel_core.build import Group
+from accel_core.log import LOGGER
+from accel_core.sandbox import child
+from accel_core.sandbox.guard import selection_in_progress, steps_to
+from accel_core.verdict import Reason, Status, Verdict, Why
+
+#: The verdicts on what each plugin declares.
+Declared = dict[Provenance, "tuple[Verdict, ...]"]
+
+
+# --- Declarations -----------------------------------------------------------------------
+
+
+class IsolatedLoader:
+    """Reads plugins' declarations in child processes, each once; none is imported here.
+
+    One child loads all plugins. Each that fails there, or has no answer as the child died,
+    is loaded alone in another. `timeout`: seconds for a child.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._known: Declared = {}
+
+    def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
+        """Return the declarations of each."""
+        new = [s for s in dict.fromkeys(sources) if s not in self._known]
+        if new:
+            LOGGER.debug("load %s plugins in a child process", len(new))
+            self._known |= self._load(new)
+        return [self._known[source] for source in sources]
+
+    def _load(self, sources: list[Provenance]) -> Declared:
+        if len(sources) == 1:
+            return self._load_in_child(sources)
+        together = self._load_in_child(sources)
+        failed = [s for s in sources if _has_failed(together.get(s, ()))]
+        declared = dict(together)
+        if not failed:
+            return declared
+        alone = child.each(self._load_alone, failed, hardware.usable_cores())
+        for source, verdicts in zip(failed, alone, strict=True):
+            if _has_failed(verdicts) or source not in together:
+                declared[source] = verdicts
+            else:
+                declared[source] = tuple(map(_fails_beside_others, together[source]))
+        return declared
+
+    def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
+        return self._load_in_child([source])[source]
+
+    def _load_in_child(self, sources: list[Provenance]) -> Declared:
+        """Return what each declares; nothing if the child died with several.
+
+        Any of them may then be to blame.
+        """
+        job = {"plugins": [asdict(source) for source in sources]}
+        first = Verdict(plugins.name_of(sources[0]), sources[0])
+        report = _run(_declare_in_child, job, self._timeout, first)
+        if isinstance(report, Verdict):
+            return {sources[0]: (report,)} if len(sources) == 1 else {}
+        report.print_output()
+        rows: Any = report.answer
+        declared = (tuple(map(_decode, row)) for row in rows["plugins"])
+        return dict(zip(sources, declared, strict=True))
+
+
+def _has_failed(verdicts: Sequence[Verdict]) -> bool:
+    return not verdicts or any(v.status is Status.BROKEN for v in verdicts)
+
+
+def _fails_beside_others(failed: Verdict) -> Verdict:
+    """Return the verdict on a plugin that loads alone, and fails where others are loaded."""
+    assert failed.why is not None
+    why = Why(Reason.PLUGIN_FAILS_BESIDE_OTHERS, failed.why.fields)
+    return replace(failed, why=why)
+
+
+def _declare_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """In the child: load each plugin; return what each declares, or why it fails."""
+    with steps_to(stage), selection_in_progress():
+        sources = [Provenance(**source) for source in job["plugins"]]
+        declared = [plugins.declare(source) for source in sources]
+    return {"plugins": [[_encode(verdict) for verdict in row] for row in declared]}
+
+
+# --- A probe ----------------------------------------------------------------------------
+
+
+def probe_in_child(
+    verdict: Verdict, group: Group, timeout: float, *, pinned: bool
+) -> Verdict:
+    """Ask the plugin and the device in a child process.
+
+    It imports no other plugin but to explain an error.
+    """
+    others = [v for v in group.verdicts if not v.is_about(verdict)]
+    job = {
+        "verdict": _encode(verdict),
+        "others": [_encode(other) for other in others],
+        "pinned": pinned,
+    }
+    LOGGER.debug("try %s (%s) in a child process", verdict.name, verdict.provenance)
+    report = _run(_probe_in_child, job, timeout, verdict)
+    if isinstance(report, Verdict):
+        return report
+    return _with_result(verdict, report.answer or {})
+
+
+def _probe_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """In the child: probe the backend and return the result."""
+    verdict = _decode(job["verdict"])
+    others = [_decode(other) for other in job["others"]]
+    group = Group((verdict, *others), imports_to_explain=True)
+    with steps_to(stage), selection_in_progress():
+        found = build.ask_device(verdict, group, pinned=job["pinned"])
+    if "torch" in sys.modules:
+        found = replace(found, slot=torch_import.private_use1_name())
+    return _result(found)
+
+
+def _run(
+    function: Callable[..., object],
+    job: dict[str, Any],
+    timeout: float,
+    verdict: Verdict,
+) -> Any:
+    """Run a child that asks a plugin: its report, or the verdict if it has no answer."""
+    try:
+        report = child.run(function, job, timeout)
+    except OSError as error:
+        why = Why(Reason.NO_PROCESS, {"text": str(error)})
+        return replace(verdict, status=Status.CRASHED, why=why, error=error)
+    if report.answer is not None:
+        return report
+    if report.timed_out:  # which says nothing of the package
+        facts: dict[str, Any] = {"seconds": report.waited, "stage": report.stage}
+        why = Why(Reason.TIMED_OUT, facts)
+        return replace(verdict, status=Status.TIMED_OUT, why=why)
+    facts = {
+        "did": "probed it" if verdict.backend else "loaded its plugin",
+        "ending": report.ending,
+        "stage": report.stage,
+        "last_words": report.last_words,
+        "of_plugin": build.is_step_of_plugin(report.stage),
+    }
+    why = Why(Reason.CRASHED, facts)
+    return replace(verdict, status=Status.CRASHED, why=why, fatal=True)
+
+
+# --- Records as JSON --------------------------------------------------------------------
+
+
+def _encode(verdict: Verdict) -> dict[str, object]:
+    """Return a verdict without what its probe found in this process."""
+    return {
+        "name": verdict.name,
+        "provenance": asdict(verdict.provenance),
+        "backend": asdict(verdict.backend) if verdict.backend else None,
+        "builtin": verdict.builtin,
+        **_result(verdict),
+    }
+
+
+def _decode(document: Mapping[str, Any]) -> Verdict:
+    declared = document["backend"]
+    verdict = Verdict(
+        document["name"],
+        Provenance(**document["provenance"]),
+        decode_backend(declared) if declared else None,
+        document["builtin"],
+    )
+    return _with_result(verdict, document)
+
+
+def _result(verdict: Verdict) -> dict[str, object]:
+    """Return what a probe found."""
+    return {
+        "status": verdict.status.value,
+        "why": verdict.why.to_dict() if verdict.why else None,
+        "devices": verdict.devices,
+        "cause": verdict.cause,
+        "where": verdict.where,
+        "fatal": verdict.fatal,
+        "slot": verdict.slot,
+    }
+
+
+def _with_result(verdict: Verdict, result: Mapping[str, Any]) -> Verdict:
+    why = result["why"]
+    return replace(
+        verdict,
+        status=Status(result["status"]),
+        why=Why.from_dict(why) if why else None,
+        devices=result["devices"],
+        cause=result["cause"],
+        where=result["where"],
+        fatal=result["fatal"],
+        slot=result["slot"],
+    )

@@ -1,0 +1,329 @@
+"""Installed plugins, and the verdicts that their declarations begin with.
+
+A plugin that fails to import, declares nothing or declares nonsense is a verdict too, so
+that one broken distribution cannot hide the others.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pluggy
+
+from accel_core import builtin, errors, hookspecs, packages
+from accel_core.backend import (
+    ENTRY_POINT_GROUP,
+    PROJECT,
+    Backend,
+    Provenance,
+    is_unknown_field,
+)
+from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
+from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.verdict import Reason, Status, Verdict, Why
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point of group `accel.backends`, or of another whose module has hooks."""
+
+    source: Provenance
+
+    @cached_property
+    def module(self) -> Any:
+        """The module, imported when it is first asked for; raises what its import raises."""
+        if self.source.module not in sys.modules:
+            value = errors.clean(self.source.value)
+            log_step(f"importing {value}, the plugin of {self.source}")
+        with stdout_to_stderr():
+            return self.source.load()
+
+    @cached_property
+    def hooks(self) -> Any:
+        """Its hooks, registered once with a manager of its own.
+
+        So a plugin that raises does not end the others' turn. Raises
+        `pluggy.PluginValidationError` for a plugin that does not fit the hook
+        specifications.
+        """
+        return hooks_of(self.module)
+
+
+def hooks_of(module: object) -> Any:
+    """Register a module with hooks, and return its hooks."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(module)
+    manager.check_pending()
+    return manager.hook
+
+
+#: Reads the declarations of plugins: the verdicts of each, in their order.
+Load = Callable[[Sequence[Provenance]], "list[tuple[Verdict, ...]]"]
+
+
+# --- Which backends there are -----------------------------------------------------------
+
+
+def find_backends(
+    pin: Pin | None, settings: Settings, load: Load
+) -> tuple[Verdict, ...]:
+    """Return the backends that `pin` means, or all of them, not probed, in rank order.
+
+    An entry point is named as its backend, so one import is the rule. Only when no entry
+    point of that name declares the backend are the others loaded. If two distributions
+    claim the name and the pin does not say which, both come back and neither is imported.
+    A device that no plugin declares is `generic`: its pin is torch's name of the device
+    (`gcu`), or `generic@` and the distribution of the package that brings it.
+    """
+    installed = packages.entry_points(ENTRY_POINT_GROUP)
+    if pin is None:
+        declared = _declared_by(installed, settings, load)
+        generic = builtin.generic_verdicts(_backends(declared))
+        return rank([*builtin.builtin_verdicts(), *generic, *declared])
+    own = _builtin_of(pin, installed, settings, load)
+    if own:
+        return own
+    named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
+    if len({normalize_distribution(e.distribution) for e in named}) > 1:
+        return tuple(_unread(e, Why(Reason.NOT_LOADED)) for e in named)
+    others = [e for e in installed if e not in named]
+    for plugins in (named, others):
+        declared = _declared_by(plugins, settings, load)
+        meant = [v for v in declared if pin.matches(v.name, v.distribution)]
+        if meant:
+            return rank(meant)
+    return builtin.generic_of_type(pin)
+
+
+def _builtin_of(
+    pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
+) -> tuple[Verdict, ...]:
+    """Return the built-in backends that the pin means."""
+    if pin.name == builtin.GENERIC.name and builtin.autoload_packages():
+        if pin.distribution:
+            meant = builtin.generic_of_distribution(pin)
+        else:
+            declared = _declared_by(installed, settings, load)
+            meant = builtin.generic_verdicts(_backends(declared))
+        if meant:
+            return meant
+    own = builtin.builtin_verdicts()
+    return tuple(v for v in own if pin.matches(v.name, v.distribution))
+
+
+def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
+    return tuple(v.backend for v in verdicts if v.backend is not None)
+
+
+def _declared_by(
+    plugins: Sequence[Provenance], settings: Settings, load: Load
+) -> list[Verdict]:
+    """Load the plugins' declarations; one that the policy blocks is not imported."""
+    permitted = [plugin for plugin in plugins if _is_permitted(plugin, settings)]
+    blocked = [plugin for plugin in plugins if plugin not in permitted]
+    verdicts = [
+        _unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked
+    ]
+    for declared in load(permitted):
+        verdicts += declared
+    return verdicts
+
+
+def _is_permitted(plugin: Provenance, settings: Settings) -> bool:
+    """Whether the policy permits importing this plugin.
+
+    A name with a distribution in `ACCEL_ALLOW` permits that distribution, whatever its
+    entry points are called; the policy judges what it declares again.
+    """
+    name = name_of(plugin)
+    distribution = normalize_distribution(plugin.distribution)
+    if any(pin.matches(name, distribution) for pin in settings.block):
+        return False
+    if not settings.allow:
+        return True
+    return any(
+        pin.matches(name, distribution) or pin.distribution == distribution
+        for pin in settings.allow
+    )
+
+
+def installed_names() -> list[str]:
+    """Return the names of all installed backends, from metadata only."""
+    names = {
+        errors.clean(plugin.name.lower())
+        for plugin in packages.entry_points(ENTRY_POINT_GROUP)
+        if plugin.name
+    }
+    own = [builtin.GENERIC.name, builtin.CPU.name]
+    return [*sorted(names.difference(own)), *own]
+
+
+def declarers(name: str) -> set[str]:
+    """Return the distributions with an entry point of that name, from metadata only."""
+    installed = packages.entry_points(ENTRY_POINT_GROUP)
+    return {plugin.distribution for plugin in installed if plugin.name.lower() == name}
+
+
+def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Return them in rank order: by priority, highest first, then name, distribution.
+
+    A backend that takes over another device's torch namespace comes before all backends of
+    that device type, whatever their priority: otherwise the other one would look usable.
+    """
+    every = tuple(verdicts)
+
+    def key(verdict: Verdict) -> tuple[object, ...]:
+        overtaken = _overtaken_by(verdict, every)
+        highest = max([verdict.priority, *(other.priority for other in overtaken)])
+        return (
+            -highest,
+            not overtaken,
+            -verdict.priority,
+            verdict.builtin and verdict.name == builtin.CPU.name,
+            verdict.name,
+            normalize_distribution(verdict.distribution),
+            verdict.provenance,
+        )
+
+    return tuple(sorted(every, key=key))
+
+
+def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
+    """Return the backends whose torch namespace the verdict's backend takes over."""
+    taken = verdict.backend.in_torch.impersonates if verdict.backend else ""
+    if not taken:
+        return []
+    return [v for v in among if v.device_type == taken and v is not verdict]
+
+
+# --- What a plugin declares -------------------------------------------------------------
+
+
+def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
+    """Read the declarations of plugins in this process."""
+    return [declare(plugin) for plugin in plugins]
+
+
+def declare(source: Provenance) -> tuple[Verdict, ...]:
+    """Import one plugin's module and read its declarations; a failure is a verdict."""
+    try:
+        with stdout_to_stderr(), preserved_state(source):
+            if not source.module:
+                raise errors.InvalidBackendError(
+                    "the entry point names no module, expected 'accel_npu'"
+                )
+            hooks = Plugin(source).hooks
+            log_step(f"accel_backends() of {source}")
+            backends = declared_backends(hooks)
+    except errors.CAUGHT as error:
+        return (load_failure(source, error),)
+    # One that is declared twice counts once.
+    declared = {(b.name, b.priority): replace(b, provenance=source) for b in backends}
+    return tuple(Verdict(b.name, source, b) for b in declared.values())
+
+
+def declared_backends(hooks: Any) -> list[Backend]:
+    """Return the backends that a plugin with these hooks declares.
+
+    Raises `InvalidBackendError` if it declares none, or something else.
+    """
+    backends = []
+    for answer in hooks.accel_backends():
+        backends += _as_backends(answer)
+    if not backends:
+        raise errors.InvalidBackendError(
+            "the plugin declares no backend: expected a function accel_backends() with "
+            "@accel_core.hookimpl that returns one, or several"
+        )
+    return backends
+
+
+def _as_backends(answer: Any) -> list[Backend]:
+    """Return the answer of `accel_backends()` as a list."""
+    is_one = isinstance(answer, (str, Backend)) or not isinstance(answer, Sequence)
+    items = [answer] if is_one else list(answer)
+    for item in items:
+        if not isinstance(item, Backend):
+            kind = type(item).__name__
+            raise errors.InvalidBackendError(
+                f"accel_backends() returned {errors.shown(item)} ({kind}), expected "
+                "accel_core.Backend or a sequence of them"
+            )
+    return items
+
+
+def name_of(source: Provenance) -> str:
+    """Return the name for a verdict on a plugin that was not read.
+
+    Of an entry point without a name that is its distribution's, as users can block that.
+    """
+    name = errors.clean(source.name.lower())
+    return name or normalize_distribution(source.distribution)
+
+
+# --- Failures ---------------------------------------------------------------------------
+
+
+def _unread(
+    source: Provenance, why: Why, status: Status = Status.NOT_PROBED
+) -> Verdict:
+    return Verdict(name_of(source), source, status=status, why=why)
+
+
+def with_error(verdict: Verdict, error: BaseException) -> Verdict:
+    """Return the verdict with the error and the texts that people read of it."""
+    return replace(
+        verdict,
+        error=error,
+        cause=errors.clean(errors.root_cause(error)),
+        where=errors.clean(errors.root_place(error)),
+    )
+
+
+def load_failure(source: Provenance, error: BaseException) -> Verdict:
+    """Return the verdict on a plugin whose loading raised `error`."""
+    failed = with_error(_unread(source, Why(Reason.PLUGIN_FAILS)), error)
+    step = getattr(error, "hint", "")
+    place = f"entry point {source.name} = {source.value!r}"
+    if isinstance(error, errors.InvalidBackendError):
+        facts = {"entry_point": place, "text": str(error), "step": step}
+        why = Why(Reason.DECLARATION_INVALID, facts)
+        return replace(failed, status=Status.INVALID, why=why)
+    misfit = _misfit(failed, error, place)
+    if misfit is not None:
+        return misfit
+    facts = {"entry_point": place, "step": step}
+    why = Why(Reason.PLUGIN_FAILS, facts)
+    return replace(failed, status=Status.BROKEN, why=why)
+
+
+def _misfit(failed: Verdict, error: BaseException, place: str) -> Verdict | None:
+    """Return the verdict on a plugin written for another accel-core; `None` for others.
+
+    Such a plugin uses a name, a hook or a hook's argument that this accel_core lacks.
+    """
+    if is_made_for_other_core(error):
+        why = Why(Reason.NEEDS_OTHER_CORE, {"at": place})
+        return replace(failed, status=Status.INCOMPATIBLE, why=why)
+    if isinstance(error, pluggy.PluginValidationError):
+        why = Why(Reason.HOOK_DOES_NOT_FIT)
+        return replace(failed, status=Status.INVALID, why=why)
+    return None
+
+
+def unfit(verdict: Verdict, error: BaseException, place: str) -> Verdict | None:
+    """Return the verdict if a plugin's hook failed because it needs another accel-core."""
+    return _misfit(with_error(verdict, error), error, place)
+
+
+def is_made_for_other_core(error: BaseException) -> bool:
+    """Whether a plugin asked for something that this accel_core does not have."""
+    first: Any = errors.root(error)
+    if isinstance(first, ImportError):
+        return str(first.name).partition(".")[0] == "accel_core"
+    if isinstance(first, AttributeError):
+        return first.obj is sys.modules["accel_core"]
+    return is_unknown_field(first)

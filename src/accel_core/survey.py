@@ -1,0 +1,95 @@
+"""Every verdict at once, as commands show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from accel_core import hardware
+from accel_core.checks import can_be_broken
+from accel_core.hardware.vendors import missing_plugins
+from accel_core.plugins import Load, find_backends
+from accel_core.probe import Prober
+from accel_core.sandbox import child
+from accel_core.select import loader, meant_by, rivals_of, select
+from accel_core.settings import Pin, Settings
+from accel_core.verdict import Reason, Selection, Status, Verdict, Why
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Every backend with its verdict, and the choice."""
+
+    #: In rank order; they do not depend on `DS_ACCELERATOR`.
+    verdicts: tuple[Verdict, ...]
+    #: What `get_accelerator()` comes to; `None` if nothing was probed.
+    selection: Selection | None
+    #: Hardware without an installed plugin, each with the command to run.
+    missing_plugins: tuple[str, ...]
+    #: What the one pin of the settings means; empty if there is none, or several.
+    pinned: tuple[Verdict, ...]
+
+
+def survey(
+    settings: Settings, *, probing: bool = True, load: Load | None = None
+) -> Survey:
+    """Probe every backend, as many at once as there are cores.
+
+    Each is probed in a child process within the settings' timeout, so this process imports
+    neither torch nor a vendor's package. Without `probing`, only the plugins' declarations
+    are read: a backend that passes the checks is `not_probed`, and the choice is not known.
+    `load` is a loader that has read declarations before.
+    """
+    load = load or loader(settings, isolated=True)
+    prober = Prober(settings, isolated=True)
+    backends = find_backends(None, settings, load)
+    find = partial(_find, backends=backends, settings=settings, load=load)
+    verdicts = [_checked(v, backends, settings, prober) for v in backends]
+    missing = missing_plugins(v.name for v in backends)
+    is_single_pin = len(settings.pins) == 1
+    pinned = meant_by(settings.pins[0], settings, find) if is_single_pin else ()
+    if not probing:
+        return Survey(tuple(verdicts), None, missing, pinned)
+    _probe_undecided(verdicts, backends, prober)
+    selection = select(settings, find=find, prober=prober)
+    return Survey(tuple(verdicts), selection, missing, pinned)
+
+
+def _find(
+    pin: Pin | None, *, backends: tuple[Verdict, ...], settings: Settings, load: Load
+) -> tuple[Verdict, ...]:
+    return backends if pin is None else find_backends(pin, settings, load)
+
+
+def _checked(
+    verdict: Verdict,
+    backends: tuple[Verdict, ...],
+    settings: Settings,
+    prober: Prober,
+) -> Verdict:
+    """Return what is known without probing."""
+    rivals = rivals_of(verdict, backends, settings)
+    if rivals:
+        why = Why(Reason.CONFLICT, {"rivals": rivals})
+        return replace(verdict, status=Status.CONFLICT, why=why)
+    return prober.check(verdict, Why(Reason.NOT_ASKED))
+
+
+def _probe_undecided(
+    verdicts: list[Verdict], backends: tuple[Verdict, ...], prober: Prober
+) -> None:
+    """Replace the verdicts that a probe can say more of."""
+    places = [
+        place
+        for place, verdict in enumerate(verdicts)
+        if verdict.status is Status.NOT_PROBED or can_be_broken(verdict)
+    ]
+    if not places:
+        return
+
+    def probe(place: int) -> Verdict:
+        return prober.probe(backends[place], backends)
+
+    probed = child.each(probe, places, hardware.usable_cores())
+    for place, verdict in zip(places, probed, strict=True):
+        verdicts[place] = verdict

@@ -1,0 +1,469 @@
+"""The records of a choice: what is known of each backend, and what was chosen.
+
+A `Verdict` goes through every step of the pipeline, which only replaces its fields. Why
+a backend is not usable is data, a `Why`; the package `explain` makes words of it when a
+record is shown.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from accel_core.backend import Backend, Provenance
+from accel_core.errors import AccelError, printable
+from accel_core.hardware import platform_matches
+from accel_core.hardware.bus import Evidence
+
+if TYPE_CHECKING:
+    from accel_core.interface import Accelerator
+
+
+class Status(str, enum.Enum):
+    """The result of probing a backend."""
+
+    USABLE = "usable"
+    NOT_PROBED = "not_probed"
+    BLOCKED = "blocked"
+    CONFLICT = "conflict"
+    INCOMPATIBLE = "incompatible"
+    NOT_INSTALLED = "not_installed"
+    NO_DEVICE = "no_device"
+    STANDS_ASIDE = "stands_aside"
+    BROKEN = "broken"
+    INVALID = "invalid"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+
+    __str__ = str.__str__
+
+    @property
+    def label(self) -> str:
+        """The status as people read it: `"no device"`."""
+        return self.value.replace("_", " ")
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something that is installed does not work; False if it is missing."""
+        return self in _FAILURES
+
+
+_FAILURES = frozenset(
+    {
+        Status.BROKEN,
+        Status.INVALID,
+        Status.TIMED_OUT,
+        Status.CRASHED,
+        Status.INCOMPATIBLE,
+    }
+)
+
+
+class Reason(str, enum.Enum):
+    """Why a backend has its status; a comment names the fields of its `Why`."""
+
+    # The settings and the other plugins.
+    BLOCKED = "blocked"  # variable, rule
+    CONFLICT = "conflict"  # rivals
+    NOT_DECLARED = "not_declared"  # distribution
+    OUTRANKED = "outranked"  # by
+    NOT_ASKED = "not_asked"
+    NOT_LOADED = "not_loaded"
+
+    # The plugin.
+    PLUGIN_FAILS = "plugin_fails"  # entry_point, step
+    PLUGIN_FAILS_BESIDE_OTHERS = "plugin_fails_beside_others"  # entry_point
+    DECLARATION_INVALID = "declaration_invalid"  # entry_point, text, step
+    NEEDS_OTHER_CORE = "needs_other_core"  # at
+    HOOK_DOES_NOT_FIT = "hook_does_not_fit"
+    ANSWER_INVALID = "answer_invalid"  # call, field, value, kind, expected
+    ACCELERATOR_INVALID = "accelerator_invalid"  # text, step
+    PLUGIN_ANSWERS = "plugin_answers"  # text, step
+
+    # What is installed.
+    VENDOR_NOT_INSTALLED = "vendor_not_installed"  # modules, distributions
+    DISTRIBUTION_NOT_INSTALLED = "distribution_not_installed"  # name, requirement
+    REQUIREMENT_NOT_MET = "requirement_not_met"  # requirement, name, installed
+    REQUIREMENT_MALFORMED = "requirement_malformed"  # requirement, text
+    MADE_FOR_OTHER_TORCH = "made_for_other_torch"  # name, installed, release, torch
+    TORCH_LACKS_BUILD = "torch_lacks_build"  # torch, build, toolkits
+    NAMESPACE_TAKEN = "namespace_taken"  # by
+
+    # The machine.
+    OTHER_PLATFORM = "other_platform"  # platforms
+    NO_HARDWARE = "no_hardware"  # sought, build
+    DRIVER_NOT_LOADED = "driver_not_loaded"
+    NODES_WITHHELD = "nodes_withheld"
+    HIDDEN = "hidden"
+
+    # The device.
+    COUNTS_NONE = "counts_none"
+    VENDOR_FAILS = "vendor_fails"  # what, step
+    UNAVAILABLE = "unavailable"  # text, step
+    REGISTERS = "registers"  # package, device_type, count
+    TORCH_HAS_NONE = "torch_has_none"  # torch, claims, unclaimed
+    DECLARED_BY = "declared_by"  # backends, device_type
+    CRASHED = "crashed"  # did, ending, stage, last_words
+    TIMED_OUT = "timed_out"  # seconds, stage
+    NO_PROCESS = "no_process"  # text
+
+    # Two reasons in one.
+    PINNED_WITHOUT_DEVICE = "pinned_without_device"  # because
+    NOR_HARDWARE = "nor_hardware"  # hardware, because
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Why:
+    """A reason, and the facts that its words need."""
+
+    reason: Reason
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return one of the fields."""
+        return self.fields[name]
+
+    def get(self, name: str) -> Any:
+        """Return one of the fields; an empty text if it was not given."""
+        return self.fields.get(name, "")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the reason and its fields as plain values, for JSON."""
+        plain = {
+            name: value.to_dict() if isinstance(value, Why) else value
+            for name, value in self.fields.items()
+        }
+        return {"reason": self.reason.value, "fields": plain}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Why:
+        """Return what `to_dict` wrote."""
+        given = {
+            name: cls.from_dict(value) if _is_why(value) else value
+            for name, value in document["fields"].items()
+        }
+        return cls(Reason(document["reason"]), given)
+
+
+def _is_why(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {"reason", "fields"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one backend here, or of a plugin that could not be read."""
+
+    name: str
+    #: The distribution and entry point that declare it; of what accel-core brings itself
+    #: the distribution alone.
+    provenance: Provenance
+    #: The declaration; `None` if it could not be read.
+    backend: Backend | None = None
+    #: Whether accel-core itself brings it.
+    builtin: bool = False
+    status: Status = Status.NOT_PROBED
+    why: Why | None = None
+    #: Number of devices; `None` if nobody counted.
+    devices: int | None = None
+    #: Signs of the hardware; `None` if nobody looked, or the declaration names none.
+    seen: Evidence | None = None
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+    #: Type and message of the first exception of the chain, and the file and line that
+    #: raised it; empty if there was none.
+    cause: str = ""
+    where: str = ""
+    #: Whether the probe ended its child process, as it would end a program.
+    fatal: bool = False
+    #: What else does not work, though the missing device decides.
+    also: Verdict | None = None
+    #: The device type that has torch's PrivateUse1 slot after a probe in a child process.
+    slot: str = ""
+    #: Milliseconds that the probe took.
+    ms: float = field(default=0.0, compare=False)
+    #: The accelerator that the probe built in this process.
+    accelerator: Accelerator | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def declaration(self) -> Backend:
+        """The declaration; raises `AssertionError` if it could not be read."""
+        assert self.backend is not None, self.name
+        return self.backend
+
+    # The declaration's fields, empty without one
+
+    @property
+    def priority(self) -> int:
+        """The declared priority."""
+        return self.backend.priority if self.backend else 0
+
+    @property
+    def device_type(self) -> str:
+        """Torch's type of the device."""
+        return self.backend.device_type if self.backend else ""
+
+    @property
+    def vendor_import(self) -> tuple[str, ...]:
+        """The modules of which the first that is installed brings the device."""
+        return self.backend.vendor_imports if self.backend else ()
+
+    @property
+    def hardware(self) -> str:
+        """What people call the device: `"NVIDIA GPU"`; empty if its plugin does not say."""
+        return self.backend.hardware.name if self.backend else ""
+
+    @property
+    def description(self) -> str:
+        """The declaration's line for people."""
+        return self.backend.description if self.backend else ""
+
+    @property
+    def url(self) -> str:
+        """The page for users of this backend."""
+        return self.backend.url if self.backend else ""
+
+    @property
+    def distribution(self) -> str:
+        """The name of the distribution; `accel-core` for what is built in."""
+        return self.provenance.distribution
+
+    # What follows from the verdict
+
+    @property
+    def usable(self) -> bool:
+        """Whether this backend can be chosen."""
+        return self.status is Status.USABLE
+
+    @property
+    def evidence(self) -> str:
+        """Device nodes and PCI ids that were found, as text."""
+        return str(self.seen or "")
+
+    @property
+    def lacks_device(self) -> bool:
+        """Whether only a device is missing, without which a pin can be honoured."""
+        return self.status is Status.NO_DEVICE and self.devices == 0
+
+    @property
+    def absent(self) -> bool:
+        """Whether the device was looked for and is not on this machine, or cannot be."""
+        if self.seen is not None and not self.seen:
+            return True
+        if self.backend is None:
+            return False
+        return not platform_matches(self.backend.hardware.platforms)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether users are told that this backend is not used.
+
+        Built-in and blocked backends are not reported, unless a built-in one met a broken
+        vendor package.
+        """
+        if self.status is Status.BLOCKED:
+            return False
+        return not self.builtin or self.status.is_failure
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether somebody should act: hardware is present, or something is broken.
+
+        The fallback's warning, `ACCEL_STRICT`, `accel list` and `accel doctor` use this.
+        """
+        if self.usable or not self.is_reported:
+            return False
+        if self.also is not None or self.status.is_failure:
+            return True
+        if self.status is Status.CONFLICT:
+            return True
+        is_elsewhere = self.status in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        return bool(self.seen) and not is_elsewhere
+
+    def is_about(self, other: Verdict) -> bool:
+        """Whether both are about the same backend of the same distribution."""
+        mine = (self.name, self.provenance, self.priority)
+        return mine == (other.name, other.provenance, other.priority)
+
+    # In words
+
+    @property
+    def reason(self) -> str:
+        """Why it has its status, as one clause; empty for most of what is usable."""
+        from accel_core.explain.reasons import explained
+
+        return explained(self).text
+
+    @property
+    def hint(self) -> str:
+        """The next step for a user; empty if there is none."""
+        from accel_core.explain.reasons import explained
+
+        return explained(self).step
+
+    def maker(self, others: Iterable[Verdict]) -> str:
+        """Return its hardware if one of `others` has its name and other hardware.
+
+        CUDA and ROCm are two declarations of one `cuda`.
+        """
+        for other in others:
+            is_namesake = (other.name, other.provenance) == (self.name, self.provenance)
+            if is_namesake and other.hardware != self.hardware:
+                return self.hardware
+        return ""
+
+    def label(self, others: Iterable[Verdict]) -> str:
+        """Return its name, with what tells it from one of `others` of the same name."""
+        maker = self.maker(others)
+        return f"{self.name} ({maker})" if maker else self.name
+
+    def line(self, others: Iterable[Verdict] = (), reason: str | None = None) -> str:
+        """Return it as a line of a text that has `others` too; `reason` replaces its own."""
+        source = ", ".join(filter(None, [self.maker(others), str(self.provenance)]))
+        text = self.reason if reason is None else reason
+        parts = [f"{self.name} ({source}): {self.status.label}"]
+        if text:
+            parts.append(f": {text}")
+        if self.hint:
+            parts.append(f". {self.hint}")
+        return "".join(parts)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as plain values, for JSON."""
+        return {
+            "name": self.name,
+            "status": self.status.value,
+            "reason": self.reason,
+            "reason_code": self.why.reason.value if self.why else "",
+            "hint": self.hint,
+            "cause": self.cause,
+            "where": self.where,
+            "devices": self.devices,
+            "evidence": self.evidence,
+            "ms": round(self.ms, 3),
+            "priority": self.priority,
+            "device_type": self.device_type,
+            "vendor_import": list(self.vendor_import),
+            "builtin": self.builtin,
+            "description": self.description,
+            "url": self.url,
+            "hardware": self.hardware,
+            "distribution": self.provenance.distribution,
+            "version": self.provenance.version,
+            "entry_point": self.provenance.value,
+            "entry_point_name": self.provenance.entry_point,
+        }
+
+    def __str__(self) -> str:
+        return self.line()
+
+
+class How(str, enum.Enum):
+    """The way in which a backend was chosen; the value is what JSON holds."""
+
+    PINNED = "pinned"
+    PREFERRED = "preferred"
+    RANKED = "ranked"
+    FALLBACK = "fallback"
+    SET = "set"
+
+    __str__ = str.__str__
+
+    @property
+    def label(self) -> str:
+        """The way as people read it."""
+        return _WAYS[self]
+
+
+_WAYS = {
+    How.PINNED: "pinned by DS_ACCELERATOR",
+    How.PREFERRED: "the first usable one of DS_ACCELERATOR's list",
+    How.RANKED: "the highest-ranking usable one",
+    How.FALLBACK: "the fall-back, as nothing that ranks higher is usable",
+    How.SET: "set by the program",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The record of one choice; `print(selection)` explains it."""
+
+    #: The verdict on the chosen backend, with its accelerator; `None` if the choice failed.
+    chosen: Verdict | None
+    how: How
+    #: Every verdict, in the order in which the backends were considered.
+    verdicts: tuple[Verdict, ...] = ()
+    #: The error of a choice that failed.
+    error: AccelError | None = field(default=None, compare=False)
+    #: The process that chose.
+    pid: int = 0
+    #: The environment variables that mattered, as they were.
+    environ: Mapping[str, str] = field(default_factory=dict, hash=False)
+    #: Hardware without an installed plugin, each with the command to run.
+    missing_plugins: tuple[str, ...] = ()
+    #: Milliseconds that the choice took.
+    ms: float = 0.0
+    #: What a user should know of the settings: misspelt names, pins without a device.
+    notes: tuple[str, ...] = ()
+    #: Packages with which `import torch` fails, or takes the device away, each with what
+    #: helps; only commands look for them.
+    autoload: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str | None:
+        """The chosen backend's name; `None` if the choice failed."""
+        return self.chosen.name if self.chosen else None
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Where the chosen backend comes from."""
+        return self.chosen.provenance if self.chosen else None
+
+    @property
+    def problem(self) -> str:
+        """The message of the error of a choice that failed."""
+        return str(self.error) if self.error else ""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the choice is unknown because a backend did not answer in time."""
+        has_late = any(v.status is Status.TIMED_OUT for v in self.verdicts)
+        return self.chosen is None and has_late
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as plain values, for JSON."""
+        source = self.provenance
+        return {
+            "chosen": self.name,
+            "how": self.how.value,
+            "distribution": source.distribution if source else None,
+            "version": source.version if source else None,
+            "verdicts": [v.to_dict() for v in self.verdicts],
+            "pid": self.pid,
+            "environ": dict(self.environ),
+            "missing_plugins": list(self.missing_plugins),
+            "ms": round(self.ms, 3),
+            "problem": self.problem,
+            "notes": list(self.notes),
+            "autoload": list(self.autoload),
+        }
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        others = [v for v in self.verdicts if v.name != self.name or not v.usable]
+        lines.extend(f"  {verdict.line(self.verdicts)}" for verdict in others)
+        remarks = (*self.missing_plugins, *self.autoload, *self.notes)
+        lines.extend(f"  {line}" for line in remarks)
+        if self.environ:
+            variables = (f"{name}={value!r}" for name, value in self.environ.items())
+            lines.append("Variables: " + ", ".join(variables))
+        lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
+        return printable("\n".join(lines))
+
+    def _headline(self) -> str:
+        if self.chosen is None:
+            return f"No backend could be chosen. {self.problem}"
+        origin = f" ({self.provenance})" if str(self.provenance) else ""
+        return f"{self.name}{origin}: {self.how.label}."
