@@ -1,14 +1,16 @@
-"""Pages that a command shows to people: lists of the parts below, which `to_text` wraps and styles.
+"""Pages that a command prints for people, wrapped to the terminal's width.
 
-The words and styles that the commands share stand at the end.
-
-A part is a function that gives its lines for a width.
+A page is a list of parts: `paragraph`, `heading`, `facts`, `bullets`, `table` and
+`hanging` make them, and `to_text` renders them. A part is a function that returns its
+lines for a width.
 """
 
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import TypeAlias
 
 import click
@@ -22,147 +24,258 @@ Cell: TypeAlias = "tuple[str, str]"
 Row: TypeAlias = "Sequence[Cell]"
 #: The characters of a line, each with its style.
 _Line: TypeAlias = "list[Cell]"
-#: A part of a page: its lines, for a page so wide.
+#: A part of a page: returns its lines for a width in columns.
 Part: TypeAlias = "Callable[[int], Iterable[_Line]]"
 
 #: Spaces between columns.
 _GAP = 2
-#: A column is never folded to less.
-_COLUMN = 4
+#: The least width to which a column is folded.
+_MIN_COLUMN = 4
+#: The least width of a table's last column next to the others.
+_MIN_PROSE = 32
+#: The width of a page without a limit.
+_UNLIMITED = sys.maxsize
 
 
 def paragraph(*cells: Cell) -> Part:
     """Return a paragraph, wrapped to the page's width; without cells, an empty line."""
-    return lambda width: _wrapped(cells, width)
+    return lambda width: _wrap(cells, width)
 
 
 def heading(text: str) -> Part:
-    """A heading, after an empty line."""
-    return lambda width: [[], *_wrapped([(text, "bold")], width)]
+    """Return a heading, after an empty line."""
+    return lambda width: [[], *_wrap([(text, "bold")], width)]
 
 
 def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
-    """Return names and values in two columns, each value wrapped in its column; rows without a value are
-    omitted.
+    """Return names and values in two columns, each value wrapped in its column.
+
+    Rows without a value are omitted.
     """
-    return hanging([((name, "dim"), [(value, "")]) for name, value in rows if value], indent)
+    cells = [((name, "dim"), [(value, "")]) for name, value in rows if value]
+    return hanging(cells, indent)
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
-    """Return a list of paragraphs, each behind a dash."""
+    """Return a list of paragraphs, each after a dash."""
     return hanging([(("-", ""), cells) for cells in paragraphs], 2)
 
 
-def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
-    """Return a table whose last column is prose: at the side on a wide page, below each row on a narrow one.
+def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
+    """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap next to it."""
+    longest_name = max((len(printable(name)) for (name, _), _ in rows), default=0)
+    first = indent + longest_name
 
-    A cell after the prose is printed on a line of its own.
+    def lines(width: int) -> Iterator[_Line]:
+        widths = [first, width - first - _GAP]
+        for name, words in rows:
+            yield from _side_by_side([[(" " * indent, ""), name], words], widths)
+
+    return lines
+
+
+def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
+    """Return a table whose last column is prose.
+
+    The prose is next to the other columns on a wide page, and below each row on a
+    narrow one. A cell after the prose is printed on a line of its own.
     """
-    count = len(titles) - 1
+    columns = len(titles) - 1  # without the prose
     head = [(title, "bold") for title in titles]
 
     def lines(width: int) -> Iterator[_Line]:
-        widths = [max(len(printable(row[i][0])) for row in (head, *rows)) for i in range(count)]
-        room = width - sum(widths) - _GAP * count
-        wide = room >= 32  # so wide that the last column stands beside the others, and not below them
-        while not wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
-            widths[widths.index(max(widths))] -= 1  # the widest is folded first
-        for row in (head if wide else head[:count], *rows):
-            prose = [cell for cell in row[count:] if cell[0].strip()]
-            # A line of it with a word that is longer than the room, a URL, stands below.
-            below = [c for i, c in enumerate(prose) if not wide or (i and max(map(len, c[0].split())) > room)]
-            between = ("\n" if width < sys.maxsize else "; ", "")
-            beside = [part for cell in prose if cell not in below for part in (between, cell)][1:]
-            yield from _beside([*([cell] for cell in row[:count]), beside], [*widths, room])
-            for cell in below:
-                yield from _beside([[], [cell]], [2, width - 4])
+        widths = _column_widths([head, *rows], columns)
+        room = width - sum(widths) - _GAP * columns
+        if room >= _MIN_PROSE:
+            yield from _wide_table([head, *rows], widths, room, width)
+        else:
+            _fold(widths, width)
+            yield from _narrow_table([head[:columns], *rows], widths, width)
 
     return lines
 
 
 def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
-    """Return the parts as text, at most `width` columns wide (`None`: no limit), with or without colours."""
-    lines = (line for part in parts for line in part(width or sys.maxsize))
-    return "\n".join(_written(line, in_colour=in_colour) for line in lines)
+    """Render the parts, at most `width` columns wide (`None`: no limit)."""
+    rendered: list[str] = []
+    for part in parts:
+        lines = part(width or _UNLIMITED)
+        rendered += [_render(line, in_colour=in_colour) for line in lines]
+    return "\n".join(rendered)
 
 
-def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
-    """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap beside it."""
-    first = indent + max((len(printable(name)) for (name, _), _ in rows), default=0)
-
-    def lines(width: int) -> Iterator[_Line]:
-        for name, words in rows:
-            yield from _beside([[(" " * indent, ""), name], words], [first, width - first - _GAP])
-
-    return lines
+# --- Tables -------------------------------------------------------------------------
 
 
-def _beside(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
-    """Texts side by side, each in its own width; what is longer goes on in the next line, never cut."""
-    folded = [_wrapped(cells, width) for cells, width in zip(columns, widths, strict=True)]
-    for parts in zip_longest(*folded, fillvalue=[]):
+def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
+    """Return the length of the longest text in each of the first `columns` columns."""
+    widths = []
+    for column in range(columns):
+        texts = [row[column][0] for row in rows]
+        widths.append(max(len(printable(text)) for text in texts))
+    return widths
+
+
+def _fold(widths: list[int], width: int) -> None:
+    """Narrow the widest columns until all of them fit into `width`, if possible."""
+    gaps = _GAP * (len(widths) - 1)
+    while sum(widths) + gaps > width and max(widths) > _MIN_COLUMN:
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
+
+
+def _wide_table(
+    rows: Sequence[Row], widths: list[int], room: int, width: int
+) -> Iterator[_Line]:
+    """Yield the lines of a table with the prose in a column of `room` columns."""
+    separator = "; " if width == _UNLIMITED else "\n"
+    for row in rows:
+        first, cells = _split(row, len(widths))
+        prose = cells[:1]
+        below = []
+        for cell in cells[1:]:
+            if _longest_word(cell) > room:  # a URL
+                below.append(cell)
+            else:
+                prose += [(separator, ""), cell]
+        yield from _side_by_side([*first, prose], [*widths, room])
+        yield from _indented(below, width)
+
+
+def _narrow_table(
+    rows: Sequence[Row], widths: list[int], width: int
+) -> Iterator[_Line]:
+    """Yield the lines of a table with the prose below each row."""
+    for row in rows:
+        first, prose = _split(row, len(widths))
+        yield from _side_by_side(first, widths)
+        yield from _indented(prose, width)
+
+
+def _split(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
+    """Return the first `columns` cells, each a row, and the other cells with text."""
+    first: list[Row] = [[cell] for cell in row[:columns]]
+    prose = [cell for cell in row[columns:] if cell[0].strip()]
+    return first, prose
+
+
+def _longest_word(cell: Cell) -> int:
+    return max(map(len, cell[0].split()))
+
+
+def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
+    """Yield each cell on lines of its own."""
+    for cell in cells:
+        yield from _side_by_side([[], [cell]], [2, width - 4])
+
+
+# --- Lines --------------------------------------------------------------------------
+
+
+def _side_by_side(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
+    """Yield lines with each text in its own column, wrapped and never cut."""
+    wrapped = map(_wrap, columns, widths)
+    for parts in zip_longest(*wrapped, fillvalue=[]):
         line: _Line = []
         start = 0
         for part, width in zip(parts, widths, strict=True):
-            line += [(" ", "")] * (start - len(line)) + part
+            padding = start - len(line)
+            line += [(" ", "")] * padding + part
             start += width + _GAP
         yield line
 
 
-def _wrapped(cells: Row, width: int) -> list[_Line]:
-    """The text in lines of at most `width` columns, broken at spaces; a longer word is broken itself."""
-    text = "".join(printable(text) for text, _ in cells)
-    styles = iter([style for text, style in cells for c in printable(text) if c not in " \t\n"])
-    styled: list[_Line] = []
-    for written in text.split("\n"):
-        for part in textwrap.wrap(written, max(width, _COLUMN), break_on_hyphens=False) or [""]:
-            line: _Line = []
-            for character in part:
-                style = next(styles) if character != " " else line[-1][1] if line else ""
-                line.append((character, style))
-            styled.append(line)
-    return styled
+def _wrap(cells: Row, width: int) -> Iterator[_Line]:
+    """Break the text at spaces into lines of at most `width` columns.
+
+    A longer word is broken itself.
+    """
+    text = ""
+    styles: list[str] = []
+    for cell_text, cell_style in cells:
+        escaped = printable(cell_text)
+        text += escaped
+        # textwrap changes whitespace: only the other characters keep their style.
+        visible = re.sub(r"[ \t\n]", "", escaped)
+        styles += [cell_style] * len(visible)
+    remaining = iter(styles)
+    column = max(width, _MIN_COLUMN)
+    for line in text.split("\n"):
+        wrapped = textwrap.wrap(line, column, break_on_hyphens=False)
+        for part in wrapped or [""]:
+            yield _with_styles(part, remaining)
 
 
-def _written(line: _Line, *, in_colour: bool) -> str:
-    groups = ((style, "".join(c for c, _ in cells)) for style, cells in groupby(line, lambda cell: cell[1]))
-    return "".join(_styled(text, style) if in_colour and style else text for style, text in groups).rstrip()
+def _with_styles(text: str, styles: Iterator[str]) -> _Line:
+    """Give each character the next style; a space keeps the style before it."""
+    line = []
+    style = ""
+    for character in text:
+        if character != " ":
+            style = next(styles)
+        line.append((character, style))
+    return line
 
 
-def _styled(text: str, style: str) -> str:
-    """`text` with escape codes for `"bold"`, `"dim"`, a colour, or several of them."""
+def _render(line: _Line, *, in_colour: bool) -> str:
+    """Join the characters of a line, with escape codes if `in_colour`."""
+    rendered = ""
+    for style, cells in groupby(line, key=itemgetter(1)):
+        text = "".join(character for character, _ in cells)
+        if in_colour and style:
+            text = _with_escape_codes(text, style)
+        rendered += text
+    return rendered.rstrip()
+
+
+def _with_escape_codes(text: str, style: str) -> str:
+    """Style `text`; `style` has `"bold"`, `"dim"`, a colour, or several of them."""
     words = set(style.split())
-    colour = "".join(words - {"bold", "dim"}) or None
-    return click.style(text, fg=colour, bold="bold" in words or None, dim="dim" in words or None)
+    colours = words - {"bold", "dim"}
+    return click.style(
+        text,
+        fg="".join(colours) or None,
+        bold="bold" in words or None,
+        dim="dim" in words or None,
+    )
 
 
-# --- Words and styles ---------------------------------------------------------------------------------
+# --- Words and styles ---------------------------------------------------------------
 
-#: The heading above what torch's autoload spoils.
+#: The heading above packages that break torch's autoload.
 AUTOLOAD = "Programs that import torch first"
 
 
 def style(verdict: Verdict) -> str:
-    """Return the style of a status: green if usable, red if broken, plain if nothing is there."""
+    """Return the style of a status: green if usable, red if broken."""
     if verdict.usable:
         return "green"
     if verdict.status.is_failure:
         return "red"
-    # Not probed, or blocked by the user: nothing that anybody has to mend.
-    return "dim" if verdict.status in (Status.NOT_PROBED, Status.BLOCKED) else "yellow"
+    if verdict.status in (Status.NOT_PROBED, Status.BLOCKED):
+        return "dim"
+    return "yellow"
 
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
-    """Return the installed packages that bring the device into torch, read from their metadata."""
-    found = ((module, *brought_by(module)) for module in verdict.vendor_import)
-    return [{"module": m, "distribution": name, "version": version} for m, name, version in found if name]
+    """List the installed packages that bring the device into torch, from metadata."""
+    found = []
+    for module in verdict.vendor_import:
+        distribution, version = brought_by(module)
+        if distribution:
+            found.append(
+                {"module": module, "distribution": distribution, "version": version}
+            )
+    return found
 
 
 def described(verdict: Verdict) -> dict[str, object]:
-    """Return the verdict for JSON, with the versions of the vendor's installed packages."""
+    """Return the verdict for JSON, with the vendor's installed packages."""
     return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
 
 
 def count(number: int, noun: str) -> str:
-    """`"1 device"`, `"8 devices"`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return `"1 device"`, `"8 devices"`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
