@@ -20,6 +20,7 @@ from accel_core import errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery, no_device
 from accel_core.hardware import bus
+from accel_core.hints import hints_of
 from accel_core.packages import is_installed
 from accel_core.sandbox.guard import announce, last_step, quiet, restoring
 
@@ -270,7 +271,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
         at_hand = plugin.module and (group.importing or plugin.module in sys.modules)
         if at_hand and (answer := _explained(plugin, backend, error)):
             return answer
-        if plugin is own and (hint := errors.hint_for(error, backend.hints)):
+        if plugin is own and (hint := errors.hint_for(error, hints_of(backend))):
             return ProbeResult(False, hint=hint)
     return ProbeResult(False)
 
