@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult
+from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, load_failure, unfit, with_error
 from accel_core.sandbox.guard import (
     current_step,
@@ -379,7 +380,7 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
             if answer is not None:
                 return answer
         if source == own:
-            hint = errors.hint_for(error, backend.hints)
+            hint = errors.hint_for(error, hints_of(backend))
             if hint:
                 return ProbeResult(False, hint=hint)
     return ProbeResult(False)

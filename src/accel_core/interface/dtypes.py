@@ -85,6 +85,10 @@ def _tensor_type(name: str, dtype: str) -> Any:
 class Dtypes(Devices):
     """Data types in which a model can be trained, and tensor types of the device."""
 
+    #: Whether a model can be trained in float16 on each of the vendor's devices: then
+    #: `is_fp16_supported` starts no device.
+    _fp16_on_every_device = False
+
     def is_bf16_supported(self) -> bool:
         """Whether a model can be trained in bfloat16 on this device, natively or
         emulated.
@@ -111,8 +115,11 @@ class Dtypes(Devices):
         refuse if this is False.
 
         It is the vendor's answer, or found as for bfloat16. A plugin that knows it
-        overrides this, so that asking does not start the device.
+        overrides this, or sets `_fp16_on_every_device`, so that asking does not start
+        the device.
         """
+        if self._fp16_on_every_device:
+            return self.is_available()
         return self._computes("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:

@@ -93,7 +93,9 @@ BACKEND = Backend(
         # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's
         # installation guide.
         driver_file="/sys/module/habanalabs",
-        driver_step="install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works",
+        driver_step=(
+            "install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works"
+        ),
     ),
     visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
     granted=Granted(

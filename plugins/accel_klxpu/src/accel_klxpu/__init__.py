@@ -43,10 +43,6 @@ _HINTS = (
     ),
     (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_DOCTOR}: {_INSTALL}"),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
-    (
-        r"re-initialize cuda in forked",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
     (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
 )
 

@@ -51,8 +51,9 @@ _OTHERWISE = (
     (
         "compute.randomness.checkpointing_draws_the_same",
         (
-            "torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
-            "keep dropout out of what is checkpointed, or set its probability to 0"
+            "torch.utils.checkpoint draws another dropout mask in the backward pass, "
+            "so the gradient is wrong: keep dropout out of what is checkpointed, or "
+            "set its probability to 0"
         ),
     ),
 )

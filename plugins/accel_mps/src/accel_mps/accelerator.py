@@ -24,6 +24,9 @@ class MPSAccelerator(TorchAccelerator):
     holds now is returned instead, as in DeepSpeed.
     """
 
+    # Metal has always had float16.
+    _fp16_on_every_device = True
+
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
@@ -102,22 +105,18 @@ class MPSAccelerator(TorchAccelerator):
         `memory_reserved()`.
         """
         self._index_or_none(device_index)
-        return (
-            super().max_memory_allocated()
-            if self._counts_peaks
-            else self.memory_reserved()
-        )
+        if self._counts_peaks:
+            return super().max_memory_allocated()
+        return self.memory_reserved()
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
         """Return the peak of `memory_reserved` if torch counts it, else
         `memory_reserved()`.
         """
         self._index_or_none(device_index)
-        return (
-            super().max_memory_reserved()
-            if self._counts_peaks
-            else self.memory_reserved()
-        )
+        if self._counts_peaks:
+            return super().max_memory_reserved()
+        return self.memory_reserved()
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Reset the peaks if torch counts them; else do nothing."""
@@ -131,11 +130,9 @@ class MPSAccelerator(TorchAccelerator):
         """
         self._index_or_none(device_index)
         stats = super().memory_stats()
-        return (
-            stats
-            if self._counts_peaks
-            else {key: stats[key] for key in stats if not key.endswith(".peak")}
-        )
+        if self._counts_peaks:
+            return stats
+        return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
     def total_memory(self, device_index: Device = None) -> int:
         """Return the bytes that Metal recommends for one process; the memory itself is
@@ -166,10 +163,6 @@ class MPSAccelerator(TorchAccelerator):
         return self.is_available() and bool(
             self._torch.backends.mps.is_macos_or_newer(14, 0)
         )
-
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: Metal has always had float16."""
-        return self.is_available()
 
     def is_fp64_supported(self) -> bool:
         """Return False: Metal has no float64."""

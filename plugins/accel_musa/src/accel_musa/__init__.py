@@ -38,17 +38,6 @@ _HINTS = (
             "LD_LIBRARY_PATH"
         ),
     ),
-    (
-        r"privateuse1|already been (set|registered)",
-        (
-            "a process has room for one vendor: set DS_ACCELERATOR=musa before "
-            "anything imports another's package"
-        ),
-    ),
-    (
-        r"re-initialize musa in forked",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
     (r"out of memory", "`mthreads-gmi` shows which processes hold the device's memory"),
 )
 

@@ -21,8 +21,8 @@ from accel_core import (
 __all__ = ["BACKEND"]
 
 _COMPILER = (
-    "install rebel-compiler from Rebellions' package index, for which you need an RBLN Portal account: "
-    "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
+    "install rebel-compiler from Rebellions' package index, for which you need an RBLN "
+    "Portal account: https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
 )
 
 #: What an error's text says, and what the user can do about it; the first that fits
@@ -42,13 +42,6 @@ _HINTS = (
         ),
     ),
     (r"undefined symbol", "torch-rbln does not fit this torch: accel setup rbln"),
-    (
-        r"privateuse1|already been (set|registered)",
-        (
-            "a process has room for one vendor: set DS_ACCELERATOR=rbln before "
-            "anything imports another's package"
-        ),
-    ),
     (
         r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
         (
