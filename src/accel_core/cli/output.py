@@ -13,22 +13,18 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
 
 from accel_core.cli import page
-from accel_core.errors import (
-    AccelError,
-    BackendNotFoundError,
-    SettingError,
-    did_you_mean,
-    printable,
-)
+from accel_core.errors import AccelError, BackendNotFoundError, SettingError
 from accel_core.plugins import installed_names
 from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
+from accel_core.text import did_you_mean, escape_control_chars
 
 #: A page is not narrower than this: below it, the terminal wraps better than a table.
 _MIN_WIDTH = 40
@@ -140,7 +136,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
             return
         line = ""
         if stage:
-            line = f"{printable(stage)[:_MIN_WIDTH]}, {seconds:.0f} s ..."
+            line = f"{escape_control_chars(stage)[:_MIN_WIDTH]}, {seconds:.0f} s ..."
         with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
             click.echo(f"\r\x1b[K{line}", terminal, nl=False)
         is_drawn = bool(stage)
@@ -197,7 +193,7 @@ def read_settings(timeout: float | None = None) -> Settings:
     settings = read()
     if timeout is None:
         return settings
-    return settings._replace(probe_timeout=timeout)
+    return replace(settings, probe_timeout=timeout)
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
@@ -210,9 +206,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         self.name = kind
         self._names = names
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the value if it is one of the names."""
         names = list(self._names())
         if value not in names:
@@ -220,28 +214,20 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"there is no {self.name} {value!r}.{advice}", param, ctx)
         return value
 
-    def shell_complete(
-        self, ctx: Any, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: Any, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin with the typed text."""
         start = incomplete.lower()
-        return [
-            CompletionItem(name) for name in self._names() if name.startswith(start)
-        ]
+        return [CompletionItem(name) for name in self._names() if name.startswith(start)]
 
 
 class _Parsed(OneOf):
     """A click type for a value that the settings parse; an invalid value is misuse."""
 
-    def __init__(
-        self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list
-    ) -> None:
+    def __init__(self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list) -> None:
         super().__init__("value", names)
         self._parse = parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the parsed value."""
         if not isinstance(value, str):
             return value
@@ -255,9 +241,7 @@ class _Parsed(OneOf):
 _BACKEND = _Parsed(parse_pin, installed_names)
 
 #: `--json`.
-as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document."
-)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 #: `[NAME]`, in the form of `DS_ACCELERATOR`; the command gets a `Pin` or `None`.
 backend_name = click.argument("name", required=False, metavar="[NAME]", type=_BACKEND)

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import click
 
-from accel_core.errors import printable
 from accel_core.packages import brought_by
+from accel_core.text import escape_control_chars
 from accel_core.verdict import Status, Verdict
 
 #: A text and its style: `("usable", "bold green")`.
@@ -63,7 +63,7 @@ def bullets(paragraphs: Iterable[Row]) -> Part:
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap next to it."""
-    longest_name = max((len(printable(name)) for (name, _), _ in rows), default=0)
+    longest_name = max((len(escape_control_chars(name)) for (name, _), _ in rows), default=0)
     first = indent + longest_name
 
     def lines(width: int) -> Iterator[_Line]:
@@ -112,7 +112,7 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     widths = []
     for column in range(columns):
         texts = [row[column][0] for row in rows]
-        widths.append(max(len(printable(text)) for text in texts))
+        widths.append(max(len(escape_control_chars(text)) for text in texts))
     return widths
 
 
@@ -124,9 +124,7 @@ def _fold(widths: list[int], width: int) -> None:
         widths[widest] -= 1
 
 
-def _wide_table(
-    rows: Sequence[Row], widths: list[int], room: int, width: int
-) -> Iterator[_Line]:
+def _wide_table(rows: Sequence[Row], widths: list[int], room: int, width: int) -> Iterator[_Line]:
     """Yield the lines of a table with the prose in a column of `room` columns."""
     separator = "; " if width == _UNLIMITED else "\n"
     for row in rows:
@@ -142,9 +140,7 @@ def _wide_table(
         yield from _indented(below, width)
 
 
-def _narrow_table(
-    rows: Sequence[Row], widths: list[int], width: int
-) -> Iterator[_Line]:
+def _narrow_table(rows: Sequence[Row], widths: list[int], width: int) -> Iterator[_Line]:
     """Yield the lines of a table with the prose below each row."""
     for row in rows:
         first, prose = _split(row, len(widths))
@@ -193,7 +189,7 @@ def _wrap(cells: Row, width: int) -> Iterator[_Line]:
     text = ""
     styles: list[str] = []
     for cell_text, cell_style in cells:
-        escaped = printable(cell_text)
+        escaped = escape_control_chars(cell_text)
         text += escaped
         # textwrap changes whitespace: only the other characters keep their style.
         visible = re.sub(r"[ \t\n]", "", escaped)
@@ -263,9 +259,7 @@ def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
     for module in verdict.vendor_import:
         distribution, version = brought_by(module)
         if distribution:
-            found.append(
-                {"module": module, "distribution": distribution, "version": version}
-            )
+            found.append({"module": module, "distribution": distribution, "version": version})
     return found
 
 

@@ -113,9 +113,7 @@ class Masks:
 # --- Variables and devices ----------------------------------------------------------
 
 
-def masks(
-    backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
-) -> Masks:
+def masks(backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN) -> Masks:
     """Combine the visible-devices variables in `environ`.
 
     As in the vendors' runtimes, the variables of `Visibility.filters` come first, each
@@ -307,9 +305,7 @@ def _resolve_ids(
         else:
             resolved.append(item)
     if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
-        clauses.append(
-            "CUDA shows a process one MIG instance, the first; start a process for each"
-        )
+        clauses.append("CUDA shows a process one MIG instance, the first; start a process for each")
         resolved = resolved[:1]
     return resolved, "; ".join(filter(None, clauses))
 
@@ -429,20 +425,14 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normalized(item) for item in ids]
     for item in items:
         if not rules.can_express([item]):
-            raise SettingError(
-                f"{item!r} is not a device in grammar {grammar!r}, "
-                f"expected {rules.expected}"
-            )
+            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.is_ordered:
         items.sort(key=_numeric_order)
     # Kinds that do not mix, and a grammar without a value for no devices, fail here.
     if not rules.can_express(items):
-        raise SettingError(
-            f"{list(ids)!r} is no value of grammar {grammar!r}, "
-            f"expected {rules.expected}"
-        )
+        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -656,7 +646,6 @@ _RULES = {
 def _rules_of(grammar: str) -> _Rules:
     if grammar not in _RULES:
         raise SettingError(
-            f"unknown visible-devices grammar {grammar!r}, "
-            f"expected one of {', '.join(GRAMMARS)}"
+            f"unknown visible-devices grammar {grammar!r}, expected one of {', '.join(GRAMMARS)}"
         )
     return _RULES[grammar]

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeAlias, TypeVar
 
-from accel_core.errors import printable
 from accel_core.log import LOGGER
 from accel_core.sandbox.processes import end_group, end_with_parent, python_command
+from accel_core.text import escape_control_chars
 from accel_core.torch_import import AUTOLOAD
 
 T = TypeVar("T")
@@ -44,9 +44,7 @@ _PRINTED_OUTPUT = 2000
 
 #: A line that reports an error: at the margin, unlike the frames of a traceback, and
 #: not a line of a log.
-_ERROR = re.compile(
-    r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
-)
+_ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
 
 #: The thread that crashed, as faulthandler prints it: its innermost call first.
 _CRASHED_IN = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
@@ -134,7 +132,7 @@ class ChildReport:
     def print_output(self) -> None:
         """Print the end of the child's output to stderr, control characters escaped."""
         if self.stderr and sys.stderr is not None:
-            text = printable(self.stderr[-_PRINTED_OUTPUT:])
+            text = escape_control_chars(self.stderr[-_PRINTED_OUTPUT:])
             # stderr may be closed.
             with contextlib.suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)  # noqa: T201
@@ -232,9 +230,7 @@ def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
     return (folder / "output").open("wb")
 
 
-def _wait(
-    process: subprocess.Popen[bytes], timeout: float | None, folder: Path
-) -> int | None:
+def _wait(process: subprocess.Popen[bytes], timeout: float | None, folder: Path) -> int | None:
     """Return the exit status of the child; `None` if the deadline passes first."""
     start = time.monotonic()
     while True:
@@ -332,11 +328,7 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
 
     def forward(record: logging.LogRecord) -> bool:
         """Write the record for the parent, which logs it with our time and number."""
-        fields = {
-            name: value
-            for name, value in vars(record).items()
-            if isinstance(value, str | int | float)
-        }
+        fields = {name: value for name, value in vars(record).items() if isinstance(value, str | int | float)}
         fields["msg"] = record.getMessage()
         log.write(json.dumps({"record": fields}) + "\n")
         return False

@@ -112,9 +112,7 @@ class CUDAAccelerator(TorchAccelerator):
         major, _ = self._capability()
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
 
-    def range_push(
-        self, msg: str, domain: str | None = None, category: str | None = None
-    ) -> None:
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open an NVTX range; never raises an error.
 
         `domain` and `category` need the package `nvtx`; without it the range is in
@@ -171,6 +169,5 @@ def _allows_deprecated_fp16() -> bool:
     if given in ("", "0", "false", "no", "off"):
         return False
     raise SettingError(
-        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct "
-        f"it, or unset it."
+        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct it, or unset it."
     )

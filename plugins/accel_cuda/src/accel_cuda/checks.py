@@ -70,9 +70,7 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
         "in a container, start it with the node: docker run --gpus all gives it; on "
         "the host, run `sudo nvidia-modprobe -u -c=0`"
     )
-    facts["nvidia_uvm"] = (
-        "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
-    )
+    facts["nvidia_uvm"] = "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
     return CheckResult(
         "error",
         "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
@@ -93,17 +91,11 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
         return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
     if not (root / "dev/dxg").exists():
-        step = (
-            "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, "
-            "then `wsl --update`"
-        )
+        step = "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, then `wsl --update`"
         what = "WSL2 shows no GPU: /dev/dxg is missing"
         return CheckResult("warning", what, step, facts)
     if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
-        step = (
-            "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` "
-            "in Windows"
-        )
+        step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
         what = "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib"
         return CheckResult("warning", what, step, facts)
     return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
@@ -132,14 +124,8 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     }
     if not libraries or module[1] in libraries:
         return CheckResult("ok", f"the driver is {module[1]}", facts=facts)
-    what = (
-        f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of "
-        f"{', '.join(libraries)}"
-    )
-    step = (
-        "reboot, or reload the nvidia modules; in a container, start it anew with the "
-        "host's libraries"
-    )
+    what = f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of {', '.join(libraries)}"
+    step = "reboot, or reload the nvidia modules; in a container, start it anew with the host's libraries"
     return CheckResult("error", what, step, facts)
 
 
@@ -165,8 +151,7 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
         what = "ROCm counts no processor's own GPU beside an AMD card"
         return CheckResult("ok", what)
     what = (
-        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which "
-        "torch may have no kernels"
+        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which torch may have no kernels"
     )
     step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
     return CheckResult("warning", what, step)

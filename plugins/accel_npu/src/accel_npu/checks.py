@@ -15,9 +15,7 @@ from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
-_NO_PACKAGE = CheckResult(
-    "ok", "torch_npu is not installed, which is what would need CANN"
-)
+_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
 
 #: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch,
 #: README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for
@@ -50,10 +48,7 @@ def variables() -> CheckResult:
         return CheckResult("error", what, source_cann(), facts)
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     if not any(folder and Path(folder).is_relative_to(home) for folder in searched):
-        what = (
-            "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries may not be "
-            "found"
-        )
+        what = "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries may not be found"
         return CheckResult("warning", what, source_cann(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
@@ -87,10 +82,7 @@ def version() -> CheckResult:
     if cann is None or needed is None or _numbers(cann) >= needed:
         return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
     at_least = ".".join(map(str, needed))
-    what = (
-        f"CANN {cann} is older than what torch_npu {npu} was built for, which is "
-        f"{at_least} or later"
-    )
+    what = f"CANN {cann} is older than what torch_npu {npu} was built for, which is {at_least} or later"
     return CheckResult("warning", what, "accel setup npu", facts)
 
 

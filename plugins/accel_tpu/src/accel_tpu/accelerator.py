@@ -34,8 +34,7 @@ class TPUAccelerator(TorchAccelerator):
         super().__init__(backend)
         if self._library is not None:
             warnings.warn(
-                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in "
-                "place of libtpu",
+                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in place of libtpu",
                 UserWarning,
                 stacklevel=2,
             )

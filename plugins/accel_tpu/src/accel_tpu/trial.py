@@ -26,8 +26,7 @@ def environment() -> tuple[dict[str, str], str]:
     missing = [packages[module] for module in packages if find_spec(module) is None]
     if missing:
         raise IntegrationMissingError(
-            f"accel try tpu needs {' and '.join(missing)}: pip install "
-            f"{' '.join(missing)}"
+            f"accel try tpu needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
     spec = find_spec(_PACKAGE)
     origin = spec.origin if spec else None

@@ -152,8 +152,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
         if present and not hidden_by(other, os.environ):
             return ProbeResult(
                 False,
-                f"{build} drives {other.name} devices too, and there are some: "
-                f"{present}",
+                f"{build} drives {other.name} devices too, and there are some: {present}",
                 "set DS_ACCELERATOR=xpu for the Intel GPU",
                 stands_aside=True,
             )
@@ -175,11 +174,5 @@ def _is_cpu_build() -> bool:
     same name.
     """
     folders = package_folders("intel_extension_for_pytorch")
-    libraries = str(
-        [
-            path
-            for folder in folders
-            for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")
-        ]
-    )
+    libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
     return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries

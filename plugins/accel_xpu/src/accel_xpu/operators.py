@@ -20,8 +20,5 @@ class Extension(OpProvider):
         whatever it says itself.
         """
         if shutil.which("icpx") is None:
-            return (
-                "it has to be compiled, and there is no SYCL compiler icpx: source "
-                "oneAPI's setvars.sh"
-            )
+            return "it has to be compiled, and there is no SYCL compiler icpx: source oneAPI's setvars.sh"
         return super().compatibility(builder)
