@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import Any, NamedTuple
 
-from accel_core.errors import InvalidBackendError, clean, shown
+from accel_core.errors import InvalidBackendError
+from accel_core.text import one_line, short_repr
 
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
@@ -67,7 +68,7 @@ class Provenance:
         return module.strip(), [a for a in attributes.strip().split(".") if a]
 
     def __str__(self) -> str:
-        return clean(f"{self.distribution} {self.version}")
+        return one_line(f"{self.distribution} {self.version}")
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class Backend:
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
         faults = list(_faults(self))
         if faults:
-            name = shown(self.name)
+            name = short_repr(self.name)
             raise InvalidBackendError(f"backend {name}: {'; '.join(faults)}")
 
     @property
@@ -373,7 +374,7 @@ def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
     expected = _TYPES.get(name, type(default))
     if not _is_of_type(name, value, expected):
         kind = _type_in_words(name, expected)
-        yield f"{name} {shown(value)} is {type(value).__name__}, expected {kind}"
+        yield f"{name} {short_repr(value)} is {type(value).__name__}, expected {kind}"
         return
     form = _FORMS.get(name)
     if form is None or value == default:
@@ -381,7 +382,7 @@ def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
         if not form.accepts(item):
-            yield f"{name} {shown(item)} is malformed, expected {form.expected}"
+            yield f"{name} {short_repr(item)} is malformed, expected {form.expected}"
 
 
 def _is_of_type(name: str, value: Any, expected: type[Any]) -> bool:

@@ -13,12 +13,14 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import errors, torch_import
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection, discovery
 from accel_core.detection.select import discover, select
+from accel_core.exceptions import user_stacklevel
 from accel_core.interface import Accelerator, adapted
 from accel_core.interface.devices import torchs_device
 from accel_core.locks import fork_safe_lock
@@ -104,7 +106,7 @@ def late_changes() -> tuple[str, ...]:
     )
     for text in dict.fromkeys(late).keys() - _warned:
         _warned.add(text)
-        warnings.warn(text, errors.SettingWarning, stacklevel=errors.levels_to_caller())
+        warnings.warn(text, errors.SettingWarning, stacklevel=user_stacklevel())
     return late
 
 
@@ -210,7 +212,7 @@ def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) ->
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
     with choosing():
-        choice = select(settings._replace(pins=pins(settings), asked=asked), built=_built)
+        choice = select(replace(settings, pins=pins(settings), asked=asked), built=_built)
         return _by_pin.setdefault(pin, _accelerator_of(choice))
 
 
@@ -232,7 +234,7 @@ def _choose() -> Accelerator:
             built, record = _accelerator_of(choice), choice.selection
         _settle(built, record)
         for note in record.notes:
-            warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
+            warnings.warn(note, errors.SettingWarning, stacklevel=user_stacklevel())
         _warn_of_fallback(record)
         return built
 
@@ -314,7 +316,7 @@ def _warn_of_fallback(record: Selection) -> None:
     text = messages.fallback(news, more, in_full=LOGGER.isEnabledFor(logging.DEBUG))
     warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
-    warnings.warn(warning, stacklevel=errors.levels_to_caller())
+    warnings.warn(warning, stacklevel=user_stacklevel())
 
 
 # A fork waits for a choice that is under way, so that a child never inherits half of one: it has the

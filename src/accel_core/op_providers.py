@@ -12,10 +12,10 @@ from itertools import chain
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import Candidate, discovery
 from accel_core.detection.select import discover
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.operators import OpProvider
 from accel_core.sandbox.guard import quiet, restoring
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 #: Entry points that name a module with the hook `accel_op_builders` and no backend.
 GROUP = "accel.op_builders"
@@ -33,7 +33,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     found: list[OpProvider] = []
     for plugin in sorted(plugins, key=lambda plugin: plugin.distribution != backend.distribution):
         found += _ask(backend, plugin, "plugin")
-    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
+    for entry_point in sorted(permitted_entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
         found += _ask(backend, entry_point, entry_point.name, needed=True)
     return tuple(sorted(found, key=lambda provider: provider.last))
 
@@ -49,7 +49,7 @@ def _ask(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fals
             answers = discovery.ask(source, _HOOK, backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(source), kind) for answer in chain.from_iterable(several)]
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.settings import Variable, flag
 
 #: Whether operators are compiled for the processor at their first use; else what starts at once serves.
@@ -120,7 +120,7 @@ class OpCandidate:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
             return self.origin.compatibility(self._builder)
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
 
     @cached_property
@@ -141,7 +141,7 @@ class OpCandidate:
 
     def _asked(self, question: Callable[[Any], bool]) -> bool | None:
         """The provider's answer about the builder; `None` where it has none, and `reason` may say why."""
-        with suppress(*CAUGHT):
+        with suppress(*PLUGIN_ERRORS):
             return question(self._builder)
         return None
 
@@ -149,7 +149,7 @@ class OpCandidate:
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
         try:
             return self.origin.load(self.source), None
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             return None, error
 
     @cached_property

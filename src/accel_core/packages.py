@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from accel_core.backend import Provenance
-from accel_core.errors import clean
 from accel_core.log import LOGGER
+from accel_core.text import one_line
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def _in_group(group: str, state: tuple[object, ...]) -> tuple[Provenance, ...]:
     for distribution, text in _announcing(state):
         if group in text:
             parsed = _asked(metadata.EntryPoints(), lambda each: each.entry_points, distribution)
-            name, version = map(clean, identity(distribution))  # which may hold anything
+            name, version = map(one_line, identity(distribution))  # which may hold anything
             found += [Provenance(name, version, e.name, e.value) for e in parsed if e.group == group]
     return tuple(found)
 

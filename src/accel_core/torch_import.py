@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core import errors
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.locks import fork_safe_lock
 from accel_core.packages import entry_points, package_folders
 
@@ -67,7 +68,7 @@ def _with_named(torch: ModuleType) -> ModuleType:
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
-        except errors.CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             told, step = cause_and_step(error)
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
             step = step or f"take {name} out of {IMPORTED}"
@@ -179,7 +180,7 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
     """Return `root_cause(error)`, and the next step if a library was built for another torch; else
     no step.
     """
-    cause = errors.root_cause(error)
+    cause = root_cause(error)
     build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
     if build is None:
         return cause, ""

@@ -18,7 +18,7 @@ from accel_core import Backend, InTorch, Provenance, discover, packages
 from accel_core.detection import Candidate, Status, discovery
 from accel_core.detection.discovery import rank
 from accel_core.packages import entry_points as find_entry_points
-from accel_core.settings import entry_points, parse_pin
+from accel_core.settings import parse_pin, permitted_entry_points
 
 # ---------------------------------------------------------------------------- discovery
 # Plugins on disk become candidates, and a pin imports as few of them as can be.
@@ -347,7 +347,7 @@ def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, t
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in variables.items():
             patch.setenv(variable, value)
-        assert [e.value for e in entry_points("accel.commands")] == left
+        assert [e.value for e in permitted_entry_points("accel.commands")] == left
 
 
 # ---------------------------------------------------------------------------- read once

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from accel_tests.asking import chosen, counting, judge, look, names, statuses, vendor
@@ -125,7 +126,7 @@ def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(torch_worl
     torch_world.plugin("bad", source)
     torch_world.backend("npu", 700)
     start = time.monotonic()
-    found = {c.name: c for c in look(None, ISOLATED._replace(probe_timeout=1.5))}
+    found = {c.name: c for c in look(None, replace(ISOLATED, probe_timeout=1.5))}
     assert time.monotonic() - start < 6  # together, and then each alone, at once
     assert found["bad"].outcome.status is Status.TIMED_OUT
     assert found["bad"].outcome.reason.startswith("no answer within 1.5 s; it was at: ")
@@ -274,7 +275,7 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
         "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
     )
     for name, loads in (("npu", False), ("bbb", True)):
-        again = {each.name: each for each in look(None, ISOLATED._replace(block=(Pin(name),)))}
+        again = {each.name: each for each in look(None, replace(ISOLATED, block=(Pin(name),)))}
         assert isinstance(again["mlu"], Candidate) is loads, name
 
 

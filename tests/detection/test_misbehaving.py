@@ -10,7 +10,7 @@ from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 from accel_core import Candidate, Status, __version__
 from accel_core.detection import Unloaded
-from accel_core.errors import root_cause
+from accel_core.exceptions import root_cause
 from accel_core.torch_import import import_torch
 
 # ---------------------------------------------------------------------------- misbehaving

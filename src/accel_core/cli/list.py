@@ -8,9 +8,9 @@ from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
 from accel_core.detection import Status, Verdict, messages
 from accel_core.detection.select import Survey, survey
-from accel_core.errors import clean
 from accel_core.hardware.vendors import command_with_its_package
 from accel_core.settings import Settings
+from accel_core.text import one_line
 from accel_core.torch_import import torch_build
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
@@ -98,7 +98,7 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
         rank = str(v.priority) if v.device_type else "-"
         declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
         name, *others = _row(v, marked, surveyed.verdicts)
-        rows.append([name, *((clean(each), "") for each in declared), *others])
+        rows.append([name, *((one_line(each), "") for each in declared), *others])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
@@ -106,9 +106,9 @@ def _row(v: Verdict, marked: Verdict | None, rows: Iterable[Verdict]) -> list[pa
     """Name among the `rows`, status, the reason or else how many devices and what they are, next step."""
     sign = "*" if marked is not None and v.is_about(marked) else " "
     devices = [page.count(v.devices, "device")] if v.devices else []
-    usable = ": ".join(filter(None, [*devices, clean(v.description)]))
+    usable = ": ".join(filter(None, [*devices, one_line(v.description)]))
     return [
-        (f"{sign} {clean(v.label(rows))}", "bold"),
+        (f"{sign} {one_line(v.label(rows))}", "bold"),
         (v.status.words, page.style(v)),
         ("; ".join(filter(None, [v.reason, usable if v.usable else ""])), ""),
         (f"hint: {v.hint}" if v.hint else "", "dim"),
@@ -125,11 +125,11 @@ def _notes(found: Survey, marked: Verdict | None, settings: Settings, *, everyth
     if not has_torch:
         install = command_with_its_package("accel setup")
         notes.append((f"torch is not installed, so no backend can be used: {install}", "yellow"))
-    notes += [(clean(line), "yellow") for line in (selection.notes if selection else ())]
+    notes += [(one_line(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     notes += [(line, "yellow") for line in (*found.missing_plugins, *remarks(found.verdicts))]
-    notes += [(clean(line), "yellow") for line in (selection.autoload if selection else ())]
+    notes += [(one_line(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes
 
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TextIO
 
 import click
@@ -18,9 +19,10 @@ from click.shell_completion import CompletionItem
 
 from accel_core.cli import page
 from accel_core.detection.discovery import installed_names
-from accel_core.errors import AccelError, BackendNotFoundError, SettingError, did_you_mean, printable
+from accel_core.errors import AccelError, BackendNotFoundError, SettingError
 from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
+from accel_core.text import did_you_mean, escape_control_chars
 
 #: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
 _NARROWEST = 40
@@ -107,7 +109,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
         nonlocal drawn
         if drawn or seconds >= 2:  # of less nobody has to be told
             with contextlib.suppress(OSError, ValueError):  # it has gone away
-                line = f"{printable(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
+                line = f"{escape_control_chars(stage)[:_NARROWEST]}, {seconds:.0f} s ..." if stage else ""
                 click.echo(f"\r\x1b[K{line}", terminal, nl=False)
             drawn = bool(stage)
 
@@ -148,7 +150,7 @@ def status_of(error: AccelError | None) -> int:
 def read_settings(timeout: float | None = None) -> Settings:
     """Return the settings in the environment, with the command line's timeout; raises `SettingError`."""
     settings = read()
-    return settings if timeout is None else settings._replace(probe_timeout=timeout)
+    return settings if timeout is None else replace(settings, probe_timeout=timeout)
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]

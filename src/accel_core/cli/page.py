@@ -14,8 +14,8 @@ from typing import TypeAlias
 import click
 
 from accel_core.detection import Status, Verdict
-from accel_core.errors import printable
 from accel_core.packages import brought_by
+from accel_core.text import escape_control_chars
 
 #: A text and its style: `("usable", "bold green")`.
 Cell: TypeAlias = "tuple[str, str]"
@@ -62,7 +62,7 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
     head = [(title, "bold") for title in titles]
 
     def lines(width: int) -> Iterator[_Line]:
-        widths = [max(len(printable(row[i][0])) for row in (head, *rows)) for i in range(count)]
+        widths = [max(len(escape_control_chars(row[i][0])) for row in (head, *rows)) for i in range(count)]
         room = width - sum(widths) - _GAP * count
         wide = room >= 32  # so wide that the last column stands beside the others, and not below them
         while not wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
@@ -88,7 +88,7 @@ def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap beside it."""
-    first = indent + max((len(printable(name)) for (name, _), _ in rows), default=0)
+    first = indent + max((len(escape_control_chars(name)) for (name, _), _ in rows), default=0)
 
     def lines(width: int) -> Iterator[_Line]:
         for name, words in rows:
@@ -111,8 +111,8 @@ def _beside(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
 
 def _wrapped(cells: Row, width: int) -> list[_Line]:
     """The text in lines of at most `width` columns, broken at spaces; a longer word is broken itself."""
-    text = "".join(printable(text) for text, _ in cells)
-    styles = iter([style for text, style in cells for c in printable(text) if c not in " \t\n"])
+    text = "".join(escape_control_chars(text) for text, _ in cells)
+    styles = iter([style for text, style in cells for c in escape_control_chars(text) if c not in " \t\n"])
     styled: list[_Line] = []
     for written in text.split("\n"):
         for part in textwrap.wrap(written, max(width, _COLUMN), break_on_hyphens=False) or [""]:

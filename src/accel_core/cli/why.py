@@ -12,8 +12,9 @@ from accel_core.detection import Candidate, How, Selection, Status, Verdict, mes
 from accel_core.detection.discovery import find_candidates
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import Survey, loader, select, survey
-from accel_core.errors import BackendNotFoundError, clean
+from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
+from accel_core.text import one_line
 
 
 @click.command("why")
@@ -49,7 +50,7 @@ def _of_choice(settings: Settings) -> tuple[dict[str, Any], list[page.Part], int
 
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
-    notes = [(clean(line), "yellow") for line in selection.notes]
+    notes = [(one_line(line), "yellow") for line in selection.notes]
     parts = [page.paragraph(*headline), *map(page.paragraph, notes)]
     if others := _others(selection, headline[-1][0]):
         rows, rest = messages.folded(others)
@@ -68,7 +69,7 @@ def _choice_page(selection: Selection) -> list[page.Part]:
 
 
 def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
-    bullets = [[(clean(line), "")] for line in lines]
+    bullets = [[(one_line(line), "")] for line in lines]
     return [page.heading(heading), page.bullets(bullets)] if bullets else []
 
 
@@ -77,7 +78,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
         how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
-    problem = clean(selection.problem.partition("\n")[0])
+    problem = one_line(selection.problem.partition("\n")[0])
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
@@ -87,7 +88,7 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
     """The verdicts that are not in the headline: neither the chosen one nor the one that it failed for."""
     if selection.chosen:
         return [v for v in selection.verdicts if v.name != selection.chosen or not v.usable]
-    return [v for v in selection.verdicts if v.usable or clean(v.reason) not in headline]
+    return [v for v in selection.verdicts if v.usable or one_line(v.reason) not in headline]
 
 
 def _in_words(v: Verdict, rows: Iterable[Verdict]) -> list[page.Cell]:
@@ -104,8 +105,8 @@ def _status(about: Iterable[str], v: Verdict) -> list[page.Cell]:
     """Its name, what is told `about` it in brackets, and its status."""
     source = ", ".join(about)
     return [
-        (clean(v.name), "bold"),
-        (f" ({clean(source)}): " if source else ": ", "dim"),
+        (one_line(v.name), "bold"),
+        (f" ({one_line(source)}): " if source else ": ", "dim"),
         (v.status.words, page.style(v)),
     ]
 
@@ -190,7 +191,7 @@ def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, An
     facts = {
         "reason": v.reason,
         "hint": "" if any(other["chosen"] for other in alike) else v.hint,
-        "cause": v.cause if clean(v.cause) not in v.reason else "",
+        "cause": v.cause if one_line(v.cause) not in v.reason else "",
         "raised by": v.where,
         "devices": "" if v.devices is None else str(v.devices),
         "hardware": v.evidence,
@@ -206,5 +207,5 @@ def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, An
     }
     return [
         page.paragraph(*_status(about, v), (f". {standing['standing']}", "")),
-        page.facts([(name, clean(value)) for name, value in facts.items()]),
+        page.facts([(name, one_line(value)) for name, value in facts.items()]),
     ]

@@ -18,11 +18,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, clause, clean, printable, root_cause, root_place
+from accel_core.errors import AccelError
+from accel_core.exceptions import root_cause, root_place
 from accel_core.hardware import platform_matches
 from accel_core.hardware.bus import Evidence
 from accel_core.hardware.vendors import command_with_its_package
 from accel_core.packages import brought_by
+from accel_core.text import escape_control_chars, one_line, strip_period
 
 if TYPE_CHECKING:
     from accel_core.interface import Accelerator
@@ -196,18 +198,18 @@ class Verdict(NamedTuple):
         return cls(
             **known,
             status=outcome.status,
-            reason=clause(clean(outcome.reason)),
-            hint=clause(command_with_its_package(clean(outcome.hint))),
-            cause=clean(told.cause),
+            reason=strip_period(one_line(outcome.reason)),
+            hint=strip_period(command_with_its_package(one_line(outcome.hint))),
+            cause=one_line(told.cause),
             devices=outcome.devices,
-            evidence=clean(str(seen or "")),
+            evidence=one_line(str(seen or "")),
             ms=ms,
             vendor_import=backend.vendor_imports if backend else (),
             hardware=backend.hardware.name if backend else "",
             error=outcome.error,
             absent=(seen is not None and not seen)
             or not (backend is None or platform_matches(backend.hardware.platforms)),
-            where=clean(told.where),
+            where=one_line(told.where),
             fatal=outcome.fatal,
             accelerator=outcome.accelerator,
             slot=outcome.slot,
@@ -363,7 +365,7 @@ class Selection(NamedTuple):
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
-        return printable("\n".join(lines))
+        return escape_control_chars("\n".join(lines))
 
     # In a notebook: the choice alone as text, every verdict as a table.
 
@@ -393,6 +395,6 @@ def _html_table(*rows: Iterable[object]) -> str:
     """Return a table for notebooks; the first row is its head."""
     from html import escape
 
-    cells = [[escape(printable(str(cell)), quote=False) for cell in row] for row in rows]
+    cells = [[escape(escape_control_chars(str(cell)), quote=False) for cell in row] for row in rows]
     head, *body = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
     return f"<table>{head.replace('td>', 'th>')}{''.join(body)}</table>"

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from accel_core import errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery, no_device
+from accel_core.exceptions import PLUGIN_ERRORS, hint_for
 from accel_core.hardware import bus
 from accel_core.packages import is_installed
 from accel_core.sandbox.guard import announce, last_step, quiet, restoring
+from accel_core.text import short_repr
 
 if TYPE_CHECKING:
     from accel_core.hardware.visible_devices import Masks
@@ -158,11 +160,11 @@ def ask_device(candidate: Candidate, group: Group, *, pinned: bool) -> Outcome:
             with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count) or pinned  # a pin may be honoured without a device
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if not _is_count(count):
-        return _invalid(candidate, f"device_count() gave {errors.shown(count)}", count, _COUNT)
+        return _invalid(candidate, f"device_count() gave {short_repr(count)}", count, _COUNT)
     if candidate.builtin:
         outcome = discovery.counted_builtin(count, accelerator.backend)
     else:
@@ -180,16 +182,16 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             discovery.imported(source)
             announce(f"accel_probe() of {source}")
             answer: object = discovery.ask(source, "accel_probe", backend=candidate.backend, others=others)
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return _failed(candidate, error, group)
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult):
-        said = f"accel_probe() returned {errors.shown(answer)}"
+        said = f"accel_probe() returned {short_repr(answer)}"
         return _invalid(candidate, said, answer, "accel_core.ProbeResult or None")
     if misfit := _misfit(answer):
         name, value, expected = misfit
-        return _invalid(candidate, f"accel_probe() gave {name}={errors.shown(value)}", value, expected)
+        return _invalid(candidate, f"accel_probe() gave {name}={short_repr(value)}", value, expected)
     aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
     return Outcome(Status.USABLE if answer.usable else aside, answer.reason, answer.hint, answer.devices)
 
@@ -274,7 +276,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
         at_hand = plugin.module and (group.importing or plugin.module in sys.modules)
         if at_hand and (answer := _explained(plugin, backend, error)):
             return answer
-        if plugin is own and (hint := errors.hint_for(error, backend.hints)):
+        if plugin is own and (hint := hint_for(error, backend.hints)):
             return ProbeResult(False, hint=hint)
     return ProbeResult(False)
 
@@ -282,7 +284,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 def _explained(plugin: Provenance, backend: Backend, error: BaseException) -> ProbeResult | None:
     """The answer of the plugin's `accel_explain`; one that fails has none."""
     answer: object = None
-    with suppress(*errors.CAUGHT), quiet(), restoring(plugin):
+    with suppress(*PLUGIN_ERRORS), quiet(), restoring(plugin):
         answer = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
     given = ProbeResult(False, hint=answer) if answer and isinstance(answer, str) else answer
     return given if isinstance(given, ProbeResult) and not _misfit(given) else None

@@ -26,9 +26,17 @@ from accel_core.backend import (
     is_unknown_field,
 )
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
+from accel_core.exceptions import PLUGIN_ERRORS, first_in_chain, root_cause
 from accel_core.hardware.vendors import install_command
 from accel_core.sandbox.guard import announce, quiet, restoring
-from accel_core.settings import OURS, Pin, Settings, entry_points, normalize_distribution
+from accel_core.settings import (
+    OWN_DISTRIBUTIONS,
+    Pin,
+    Settings,
+    normalize_distribution,
+    permitted_entry_points,
+)
+from accel_core.text import one_line, short_repr
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
 Load = Callable[[Sequence[Provenance]], "list[Ranked]"]
@@ -101,7 +109,7 @@ def _generic_of_type(pin: Pin) -> Ranked:
     A package brings it that is called so, or torch has it already. First-party plugins' types are left to
     them: they only have to be installed.
     """
-    if f"accel-{pin.name}" in OURS or not is_device_type(pin.name):
+    if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
     named = [e for e in announced_as(pin.name) if pin.distribution in ("", _normalized(e))]
     if named:
@@ -157,7 +165,7 @@ def _may_be_loaded(entry_point: Provenance, settings: Settings) -> bool:
 
 def installed_names() -> list[str]:
     """Return the names of all installed backends, from metadata only."""
-    names = [errors.clean(e.name.lower()) for e in packages.entry_points(ENTRY_POINT_GROUP) if e.name]
+    names = [one_line(e.name.lower()) for e in packages.entry_points(ENTRY_POINT_GROUP) if e.name]
     return [*dict.fromkeys(sorted(names)), GENERIC.name, CPU.name]
 
 
@@ -223,21 +231,21 @@ def load_plugin(entry_point: Provenance) -> Ranked:
             announce(f"accel_backends() of {entry_point}")
             declared = (replace(b, provenance=entry_point) for b in declarations(plugin))
             return tuple(Candidate(b) for b in {(b.name, b.priority): b for b in declared}.values())
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return (unloaded(entry_point, failure(entry_point, error)),)
 
 
 def imported(entry_point: Provenance) -> Any:
     """The plugin's module, imported now unless it was; raises whatever its import raises."""
     if entry_point.module not in sys.modules:
-        announce(f"importing {errors.clean(entry_point.value)}, the plugin of {entry_point}")
+        announce(f"importing {one_line(entry_point.value)}, the plugin of {entry_point}")
     with quiet():
         return entry_point.load()
 
 
 def name_of(entry_point: Provenance) -> str:
     """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
-    return errors.clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+    return one_line(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
 
 
 def declarations(plugin: object) -> list[Backend]:
@@ -267,7 +275,7 @@ def _checked(given: Any) -> list[Backend]:
     items: list[Any] = [given] if is_one else [*given]
     if others := [item for item in items if not isinstance(item, Backend)]:
         raise errors.InvalidBackendError(
-            f"accel_backends() returned {errors.shown(others[0])} ({type(others[0]).__name__}), "
+            f"accel_backends() returned {short_repr(others[0])} ({type(others[0]).__name__}), "
             "expected accel_core.Backend or a sequence of them"
         )
     return items
@@ -292,7 +300,7 @@ def failure(entry_point: Provenance, error: BaseException) -> Outcome:
         hint = hint or f"report this to the maintainers of {name}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
     hint = hint or f"{install_command(name, option='--force-reinstall')}, or pip uninstall it"
-    reason = f"the plugin failed to load: {errors.root_cause(error)} ({at})"
+    reason = f"the plugin failed to load: {root_cause(error)} ({at})"
     return unfit(name, error, at) or Outcome(Status.BROKEN, reason, hint, error=error)
 
 
@@ -301,11 +309,11 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
     Such a plugin uses a name, a hook or a hook's argument that this accel_core does not have.
     """
-    first: Any = errors.root(error)
+    first: Any = first_in_chain(error)
     module = str(first.name).partition(".")[0] if isinstance(first, ImportError) else ""
     attribute = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
     if module == "accel_core" or attribute or is_unknown_field(first):
-        reason = f"it needs another accel-core than {__version__}: {errors.root_cause(error)} ({at})"
+        reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
         hint = install_command("accel-core", option="--upgrade")
         return Outcome(Status.INCOMPATIBLE, reason, hint, error=error)
     from pluggy import PluginValidationError
@@ -313,7 +321,7 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
     if not isinstance(error, PluginValidationError):
         return None
     hint = install_command(distribution, "accel-core", option="--upgrade")
-    return Outcome(Status.INVALID, f"a hook does not fit: {errors.root_cause(error)}", hint, error=error)
+    return Outcome(Status.INVALID, f"a hook does not fit: {root_cause(error)}", hint, error=error)
 
 
 # --- Hooks ---------------------------------------------------------------------------------------------
@@ -353,7 +361,7 @@ def announced() -> list[Provenance]:
     Without accel-train's own, which brings no device, and without distributions that `ACCEL_BLOCK` blocks as
     a whole: torch imports those too, and accel-core leaves them out.
     """
-    every = entry_points(torch_import.TORCH_GROUP)
+    every = permitted_entry_points(torch_import.TORCH_GROUP)
     return [e for e in every if (e.name, e.distribution) != torch_import.OWN_ENTRY_POINT]
 
 
@@ -486,7 +494,7 @@ def _load(package: Provenance) -> None:
     announce(f"importing {package.value} ({package})")
     try:
         package.load()()
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         spoiler = _failing(package, error)
         raise errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint) from error
 
@@ -552,14 +560,14 @@ def _failing(package: Provenance, error: BaseException | None, ending: str = "")
     """The package fails with `error`, or its process had that `ending`."""
     how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
     at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
-    reason = errors.clean(f"{package} fails when torch loads it ({at}): {how}")
-    cause = errors.clean(errors.root_cause(error)) if error else ""
+    reason = one_line(f"{package} fails when torch loads it ({at}): {how}")
+    cause = one_line(root_cause(error)) if error else ""
     return Spoiler(reason, _remedy(package, "fails with"), cause)
 
 
 def _taking(package: Provenance, what: str) -> Spoiler:
     loaded = f"{package}, which torch loads ({package.value}),"
-    return Spoiler(errors.clean(f"{loaded} {what}"), _remedy(package, "loads"))
+    return Spoiler(one_line(f"{loaded} {what}"), _remedy(package, "loads"))
 
 
 def _remedy(package: Provenance, does: str) -> str:
@@ -631,7 +639,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
         stage(_step(package))
         try:
             package.load()()  # as torch calls it, whatever it is
-        except errors.CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             wrong[index] = _failing(package, error)
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:

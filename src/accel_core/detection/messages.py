@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from accel_core.backend import Provenance
 from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
-from accel_core.errors import clean, did_you_mean
 from accel_core.hardware import vendors
 from accel_core.hardware.bus import none_found
 from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
 
 # --- Verdicts ------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def uninstalled(verdicts: Iterable[Verdict]) -> str:
     lacking: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         what = "need torch" if verdict.vendor_import == ("torch",) else "vendor's package not installed"
-        lacking.setdefault(what, {})[clean(verdict.name)] = None
+        lacking.setdefault(what, {})[one_line(verdict.name)] = None
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in lacking.items())
 
 

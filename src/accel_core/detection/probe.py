@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accel_core import hardware
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Judged, Outcome, Status, Verdict, device, discovery, no_device
-from accel_core.errors import BackendUnavailableError, hint_for, shown
+from accel_core.errors import BackendUnavailableError
+from accel_core.exceptions import hint_for
 from accel_core.hardware import bus
 from accel_core.log import LOGGER
 from accel_core.packages import requirement, version
 from accel_core.settings import Settings
+from accel_core.text import short_repr
 from accel_core.torch_import import BUILDS, torch_build
 
 if TYPE_CHECKING:
@@ -346,7 +348,7 @@ def _requirements(case: Case) -> Outcome | None:
         try:
             name, installed, is_met = requirement(text)
         except (ValueError, RecursionError) as error:
-            reason = f"its requirement {shown(text)} cannot be checked: {error}"
+            reason = f"its requirement {short_repr(text)} cannot be checked: {error}"
             return Outcome(Status.INVALID, reason, error=error)
         if not is_met and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"

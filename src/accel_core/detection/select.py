@@ -31,6 +31,7 @@ from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.hardware.vendors import missing_plugins
 from accel_core.log import LOGGER
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
+from accel_core.text import did_you_mean
 from accel_core.torch_import import FREE_SLOT
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     names = {candidate.name for candidate in choice.considered}
     for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
         for name in (pin.name for pin in pins if pin.name and pin.name not in names):
-            meant = errors.did_you_mean(name, [each for each in names if each[0] == name[0]])
+            meant = did_you_mean(name, [each for each in names if each[0] == name[0]])
             notes += [f"{variable} names {name}, which is not installed.{meant}"] if meant else []
     return tuple(notes)
 

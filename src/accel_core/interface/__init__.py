@@ -26,7 +26,7 @@ from accel_core.interface.graphs import Compilation, Graphs
 from accel_core.interface.memory import Memory, Pinning
 from accel_core.interface.op_builders import Operators
 from accel_core.interface.streams import Ranges
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 if TYPE_CHECKING:
     from accel_core.interface.records import Capabilities
@@ -69,7 +69,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     Errors of the adapter pass through.
     """
-    made = (entry_point.load().adapt(foreign, backend) for entry_point in entry_points(ADAPTERS))
+    made = (entry_point.load().adapt(foreign, backend) for entry_point in permitted_entry_points(ADAPTERS))
     return next((each for each in made if each is not None), None)
 
 
@@ -77,6 +77,6 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 def prepared() -> Iterator[None]:
     """Enter the context of every adapter, in which a plugin's class, and its framework, can be imported."""
     with ExitStack() as stack:
-        for entry_point in entry_points(ADAPTERS):
+        for entry_point in permitted_entry_points(ADAPTERS):
             stack.enter_context(entry_point.load().prepared())
         yield

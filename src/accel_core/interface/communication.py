@@ -7,7 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
 from accel_core.interface.devices import Devices
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 #: The process group for a device that has none.
 _STAGED = "staged"
@@ -31,7 +31,7 @@ class Communication(Devices):
         name = name or self._registered_communication() or _STAGED
         if name == _STAGED:
             # A distribution beside the core brings a function that has torch know this process group.
-            brought = [e for e in entry_points("accel.process_groups") if e.name == _STAGED]
+            brought = [e for e in permitted_entry_points("accel.process_groups") if e.name == _STAGED]
             if not brought:
                 raise UnsupportedError(
                     f"{self.name} has no communication backend of its own. accel-train brings one that goes "

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
-from accel_core.errors import printable
 from accel_core.log import LOGGER
+from accel_core.text import escape_control_chars
 from accel_core.torch_import import AUTOLOAD
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ChildReport(NamedTuple):
         """Print the end of the child's output, its control characters escaped, unless stderr is closed."""
         if self.stderr and sys.stderr:
             with contextlib.suppress(OSError, ValueError):
-                print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
+                print(escape_control_chars(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(

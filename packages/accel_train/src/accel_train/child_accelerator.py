@@ -130,9 +130,9 @@ def _chosen_apart(
     settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
+    wanted = settings if pin is None else replace(settings, pins=(exact(settings, pin),))
     # The command goes on where a program ends: it has told of that.
-    choice = select(wanted._replace(isolated=True), isolated=True)
+    choice = select(replace(wanted, isolated=True), isolated=True)
     if choice.error is not None:
         raise choice.error
     candidate, record = choice.candidate, choice.selection
@@ -188,7 +188,7 @@ def answer_of(
     used. `how` are keyword arguments of `call_on_accelerator`.
     """
     if name is not None:
-        settings = settings._replace(asked=f"{click.get_current_context().command_path} {name}")
+        settings = replace(settings, asked=f"{click.get_current_context().command_path} {name}")
     asked = call_on_accelerator(make, arguments, settings, timeout=timeout, pin=name, **how)
     for sentence in asked.crashed:
         click.echo(f"Warning: {sentence}.\n", err=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Candidate, Unloaded, __version__
 from accel_core.detection.select import survey
-from accel_core.errors import OURS
+from accel_core.exceptions import OWN_MODULES
 from accel_core.sandbox import child
 from accel_core.settings import read as read_settings
 from accel_testing.conformance import simulated
@@ -92,7 +92,7 @@ def _frameworks(results: list[Result]) -> Iterator[str]:
     """Those that passed a check, with their versions."""
     passed = dict.fromkeys(result.check.group for result in results if result.outcome is Outcome.PASSED)
     needed = dict.fromkeys(row for group in passed for row in group.needs)
-    for row in (row for row in needed if row[0] not in OURS):
+    for row in (row for row in needed if row[0] not in OWN_MODULES):
         yield next((f"{name} {version}" for name in row if (version := _version(name))), row[0])
 
 

@@ -11,7 +11,7 @@ from accel_core import Candidate, Unloaded
 from accel_core.detection.discovery import find_candidates
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.select import Survey, survey
-from accel_core.errors import CAUGHT
+from accel_core.exceptions import PLUGIN_ERRORS
 from accel_core.settings import Pin, Settings
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
@@ -112,7 +112,7 @@ class Visit:
                 try:
                     self.candidates()  # read once for both
                     self._survey = survey(self.settings, autoload=False, load=self._load)
-                except CAUGHT as error:
+                except PLUGIN_ERRORS as error:
                     self._failure = error
                     raise
             return self._survey

@@ -9,8 +9,8 @@ from accel_core import Candidate, Status, Unloaded, Verdict
 from accel_core.detection import How, messages
 from accel_core.detection.discovery import installed_names
 from accel_core.detection.select import Survey
-from accel_core.errors import did_you_mean
 from accel_core.hardware import bus, vendors
+from accel_core.text import did_you_mean
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
