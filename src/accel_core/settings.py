@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from accel_core import packages
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.errors import SettingError
+from accel_core.packages import normalize_distribution
 
 T = TypeVar("T")
 
@@ -26,16 +27,6 @@ _VENDORS = (
 )  # fmt: skip
 #: The distributions of accel itself.
 OWN_DISTRIBUTIONS = frozenset(f"accel-{name}" for name in (*_CORE, *_VENDORS))
-
-
-def normalize_distribution(name: str) -> str:
-    """Return a distribution's name as packaging compares names: in lower case, with each
-    run of `-_.` as one `-`.
-
-    The expression is that of the PyPA's "Names and normalization". `packaging.utils` has
-    it too, but its import takes 15 ms, which each choice would pay.
-    """
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 class Pin(NamedTuple):

@@ -243,7 +243,6 @@ PASSED_OVER = {
         "pathlib.Path.write_text",
         lambda: accel_core.accelerator("cpu").reset_peak_memory_stats(),
     ),
-    "metadata": ("accel_core.packages._entry_points_text", accel_core.get_accelerator),
     "a probe": ("accel_core.sandbox.child.run", accel_core.get_accelerator),
     "autoload": ("accel_core.sandbox.child.run", lambda: discovery.spoilers(None, 9)),
 }

@@ -28,14 +28,9 @@ from accel_core.backend import (
 from accel_core.detection import Candidate, Judged, Outcome, Ranked, Status, Unloaded, Verdict, no_device
 from accel_core.exceptions import PLUGIN_ERRORS, first_in_chain, root_cause
 from accel_core.hardware.vendors import install_command
+from accel_core.packages import normalize_distribution
 from accel_core.sandbox.guard import announce, quiet, restoring
-from accel_core.settings import (
-    OWN_DISTRIBUTIONS,
-    Pin,
-    Settings,
-    normalize_distribution,
-    permitted_entry_points,
-)
+from accel_core.settings import OWN_DISTRIBUTIONS, Pin, Settings, permitted_entry_points
 from accel_core.text import one_line, short_repr
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.

@@ -11,7 +11,8 @@ from accel_core.detection import Judged, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.hardware import vendors
 from accel_core.hardware.bus import none_found
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.packages import normalize_distribution
+from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
 

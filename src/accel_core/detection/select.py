@@ -30,7 +30,8 @@ from accel_core.detection.discovery import Load, find_candidates, load_plugin, n
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.hardware.vendors import missing_plugins
 from accel_core.log import LOGGER
-from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution, read
+from accel_core.packages import normalize_distribution
+from accel_core.settings import VARIABLES, Pin, Settings, read
 from accel_core.text import did_you_mean
 from accel_core.torch_import import FREE_SLOT
 

@@ -21,7 +21,8 @@ from accel_core import Accelerator, Backend, packages
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection import discovery
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.settings import ACCEL_ALLOW, normalize_distribution
+from accel_core.packages import normalize_distribution
+from accel_core.settings import ACCEL_ALLOW
 from accel_core.text import short_repr
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution

@@ -37,8 +37,9 @@ from accel_core.current import exact, named
 from accel_core.detection import How
 from accel_core.detection.select import select
 from accel_core.log import LOGGER
+from accel_core.packages import normalize_distribution
 from accel_core.sandbox import child, guard
-from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
+from accel_core.settings import ACCEL_PROBE, Pin, Settings
 
 if TYPE_CHECKING:
     from accel_core import Accelerator

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accel_core import Verdict, __version__, packages
 from accel_core.detection.select import Survey
-from accel_core.settings import normalize_distribution
+from accel_core.packages import normalize_distribution
 from accel_tools.doctor.identity import Identity, matters, may_be_told
 from accel_tools.doctor.records import Report, Visit
 from accel_tools.doctor.redact import Redactor
