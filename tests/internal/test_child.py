@@ -64,7 +64,7 @@ return {'ok': True}"""
         ("raise RuntimeError('in the child')", 1, "exited with status 1"),
     ],
 )
-def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
+def test_an_end_without_an_answer_has_a_reason(job, body, code, ending):
     report = job(f"stage('vendor')\n{body}")
     assert report.answer is None
     assert report.returncode == code
@@ -90,7 +90,7 @@ def test_a_step_that_is_cut_is_left_out(tmp_path):
     assert child._current_stage(tmp_path) == "half way"
 
 
-def test_who_does_not_end_well_has_given_no_answer(job):
+def test_a_child_that_exits_with_an_error_has_no_answer(job):
     report = job("sys.stderr = type('S', (), {'flush': lambda _: os._exit(3)})()\nreturn {'ok': True}")
     assert (report.answer, report.ending) == (None, "exited with status 3")
 
@@ -126,16 +126,16 @@ def test_the_child_has_this_pythons_options(world):
         "the_job",
         "import sys\n\ndef work(job, stage):\n    return {'flags': list(sys.flags), 'w': sys.warnoptions}\n",
     )
-    told = "{'flags': list(sys.flags), 'w': sys.warnoptions}"
+    expression = "{'flags': list(sys.flags), 'w': sys.warnoptions}"
     command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
-    code = f"{PARENT.format(path=sys.path)}print({told})"
+    code = f"{PARENT.format(path=sys.path)}print({expression})"
     done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
     ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
     assert own["flags"] == ours["flags"]
     assert "error" not in own["w"]
 
 
-def test_a_signal_without_a_name_is_told_by_its_number():
+def test_a_signal_without_a_name_is_reported_by_its_number():
     assert ChildReport(returncode=-250).ending == "died of signal 250"
 
 
@@ -166,7 +166,7 @@ def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path)
     assert gone(helper)
 
 
-def test_one_that_works_and_talks_ends_at_the_deadline_too(job):
+def test_a_busy_child_ends_at_the_deadline(job):
     body = "while True:\n    stage('computing')\n    print('still here')\n    time.sleep(0.01)"
     report = job(body, timeout=1.0)
     assert (report.timed_out, report.waited, report.stage) == (True, 1, "computing")
@@ -180,7 +180,7 @@ def test_progress_has_the_stage_and_its_seconds(job, monkeypatch):
     assert 1.5 < calls[-2][1] < 3.5
 
 
-def test_a_helper_that_keeps_the_output_open_does_not_keep_us_waiting(job, tmp_path):
+def test_a_process_that_keeps_the_output_open_does_not_delay_the_answer(job, tmp_path):
     note, start = tmp_path / "pids", time.monotonic()
     assert job(f"{HELPER}return {{'ok': True}}", note=str(note)).answer == {"ok": True}
     assert time.monotonic() - start < 10
@@ -262,7 +262,7 @@ def test_no_python_to_start_is_an_os_error(job, monkeypatch, executable):
         job("return {}")
 
 
-def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world, monkeypatch):
+def test_the_concurrency_limit_holds_and_waiting_costs_no_time(world, monkeypatch):
     work = world.root / "log"
     world.module(
         "the_job",
@@ -295,7 +295,7 @@ FRAMES = """Traceback (most recent call last):
 
 
 @pytest.mark.parametrize(
-    ("stderr", "said"),
+    ("stderr", "words"),
     [
         ("fatal: no CANN", "fatal: no CANN"),
         ("ERROR! IPEX needs PyTorch 2.8.*, but 2.13.0 is found.\n)", "ERROR! IPEX needs PyTorch 2.8.*"),
@@ -308,9 +308,9 @@ FRAMES = """Traceback (most recent call last):
         ("}\n)", ")"),
     ],
 )
-def test_last_words_are_the_last_error_and_not_the_last_line(stderr, said):
+def test_last_words_are_the_last_error_and_not_the_last_line(stderr, words):
     """Of a process that a package ended: a message of several lines ends in a bracket, a log says goodbye."""
-    assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {said}")
+    assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {words}")
 
 
 def test_a_crash_without_words_is_reported_with_its_call():
@@ -324,7 +324,7 @@ def test_a_crash_without_words_is_reported_with_its_call():
     assert words == "; last call: load (/site/torch_acme/lib.py, line 3)"
 
 
-def test_who_says_nothing_has_no_last_words():
+def test_without_output_there_are_no_last_words():
     assert ChildReport(returncode=3, stderr="").last_words == ""
 
 

@@ -265,8 +265,10 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _current_stage(folder: Path) -> str:
-    stages = [entry["stage"] for entry in _read_log(folder) if "stage" in entry]
-    return stages[-1] if stages else "start"
+    stage = "start"
+    for entry in _read_log(folder):
+        stage = entry.get("stage", stage)
+    return stage
 
 
 def _forward_log(folder: Path) -> None:
