@@ -45,7 +45,7 @@ CHANGES = [
     Change(
         "src/accel_core/sandbox/child.py",
         nearest="tests/internal/test_child.py",
-        near="tests/detection/test_survey.py",
+        near="tests/test_budgets.py",
         far="tests/cli/test_list.py",
     ),
     Change(
@@ -62,7 +62,7 @@ CHANGES = [
     ),
     Change(
         "README.md",
-        nearest="tests/truth/test_messages_true.py",
+        nearest="tests/truth/test_contributor_pages.py",
         near="tests/truth/test_outside.py",
         far="tests/cli/test_list.py",
     ),

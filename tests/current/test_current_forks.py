@@ -101,12 +101,13 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
         "os.environ['MAY_HANG'] = '1'\n"
         "import accel_core.current as current\n"
         "from accel_core.sandbox import guard\n"
-        "current._FORK_WAIT = 0.2\n"
+        "current._FORK_SECONDS = 0.2\n"
         "threading.Thread(target=accel_core.get_accelerator, daemon=True).start()\n"
         "while not guard._selecting_pid or 'hanging' not in sys.modules: time.sleep(0.001)\n"
         "os.environ['DS_ACCELERATOR'] = 'cpu'\n"
         "child = in_fork(mine)\n"
-        "print(json.dumps(child), flush=True)\n"
+        # The plugin that hangs still has stdout.
+        "print(json.dumps(child), file=sys.__stdout__, flush=True)\n"
         "os._exit(0)\n"
     )
     ended = mlu.child(code, timeout=30)

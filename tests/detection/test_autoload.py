@@ -9,7 +9,7 @@ from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
 from accel_core import AcceleratorFallbackWarning, Hardware, InTorch, Status, torch_import
-from accel_core.explain.autoload import autoload_conflicts
+from accel_core.explain.autoload import autoload_conflicts, with_autoload
 from accel_core.sandbox import child
 from accel_core.select import select
 from accel_core.settings import read
@@ -45,10 +45,8 @@ def announce(world, name, source):
 
 def told(backend="", timeout=10):
     candidate = only(backend) if backend else None
-    return [
-        str(s)
-        for s in autoload_conflicts(candidate.backend if candidate.backend is not None else None, timeout)
-    ]
+    backend = candidate.backend if candidate is not None else None
+    return [str(conflict) for conflict in autoload_conflicts(backend, timeout)]
 
 
 def takes_slot(name):
@@ -62,7 +60,8 @@ def takes_slot(name):
 
 def commanded(**environ):
     """The choice as a command makes it, in child processes."""
-    return select(read(environ), isolated=True)
+    settings = read(environ)
+    return with_autoload(select(settings, isolated=True), settings)
 
 
 def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(world):

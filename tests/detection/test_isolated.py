@@ -116,7 +116,7 @@ def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_worl
     assert reason == f"the process that loaded its plugin {ending} at: {at}"
     assert bad.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
     assert worse.reason.endswith("accel-worse 1.0; last words: no licence")
-    assert {name: v.backend is not None for name, v in found.items()} == {"npu": False, "mlu": True}
+    assert {name: v.backend is not None for name, v in found.items()} == {"npu": True, "mlu": True}
     assert not imported(torch_world)
 
 
@@ -274,7 +274,7 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
     assert found["mlu"].hint == ("to find that one, name the other plugins in ACCEL_BLOCK, one at a time")
     for name, loads in (("npu", False), ("bbb", True)):
         again = {each.name: each for each in look(None, replace(ISOLATED, block=(Pin(name),)))}
-        assert isinstance(again["mlu"], Verdict) is loads, name
+        assert (again["mlu"].backend is not None) is loads, name
 
 
 # ---------------------------------------------------------------------------- probe isolated

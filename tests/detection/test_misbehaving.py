@@ -106,7 +106,7 @@ ACCELERATOR = f"an accel_core.Accelerator, or {OF_ADAPTERS}"
 #: Answers in each place, with what is said of them; also the status and the next step, if those are others.
 ANSWERS = {
     "accel_backends": {
-        "return None": "returned None (NoneType), expected accel_core.Backend",
+        "return None": NO_BACKEND,
         "return 'npu'": "accel_backends() returned 'npu' (str)",
         "return 5": "accel_backends() returned 5 (int)",
         "return {'name': 'npu'}": "(dict)",

@@ -69,7 +69,7 @@ def fork_amid(lock, works):
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with lock:
+        with lock.held():
             held.set()
             done.wait(10)
 
