@@ -111,8 +111,8 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     """Return the length of the longest text in each of the first `columns` columns."""
     widths = []
     for column in range(columns):
-        texts = [row[column][0] for row in rows]
-        widths.append(max(len(printable(text)) for text in texts))
+        lengths = [len(printable(row[column][0])) for row in rows]
+        widths.append(max(lengths))
     return widths
 
 
@@ -221,7 +221,7 @@ def _render(line: _Line, *, in_colour: bool) -> str:
     """Join the characters of a line, with escape codes if `in_colour`."""
     rendered = ""
     for style, cells in groupby(line, key=itemgetter(1)):
-        text = "".join(character for character, _ in cells)
+        text = "".join(map(itemgetter(0), cells))
         if in_colour and style:
             text = _with_escape_codes(text, style)
         rendered += text

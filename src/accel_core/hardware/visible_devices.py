@@ -34,6 +34,7 @@ class Inventory:
     uuids: tuple[str, ...] = ()
 
 
+#: Nothing is known about the devices.
 UNKNOWN = Inventory()
 
 
@@ -97,13 +98,18 @@ class Masks:
         return [effect for effect in self.effects if effect.is_faulty]
 
     @property
+    def has_malformed(self) -> bool:
+        """Whether the runtime rejects the value of a variable."""
+        return any(effect.malformed for effect in self.effects)
+
+    @property
     def next_step(self) -> str:
         """The command that repairs the faulty variables, if their values are known."""
-        known = [effect for effect in self.faulty if effect.suggestion]
-        if known:
-            settings = [f"{effect.variable}={effect.suggestion}" for effect in known]
+        faulty = self.faulty
+        settings = [f"{e.variable}={e.suggestion}" for e in faulty if e.suggestion]
+        if settings:
             return f"export {' '.join(settings)}"
-        return f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"unset {faulty[0].variable}, or name in it the devices to use"
 
     def __str__(self) -> str:
         faulty = self.faulty
@@ -124,16 +130,21 @@ def masks(
     known.
     """
     visibility = backend.visibility
-    filters = [name for name in visibility.filters if name in environ]
-    variables = [name for name in visibility.variables if name in environ]
     chain = _Chain(visibility.grammar, devices)
-    for name in (*filters, *variables[:1]):
-        chain.apply(name, environ[name])
-    visible = chain.visible_devices()
-    for name in variables[1:]:
-        overruled = Effect(name, environ[name], overruled_by=variables[0])
-        chain.effects.append(overruled)
-    return Masks(tuple(chain.effects), visible)
+    for name in visibility.filters:
+        if name in environ:
+            chain.apply(name, environ[name])
+    overruled = []
+    used = ""
+    for name in visibility.variables:
+        if name not in environ:
+            continue
+        if used:
+            overruled.append(Effect(name, environ[name], overruled_by=used))
+        else:
+            used = name
+            chain.apply(name, environ[name])
+    return Masks((*chain.effects, *overruled), chain.visible_devices())
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
@@ -143,8 +154,7 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     is invalid.
     """
     found = masks(backend, environ)
-    is_malformed = any(effect.malformed for effect in found.effects)
-    if found.devices == () or is_malformed:
+    if found.devices == () or found.has_malformed:
         return str(found)
     return None
 
@@ -207,6 +217,7 @@ class _Chain:
         self.effects: list[Effect] = []
         self._grammar = grammar
         self._rules = _rules_of(grammar)
+        self._has_malformed = False
         #: The devices among which the next variable would count, all repaired.
         self._repaired = devices
         #: Visible devices by logical number; `None` if unknown.
@@ -218,11 +229,13 @@ class _Chain:
 
     def apply(self, variable: str, value: str) -> None:
         """Restrict the devices to those of `value`, and record the effect."""
-        mask, malformed = Mask(), ""
+        mask = Mask()
+        malformed = ""
         try:
             mask = parse_visible_devices(self._grammar, value)
         except SettingError as error:
             malformed = str(error)
+            self._has_malformed = True
         intended = _intended_ids(self._rules, value, self._repaired)
         suggestion = ""
         if malformed or self._is_faulty(mask, intended):
@@ -244,8 +257,7 @@ class _Chain:
 
     def visible_devices(self) -> tuple[DeviceId, ...] | None:
         """Return the physical devices by logical number; `None` if unknown."""
-        is_malformed = any(effect.malformed for effect in self.effects)
-        if self._visible is None or is_malformed or not self.effects:
+        if self._visible is None or self._has_malformed or not self.effects:
             return None
         return tuple(self._visible)
 
