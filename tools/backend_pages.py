@@ -173,7 +173,6 @@ def rows(backend: Backend) -> dict[str, str]:
         "compilation": f"`{backend.compile_backend}`"
         if backend.compile_backend
         else "`inductor` where it generates code for the device, else `aot_eager`",
-        "done in a child process first": prose(backend.in_torch.in_child),
         "class": f"`{backend.accelerator}`",
         "read on": f"<{backend.url}>" if backend.url else "",
     }

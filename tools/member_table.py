@@ -39,7 +39,7 @@ and from the surface.
 |---|---|
 | V | the vendor's module, `torch.<device_type>`, has a function of that name |
 | T | `torch.accelerator`, which stands in where the vendor's module lacks it |
-| P | the plugin's class overrides it, and says in its docstring why |
+| P | the plugin's class overrides or sets it, and says why |
 | · | accel-core's default, built on the other members; `UnsupportedError` if the device has none |
 
 """
@@ -50,6 +50,8 @@ def serving(backend: Backend) -> dict[str, str]:
     module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(":")
     kind = getattr(importlib.import_module(module), name)
     own = {each for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)] for each in vars(base)}
+    own |= {"is_fp16_supported"} if kind._fp16_on_every_device else set()
+    own |= {"range_push", "range_pop"} if kind._vendor_ranges else set()
     surface = surfaces.for_backend(backend)
     vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
     # torch.accelerator's streams are no use beside a device without them.

@@ -35,8 +35,9 @@ _HOMES = {
         "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
         "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
         "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-        "HostMemoryError", "hint_for",
+        "HostMemoryError",
     ),
+    "exceptions": ("hint_for",),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "hardware.bus": ("Evidence", "evidence"),
     "operators": ("OpCandidate", "Operator", "OpProvider"),
@@ -49,9 +50,7 @@ _HOMES = {
 
 
 #: The module of each public name.
-_HOME = {
-    name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names
-}
+_HOME = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
 __all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
 
 

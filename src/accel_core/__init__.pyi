@@ -38,7 +38,7 @@ from accel_core.errors import RecursiveChoiceError as RecursiveChoiceError
 from accel_core.errors import SettingError as SettingError
 from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
-from accel_core.errors import hint_for as hint_for
+from accel_core.exceptions import hint_for as hint_for
 from accel_core.hardware.bus import Evidence as Evidence
 from accel_core.hardware.bus import evidence as evidence
 from accel_core.hardware.visible_devices import hidden_by as hidden_by

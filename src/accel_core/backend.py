@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import Any, NamedTuple
 
-from accel_core.errors import InvalidBackendError, clean, shown
+from accel_core.errors import InvalidBackendError
+from accel_core.text import one_line, short_repr
 
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
@@ -72,7 +73,7 @@ class Provenance:
         return module.strip(), [a for a in attributes.strip().split(".") if a]
 
     def __str__(self) -> str:
-        return clean(f"{self.distribution} {self.version}")
+        return one_line(f"{self.distribution} {self.version}")
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ class Backend:
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
         faults = list(_faults(self))
         if faults:
-            name = shown(self.name)
+            name = short_repr(self.name)
             raise InvalidBackendError(f"backend {name}: {'; '.join(faults)}")
 
     @property
@@ -378,7 +379,7 @@ def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
     expected = _TYPES.get(name, type(default))
     if not _is_of_type(name, value, expected):
         kind = _type_in_words(name, expected)
-        yield f"{name} {shown(value)} is {type(value).__name__}, expected {kind}"
+        yield f"{name} {short_repr(value)} is {type(value).__name__}, expected {kind}"
         return
     form = _FORMS.get(name)
     if form is None or value == default:
@@ -386,7 +387,7 @@ def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
         if not form.accepts(item):
-            yield f"{name} {shown(item)} is malformed, expected {form.expected}"
+            yield f"{name} {short_repr(item)} is malformed, expected {form.expected}"
 
 
 def _is_of_type(name: str, value: Any, expected: type[Any]) -> bool:
@@ -455,9 +456,7 @@ def _is_pair(row: object) -> bool:
     return all(type(item) is str for item in row)
 
 
-_PREFIX = _Form(
-    is_variable_prefix, "a prefix of three characters or more, such as 'HCCL_'"
-)
+_PREFIX = _Form(is_variable_prefix, "a prefix of three characters or more, such as 'HCCL_'")
 #: The end of a message about a prefix that `is_variable_prefix` rejects.
 EXPECTED_PREFIX = f"expected {_PREFIX.expected}"
 
@@ -467,9 +466,7 @@ _FORMS = {
     "priority": _Form(_is_small, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": _pattern(_DEVICE_TYPE, "e.g. 'npu'"),
     "vendor_import": _pattern(_MODULE, "e.g. 'torch_npu'"),
-    "accelerator": _pattern(
-        f"{_MODULE}:{_WORD}", "e.g. 'accel_npu.accelerator:NPUAccelerator'"
-    ),
+    "accelerator": _pattern(f"{_MODULE}:{_WORD}", "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
     "hardware.nodes": _pattern(_NODE, "e.g. '/dev/davinci[0-9]*'"),
     "hardware.shared_nodes": _pattern(_NODE, "e.g. '/dev/dri/renderD*'"),
     "hardware.pci_ids": _pattern(_PCI_ID, "e.g. '10de/03'"),
@@ -477,9 +474,7 @@ _FORMS = {
     "visibility.variables": _pattern(_WORD, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
     "visibility.filters": _pattern(_WORD, "e.g. 'ROCR_VISIBLE_DEVICES'"),
     "visibility.grammar": _one_of(GRAMMARS),
-    "granted.ray_noset": _pattern(
-        _WORD, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"
-    ),
+    "granted.ray_noset": _pattern(_WORD, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"),
     "in_torch.builds": _one_of(TORCH_BUILDS),
     "in_torch.impersonates": _pattern(_DEVICE_TYPE, "e.g. 'cuda'"),
     "in_torch.wrapped_by": _pattern(_WORD, "e.g. 'spaces'"),
@@ -488,7 +483,5 @@ _FORMS = {
     "environment.set": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
     # Their patterns are compiled when there is an error to explain.
     "hints": _Form(_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
-    "computes_otherwise": _Form(
-        _is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"
-    ),
+    "computes_otherwise": _Form(_is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"),
 }

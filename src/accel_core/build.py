@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult
+from accel_core.exceptions import PLUGIN_ERRORS, hint_for
+from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, load_failure, unfit, with_error
 from accel_core.sandbox.guard import (
     current_step,
@@ -22,6 +24,7 @@ from accel_core.sandbox.guard import (
     preserved_state,
     stdout_to_stderr,
 )
+from accel_core.text import short_repr
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 if TYPE_CHECKING:
@@ -111,9 +114,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     return made
 
 
-def _import_vendor(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
-) -> None:
+def _import_vendor(verdict: Verdict, backend: Backend, others: tuple[Backend, ...]) -> None:
     """Import torch, and then the package that brings the device into it."""
     log_step("importing torch")
     torch = torch_import.import_torch()
@@ -133,9 +134,7 @@ def _import_vendor(
         raise errors.DeclinedError(reason, hint=hint, stands_aside=True)
 
 
-def _ask_for_accelerator(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
-) -> object:
+def _ask_for_accelerator(verdict: Verdict, backend: Backend, others: tuple[Backend, ...]) -> object:
     """Return what the plugin's `accel_create` gives, or else the declared class."""
     log_step(f"accel_create() of {verdict.provenance}")
     plugin = Plugin(verdict.provenance)
@@ -197,7 +196,7 @@ def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
                 count: object = accelerator.device_count()
             if count or pinned:
                 kept.keep()
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
     # The annotation of device_count() is a promise of the plugin's.
     if not checks.is_count(count):
@@ -233,7 +232,7 @@ def ask_plugin(verdict: Verdict, group: Group) -> Verdict | None:
             hooks = plugin.hooks
             log_step(f"accel_probe() of {verdict.provenance}")
             answer = hooks.accel_probe(backend=verdict.backend, others=others)
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
     if answer is None:
         return None
@@ -279,12 +278,10 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
 # --- A failure, and what helps ----------------------------------------------------------
 
 
-def _invalid_answer(
-    verdict: Verdict, call: str, answer: object, expected: str
-) -> Verdict:
+def _invalid_answer(verdict: Verdict, call: str, answer: object, expected: str) -> Verdict:
     facts = {
         "call": call,
-        "value": errors.shown(answer),
+        "value": short_repr(answer),
         "kind": type(answer).__name__,
         "expected": expected,
     }
@@ -379,19 +376,17 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
             if answer is not None:
                 return answer
         if source == own:
-            hint = errors.hint_for(error, backend.hints)
+            hint = hint_for(error, hints_of(backend))
             if hint:
                 return ProbeResult(False, hint=hint)
     return ProbeResult(False)
 
 
-def _ask_to_explain(
-    plugin: Plugin, backend: Backend, error: BaseException
-) -> ProbeResult | None:
+def _ask_to_explain(plugin: Plugin, backend: Backend, error: BaseException) -> ProbeResult | None:
     """Return the answer of `accel_explain`; one that fails counts as none."""
     answer: object = None
     with (
-        contextlib.suppress(*errors.CAUGHT),
+        contextlib.suppress(*PLUGIN_ERRORS),
         stdout_to_stderr(),
         preserved_state(plugin.source),
     ):

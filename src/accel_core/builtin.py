@@ -14,8 +14,11 @@ from typing import Any
 
 from accel_core import __version__, errors, torch_import
 from accel_core.backend import Backend, Provenance, is_device_type
+from accel_core.exceptions import PLUGIN_ERRORS
+from accel_core.packages import normalize_distribution
 from accel_core.sandbox.guard import log_step
-from accel_core.settings import OURS, Pin, entry_points, normalize_distribution
+from accel_core.settings import OWN_DISTRIBUTIONS, Pin, permitted_entry_points
+from accel_core.text import one_line
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 CPU = Backend(
@@ -69,7 +72,7 @@ def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
     A package brings it that is called so, or torch has it already. A type whose plugin is
     first-party is left to it: it only has to be installed.
     """
-    if f"accel-{pin.name}" in OURS or not is_device_type(pin.name):
+    if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
     backend = replace(GENERIC, device_type=pin.name)
     packages = [
@@ -99,7 +102,7 @@ def autoload_packages() -> list[Provenance]:
     `ACCEL_BLOCK` blocks as a whole: torch imports those too, and accel-core leaves them out.
     """
     own = torch_import.OWN_ENTRY_POINT
-    every = entry_points(torch_import.TORCH_GROUP)
+    every = permitted_entry_points(torch_import.TORCH_GROUP)
     return [e for e in every if (e.name, e.distribution) != own]
 
 
@@ -127,8 +130,7 @@ def declarers_of(package: Provenance, others: Iterable[Backend]) -> list[str]:
     return [
         backend.name
         for backend in others
-        if package.top
-        in {module.partition(".")[0] for module in backend.vendor_imports}
+        if package.top in {module.partition(".")[0] for module in backend.vendor_imports}
     ]
 
 
@@ -163,9 +165,7 @@ def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | N
     return _by_torchs_build(verdict, others)
 
 
-def _unless_declared(
-    verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
-) -> Verdict | None:
+def _unless_declared(verdict: Verdict, package: Provenance, others: tuple[Backend, ...]) -> Verdict | None:
     declarers = declarers_of(package, others)
     if not declarers:
         return None
@@ -199,9 +199,7 @@ def _by_torchs_build(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict |
         "claims": claims,
         "undeclared": bool(undeclared_packages(others)),
     }
-    return replace(
-        verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts)
-    )
+    return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts))
 
 
 def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
@@ -220,9 +218,7 @@ def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
     device = current_device()
     if device is None:
         none = "torch reports no accelerator"
-        raise errors.DeclinedError(
-            f"{package} registers no device with torch" if package else none
-        )
+        raise errors.DeclinedError(f"{package} registers no device with torch" if package else none)
     _require_undeclared(device.type, others)
     if backend.device_type not in (torch_import.FREE_SLOT, device.type):
         raise _other_type(backend, package, device.type)
@@ -266,17 +262,15 @@ def load(package: Provenance) -> None:
     log_step(f"importing {package.value} ({package})")
     try:
         package.load()()
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         raise autoload_failure(package, error) from error
 
 
-def autoload_failure(
-    package: Provenance, error: BaseException
-) -> errors.BackendUnavailableError:
+def autoload_failure(package: Provenance, error: BaseException) -> errors.BackendUnavailableError:
     """Return the error for a package that fails when torch loads it."""
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
-    reason = errors.clean(f"{package} fails when torch loads it ({place}): {cause}")
+    reason = one_line(f"{package} fails when torch loads it ({place}): {cause}")
     return errors.BackendUnavailableError(reason, hint=remedy(package, "fails with"))
 
 
@@ -328,11 +322,7 @@ def slot_is_held(
         if other.device_type == holder
         for module in other.vendor_imports
     }
-    loaded = [
-        each.distribution
-        for each in autoload_packages()
-        if not holders or each.top in holders
-    ]
+    loaded = [each.distribution for each in autoload_packages() if not holders or each.top in holders]
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if loaded and is_autoloaded:
         who = " and ".join(loaded)

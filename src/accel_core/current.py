@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, errors
 from accel_core.backend import Backend, Provenance
+from accel_core.exceptions import user_stacklevel
 from accel_core.interface import Accelerator, adapted
 from accel_core.log import LOGGER, logged_by
 from accel_core.sandbox.guard import selection_in_progress
@@ -47,9 +48,7 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 #: The blocks of `use_accelerator` that have not ended, in any thread or task.
 _overrides: set[_Override] = set()
-_override: ContextVar[_Override | None] = ContextVar(
-    "accel_core_override", default=None
-)
+_override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = threading.RLock()
 #: What was warned of, which is said once.
 _warned: set[str] = set()
@@ -139,7 +138,7 @@ def _warn_once(text: str) -> None:
     if text in _warned:
         return
     _warned.add(text)
-    level = errors.levels_to_caller()
+    level = user_stacklevel()
     warnings.warn(text, errors.SettingWarning, stacklevel=level)
 
 
@@ -180,9 +179,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        _overrides.discard(
-            override
-        )  # before the lock: a wait for it may be interrupted
+        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
         with _lock:
             _set_current(_chosen, _selection)
         if _override.get() is override:
@@ -273,12 +270,10 @@ def _pins_of_type(kind: str, asked: str, settings: Settings) -> tuple[Pin, ...]:
     return tuple(qualified_pin(settings, Pin(name)) for name in ranked)
 
 
-def _select_among(
-    pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings
-) -> Accelerator:
+def _select_among(pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings) -> Accelerator:
     """Return the first usable one of `pins`, which from then on is what `key` means."""
     with selection_in_progress():
-        pinned = settings._replace(pins=pins, asked=asked)
+        pinned = replace(settings, pins=pins, asked=asked)
         found = select(pinned, built=_built)
         return _by_pin.setdefault(key, _accelerator_of(found))
 
@@ -304,7 +299,7 @@ def _choose() -> Accelerator:
             built = _accelerator_of(record)
         _set_current(built, record)
         for note in record.notes:
-            level = errors.levels_to_caller()
+            level = user_stacklevel()
             warnings.warn(note, errors.SettingWarning, stacklevel=level)
         _warn_of_fallback(record)
         return built
@@ -396,7 +391,7 @@ def _warn_of_fallback(record: Selection) -> None:
     warning = errors.AcceleratorFallbackWarning(text)
     is_absence = all(messages.is_merely_absent(verdict) for verdict in reported)
     warning.merely_absent = is_absence and not missing
-    warnings.warn(warning, stacklevel=errors.levels_to_caller())
+    warnings.warn(warning, stacklevel=user_stacklevel())
 
 
 def _is_reporting_rank(must_act: bool) -> bool:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 #: The log: the choice at INFO, at DEBUG each step on the way to it.
 LOGGER = logging.getLogger("accel_core")
 #: A record as `accel -v` shows it, and as a bundle of the doctor keeps it.
-LINES = logging.Formatter(
-    "[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S"
-)
+LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S")
 
 
 @contextlib.contextmanager

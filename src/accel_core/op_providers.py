@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.operators import OpProvider
 from accel_core.plugins import Plugin
 from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
 from accel_core.select import discover
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 #: Entry points that name a module with the hook `accel_op_builders` and no backend.
 GROUP = "accel.op_builders"
@@ -34,7 +34,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     found: list[OpProvider] = []
     for plugin in _plugins(backend):
         found += _query(backend, plugin, "plugin")
-    for entry_point in sorted(entry_points(GROUP), key=_name_and_distribution):
+    for entry_point in sorted(permitted_entry_points(GROUP), key=_name_and_distribution):
         found += _query(backend, entry_point, entry_point.name, needed=True)
     return tuple(sorted(found, key=lambda provider: provider.last))
 
@@ -54,9 +54,7 @@ def _name_and_distribution(entry_point: Provenance) -> tuple[str, str]:
     return entry_point.name, entry_point.distribution
 
 
-def _query(
-    backend: Backend, source: Provenance, kind: str, *, needed: bool = False
-) -> list[OpProvider]:
+def _query(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
     """Return one distribution's providers; `needed`: it must have the hook."""
     try:
         with stdout_to_stderr(), preserved_state(source):
@@ -64,15 +62,13 @@ def _query(
             if not hook.get_hookimpls():
                 if not needed:
                     return []
-                raise AttributeError(
-                    f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl"
-                )
+                raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
             providers = []
             for result in hook(backend=backend):
                 results = result if isinstance(result, list) else [result]
                 providers += [_normalised(r, str(source), kind) for r in results]
             return providers
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 

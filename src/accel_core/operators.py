@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.settings import Variable, flag
 
 #: Whether operators are compiled for the CPU at their first use; else one that can
@@ -28,9 +28,7 @@ def is_host_code(sources: Iterable[object]) -> bool:
     """
     code = (".c", ".cc", ".cpp", ".cxx")
     names = [str(source) for source in sources]
-    return bool(names) and all(
-        name.endswith(code) and not name.endswith(".dp.cpp") for name in names
-    )
+    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
 
 
 @dataclass(frozen=True)
@@ -144,11 +142,8 @@ class OpCandidate:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
             return self.origin.compatibility(self._builder)
-        except CAUGHT as error:
-            return (
-                f"{self.source} cannot be made, or asked whether it is compatible: "
-                f"{root_cause(error)}"
-            )
+        except PLUGIN_ERRORS as error:
+            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
 
     @cached_property
     def has_to_be_compiled(self) -> bool:
@@ -157,15 +152,9 @@ class OpCandidate:
         False for a plugin's builder, which was installed to be used, for code of a
         device, and under `ACCEL_COMPILE=1`.
         """
-        if (
-            not self.origin.optional
-            or self.error is not None
-            or ACCEL_COMPILE.read(os.environ)
-        ):
+        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
             return False
-        return self.is_built is False and bool(
-            self._query(self.origin.compiles_for_host)
-        )
+        return self.is_built is False and bool(self._query(self.origin.compiles_for_host))
 
     @cached_property
     def is_built(self) -> bool | None:
@@ -177,7 +166,7 @@ class OpCandidate:
 
         `reason` may say why.
         """
-        with suppress(*CAUGHT):
+        with suppress(*PLUGIN_ERRORS):
             return function(self._builder)
         return None
 
@@ -185,7 +174,7 @@ class OpCandidate:
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
         try:
             return self.origin.load(self.source), None
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             return None, error
 
     @cached_property
@@ -248,9 +237,7 @@ class Operator:
         """Return the operator with nothing imported yet: an import that failed may
         succeed later.
         """
-        return replace(
-            self, candidates=tuple(replace(candidate) for candidate in self.candidates)
-        )
+        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:

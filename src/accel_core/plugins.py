@@ -20,8 +20,11 @@ from accel_core.backend import (
     Provenance,
     is_unknown_field,
 )
+from accel_core.exceptions import PLUGIN_ERRORS, first_in_chain, root_cause, root_place
+from accel_core.packages import normalize_distribution
 from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import Pin, Settings
+from accel_core.text import one_line, short_repr
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 
@@ -35,7 +38,7 @@ class Plugin:
     def module(self) -> Any:
         """The module, imported when it is first asked for; raises what its import raises."""
         if self.source.module not in sys.modules:
-            value = errors.clean(self.source.value)
+            value = one_line(self.source.value)
             log_step(f"importing {value}, the plugin of {self.source}")
         with stdout_to_stderr():
             return self.source.load()
@@ -67,9 +70,7 @@ Load = Callable[[Sequence[Provenance]], "list[tuple[Verdict, ...]]"]
 # --- Which backends there are -----------------------------------------------------------
 
 
-def find_backends(
-    pin: Pin | None, settings: Settings, load: Load
-) -> tuple[Verdict, ...]:
+def find_backends(pin: Pin | None, settings: Settings, load: Load) -> tuple[Verdict, ...]:
     """Return the backends that `pin` means, or all of them, not probed, in rank order.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry
@@ -118,44 +119,22 @@ def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
     return tuple(v.backend for v in verdicts if v.backend is not None)
 
 
-def _declared_by(
-    plugins: Sequence[Provenance], settings: Settings, load: Load
-) -> list[Verdict]:
+def _declared_by(plugins: Sequence[Provenance], settings: Settings, load: Load) -> list[Verdict]:
     """Load the plugins' declarations; one that the policy blocks is not imported."""
-    permitted = [plugin for plugin in plugins if _is_permitted(plugin, settings)]
-    blocked = [plugin for plugin in plugins if plugin not in permitted]
-    verdicts = [
-        _unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked
+    permitted = [
+        plugin for plugin in plugins if settings.policy.permits_plugin(name_of(plugin), plugin.distribution)
     ]
+    blocked = [plugin for plugin in plugins if plugin not in permitted]
+    verdicts = [_unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked]
     for declared in load(permitted):
         verdicts += declared
     return verdicts
 
 
-def _is_permitted(plugin: Provenance, settings: Settings) -> bool:
-    """Whether the policy permits importing this plugin.
-
-    A name with a distribution in `ACCEL_ALLOW` permits that distribution, whatever its
-    entry points are called; the policy judges what it declares again.
-    """
-    name = name_of(plugin)
-    distribution = normalize_distribution(plugin.distribution)
-    if any(pin.matches(name, distribution) for pin in settings.block):
-        return False
-    if not settings.allow:
-        return True
-    return any(
-        pin.matches(name, distribution) or pin.distribution == distribution
-        for pin in settings.allow
-    )
-
-
 def installed_names() -> list[str]:
     """Return the names of all installed backends, from metadata only."""
     names = {
-        errors.clean(plugin.name.lower())
-        for plugin in packages.entry_points(ENTRY_POINT_GROUP)
-        if plugin.name
+        one_line(plugin.name.lower()) for plugin in packages.entry_points(ENTRY_POINT_GROUP) if plugin.name
     }
     own = [builtin.GENERIC.name, builtin.CPU.name]
     return [*sorted(names.difference(own)), *own]
@@ -212,13 +191,11 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
     try:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
-                raise errors.InvalidBackendError(
-                    "the entry point names no module, expected 'accel_npu'"
-                )
+                raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
             hooks = Plugin(source).hooks
             log_step(f"accel_backends() of {source}")
             backends = declared_backends(hooks)
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return (load_failure(source, error),)
     # One that is declared twice counts once.
     declared = {(b.name, b.priority): replace(b, provenance=source) for b in backends}
@@ -249,7 +226,7 @@ def _as_backends(answer: Any) -> list[Backend]:
         if not isinstance(item, Backend):
             kind = type(item).__name__
             raise errors.InvalidBackendError(
-                f"accel_backends() returned {errors.shown(item)} ({kind}), expected "
+                f"accel_backends() returned {short_repr(item)} ({kind}), expected "
                 "accel_core.Backend or a sequence of them"
             )
     return items
@@ -260,16 +237,14 @@ def name_of(source: Provenance) -> str:
 
     Of an entry point without a name that is its distribution's, as users can block that.
     """
-    name = errors.clean(source.name.lower())
+    name = one_line(source.name.lower())
     return name or normalize_distribution(source.distribution)
 
 
 # --- Failures ---------------------------------------------------------------------------
 
 
-def _unread(
-    source: Provenance, why: Why, status: Status = Status.NOT_PROBED
-) -> Verdict:
+def _unread(source: Provenance, why: Why, status: Status = Status.NOT_PROBED) -> Verdict:
     return Verdict(name_of(source), source, status=status, why=why)
 
 
@@ -278,8 +253,8 @@ def with_error(verdict: Verdict, error: BaseException) -> Verdict:
     return replace(
         verdict,
         error=error,
-        cause=errors.clean(errors.root_cause(error)),
-        where=errors.clean(errors.root_place(error)),
+        cause=one_line(root_cause(error)),
+        where=one_line(root_place(error)),
     )
 
 
@@ -321,7 +296,7 @@ def unfit(verdict: Verdict, error: BaseException, place: str) -> Verdict | None:
 
 def is_made_for_other_core(error: BaseException) -> bool:
     """Whether a plugin asked for something that this accel_core does not have."""
-    first: Any = errors.root(error)
+    first: Any = first_in_chain(error)
     if isinstance(first, ImportError):
         return str(first.name).partition(".")[0] == "accel_core"
     if isinstance(first, AttributeError):

@@ -1,122 +1,165 @@
-"""The variables that steer a choice, with one parser each; `read()` turns an environment into `Settings`.
+"""The variables that steer a choice; `read()` turns an environment into `Settings`.
 
-Values are stripped and case is forgiven; an empty variable counts as unset. What only operators, launchers or
-an integration read is a `Variable` there.
+Values are stripped and compared without regard to case; an empty variable counts as
+unset. Variables of operators, launchers and integrations are a `Variable` there.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from accel_core.backend import Provenance
+from accel_core import packages
+from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.errors import SettingError
+from accel_core.packages import normalize_distribution
 
 T = TypeVar("T")
+
+_CORE = ("core", "train", "tools", "testing", "simulated")
+_VENDORS = (
+    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu",
+    "xpu",
+)  # fmt: skip
+#: The distributions of accel itself.
+OWN_DISTRIBUTIONS = frozenset(f"accel-{name}" for name in (*_CORE, *_VENDORS))
 
 
 class Pin(NamedTuple):
     """A backend by name, and optionally by distribution: `name` or `name@distribution`.
 
-    In `ACCEL_ALLOW` and `ACCEL_BLOCK`, `@distribution` means every backend of that distribution.
+    In `ACCEL_ALLOW` and `ACCEL_BLOCK`, `@distribution` means every backend of that
+    distribution.
     """
 
     name: str
     distribution: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.distribution}" if self.distribution else self.name
+        if not self.distribution:
+            return self.name
+        return f"{self.name}@{self.distribution}"
 
     def matches(self, name: str, distribution: str) -> bool:
         """Whether this pin means a backend with that name, from that distribution."""
-        return self.name in ("", name) and self.distribution in (
-            "",
-            normalize_distribution(distribution),
-        )
+        normalized = normalize_distribution(distribution)
+        return self.name in ("", name) and self.distribution in ("", normalized)
 
 
-def normalize_distribution(name: str) -> str:
-    """Return a distribution's name in lower case, with each run of `-_.` as one `-`, as packaging compares
-    names.
+# --- Parsers ---------------------------------------------------------------------------
+# Each returns the value of a text, or raises a ValueError that names what is accepted.
+
+
+def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
+    """Parse `"npu"` or `"npu@accel-npu"`; with `allow_distribution_only`, also
+    `"@accel-npu"`.
     """
-    low = (
-        name.lower()
-    )  # the expression for the few that need it, as to compile it takes long
-    return (
-        re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
-    )
+    name, at, distribution = text.lower().partition("@")
+    pin = Pin(name.strip(), normalize_distribution(distribution.strip()))
+    lacks_name = not pin.name and not allow_distribution_only
+    lacks_distribution = at == "@" and not pin.distribution
+    if lacks_name or lacks_distribution:
+        if allow_distribution_only:
+            forms = "a backend name, name@distribution, or @distribution"
+        else:
+            forms = "a backend name, or name@distribution"
+        raise ValueError(forms)
+    return pin
 
 
-def parse_pin(text: str, *, nameless: bool = False) -> Pin:
-    """Parse `"npu"` or `"npu@accel-npu"`; with `nameless`, also `"@accel-npu"`. Raises `ValueError`."""
-    name, at, distribution = (
-        part.strip() for part in text.strip().lower().partition("@")
-    )
-    if not (name or nameless) or bool(at) != bool(distribution):
-        other = (
-            ", name@distribution, or @distribution"
-            if nameless
-            else ", or name@distribution"
-        )
-        raise ValueError(f"a backend name{other}")
-    return Pin(name, normalize_distribution(distribution))
+def parse_names(text: str) -> tuple[str, ...]:
+    """Parse a list by comma."""
+    parts = [part.strip() for part in text.split(",")]
+    return tuple(part for part in parts if part)
 
 
-def _listed(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """A parser of a list by comma."""
-    return lambda text: tuple(
-        parse(part) for part in map(str.strip, text.split(",")) if part
-    )
+def parse_pins(text: str) -> tuple[Pin, ...]:
+    """Parse a list of pins by comma."""
+    return tuple(parse_pin(name) for name in parse_names(text))
 
 
-def _one_of(values: Mapping[str, T], expected: str) -> Callable[[str], T]:
-    """A parser of words, whatever their case."""
-
-    def parse(text: str) -> T:
-        if text.lower() not in values:
-            raise ValueError(expected)
-        return values[text.lower()]
-
-    return parse
+def parse_rules(text: str) -> tuple[Pin, ...]:
+    """Parse a list by comma of pins, and of `@distribution`."""
+    names = parse_names(text)
+    return tuple(parse_pin(name, allow_distribution_only=True) for name in names)
 
 
-_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-#: Yes or no.
-flag = _one_of({**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}, "1 or 0")
-_STRICT = {**dict.fromkeys(_YES, "1"), **dict.fromkeys(_NO, ""), "always": "always"}
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
 
 
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) < math.inf:
-            return float(text)
-    raise ValueError("a number of seconds above 0, such as 10 or 2.5")
+def flag(text: str) -> bool:
+    """Parse yes or no."""
+    if text.lower() in _YES:
+        return True
+    if text.lower() in _NO:
+        return False
+    raise ValueError("1 or 0")
+
+
+def parse_strict(text: str) -> str:
+    """Parse `ACCEL_STRICT` as a value of `Settings.strict`."""
+    if text.lower() == "always":
+        return "always"
+    try:
+        is_strict = flag(text)
+    except ValueError:
+        raise ValueError("1, 0 or always") from None
+    if is_strict:
+        return "1"
+    return ""
+
+
+def parse_probe(text: str) -> str:
+    """Parse `ACCEL_PROBE`: `"inline"` or `"isolated"`."""
+    if text.lower() not in ("inline", "isolated"):
+        raise ValueError("inline or isolated")
+    return text.lower()
+
+
+def parse_seconds(text: str) -> float:
+    """Parse a finite number of seconds above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError("a number of seconds above 0, such as 10 or 2.5")
+    return seconds
 
 
 def whole_number(text: str) -> int:
-    """Parse what launchers set."""
+    """Parse a number that a launcher sets."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
 
 
-class Variable(Generic[T]):
-    """An environment variable: its name, its parser, its default, and its line in `accel help variables`."""
+# --- Variables -------------------------------------------------------------------------
 
-    def __init__(
-        self, name: str, parse: Callable[[str], T], default: T, help: str = ""
-    ) -> None:
-        self.name, self.parse, self.default, self.help = name, parse, default, help
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """An environment variable."""
+
+    name: str
+    #: Returns the value of a text; raises a ValueError that names what is accepted.
+    parse: Callable[[str], T]
+    default: T
+    #: The line in `accel help variables`.
+    help: str = ""
 
     def read(self, environ: Mapping[str, str]) -> T:
         """Return the parsed value from `environ`; the default if it is unset or empty.
 
         Raises `SettingError` with the variable, the value and what is accepted.
         """
-        if not (text := environ.get(self.name, "").strip()):
+        text = environ.get(self.name, "").strip()
+        if not text:
             return self.default
         try:
             return self.parse(text)
@@ -127,162 +170,230 @@ class Variable(Generic[T]):
             ) from None
 
 
-_pins = _listed(parse_pin)
-#: Pins, and `@distribution` for all that a distribution brings.
-_rules = _listed(partial(parse_pin, nameless=True))
-
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
     "DS_ACCELERATOR",
-    _pins,
+    parse_pins,
     (),
     "Pin a backend: name, name@distribution, or a preference list by comma.",
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW",
-    _rules,
+    parse_rules,
     (),
     "Only these backends may be chosen (the CPU too must be named).",
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_BLOCK",
-    _rules,
+    parse_rules,
     (),
     "These backends are never chosen: name, name@distribution, or @distribution.",
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
-    _one_of(_STRICT, "1, 0 or always"),
+    parse_strict,
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
 )
-_WAYS = _one_of({"inline": "inline", "isolated": "isolated"}, "inline or isolated")
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
-    _WAYS,
+    parse_probe,
     "inline",
     "isolated: import each vendor in a child process first.",
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds until a probe is stopped."
+    "ACCEL_PROBE_TIMEOUT", parse_seconds, 60.0, "Seconds until a probe is stopped."
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
-    _listed(str),
+    parse_names,
     (),
     "Packages, by comma, to import after torch, which misses their device.",
 )
 ACCEL_LOG = Variable(
-    "ACCEL_LOG", flag, False, "1: log each step of the choice (accel -v: of a command)."
+    "ACCEL_LOG",
+    flag,
+    False,
+    "1: log each step of the choice (accel -v: of a command).",
 )
 
-#: What steers a choice: the variables above, in the order in which the documentation lists them.
-VARIABLES = tuple(
-    value for value in [*globals().values()] if isinstance(value, Variable)
+#: The variables that steer a choice, in the order of the documentation.
+VARIABLES: tuple[Variable[Any], ...] = (
+    DS_ACCELERATOR,
+    ACCEL_ALLOW,
+    ACCEL_BLOCK,
+    ACCEL_STRICT,
+    ACCEL_PROBE,
+    ACCEL_PROBE_TIMEOUT,
+    ACCEL_IMPORT,
+    ACCEL_LOG,
 )
-#: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
+#: Variables that other modules read, listed so that their misspellings are reported.
 _ELSEWHERE = (
-    "ACCEL_CACHE", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
-    "ACCEL_UNUSED", "ACCEL_VENDOR_DEFAULTS",
-)  # fmt: skip
+    "ACCEL_CACHE",
+    "ACCEL_COMPILE",
+    "ACCEL_INTEGRATIONS",
+    "ACCEL_COMMUNICATION_BACKEND",
+    "ACCEL_UNUSED",
+    "ACCEL_VENDOR_DEFAULTS",
+)
 
 
-class Settings(NamedTuple):
-    """The settings that decide which accelerator is chosen, parsed from the environment."""
+def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return each unknown variable that resembles one of accel's, with that one."""
+    known = [variable.name for variable in VARIABLES]
+    known += _ELSEWHERE
+    pairs = []
+    for name in environ:
+        if not name.startswith("ACCEL_") or name in known:
+            continue
+        close = get_close_matches(name, known, n=1, cutoff=0.8)
+        if close:
+            pairs.append((name, close[0]))
+    return tuple(pairs)
+
+
+# --- Policy ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`ACCEL_ALLOW` and `ACCEL_BLOCK`: which backends may be chosen, and which plugins
+    may be imported.
+
+    A block wins over an allowance. Without `allow`, everything is allowed.
+    """
+
+    allow: tuple[Pin, ...] = ()
+    block: tuple[Pin, ...] = ()
+
+    def permits(self, name: str, distribution: str) -> bool:
+        """Whether a backend with that name, from that distribution, may be chosen."""
+        if _any_matches(self.block, name, distribution):
+            return False
+        return not self.allow or _any_matches(self.allow, name, distribution)
+
+    def permits_plugin(self, name: str, distribution: str) -> bool:
+        """Whether the plugin that registers `name` in `accel.backends` may be imported.
+
+        An entry point may have another name than its backends. So a rule
+        `backend@distribution` in `allow` permits each plugin of that distribution; the
+        backends that the plugin declares are then subject to `permits`.
+        """
+        if _any_matches(self.block, name, distribution):
+            return False
+        return self._allows_code_of(distribution, [name])
+
+    def permits_distribution(self, distribution: str, backends: Iterable[str]) -> bool:
+        """Whether other code of a distribution, such as its commands, may be imported;
+        `backends` are the names that it registers in `accel.backends`.
+
+        `block` rules it out as `@distribution` only. accel's own distributions need no
+        allowance.
+        """
+        if _any_matches(self.block, "", distribution):
+            return False
+        if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
+            return True
+        return self._allows_code_of(distribution, backends)
+
+    def _allows_code_of(self, distribution: str, backends: Iterable[str]) -> bool:
+        """Whether `allow` is empty, or names the distribution or one of its backends."""
+        if not self.allow:
+            return True
+        normalized = normalize_distribution(distribution)
+        if any(rule.distribution == normalized for rule in self.allow):
+            return True
+        return any(_any_matches(self.allow, name, distribution) for name in backends)
+
+
+def _any_matches(rules: Iterable[Pin], name: str, distribution: str) -> bool:
+    return any(rule.matches(name, distribution) for rule in rules)
+
+
+def permitted_entry_points(group: str) -> list[Provenance]:
+    """Return the entry points of `group` whose code the policy permits, those of accel's
+    own distributions first.
+
+    `ACCEL_ALLOW` does not apply to groups of others, such as torch's. Raises
+    `SettingError`.
+    """
+    found = packages.entry_points(group)
+    if not found:
+        return []
+    policy = Policy(ACCEL_ALLOW.read(os.environ), ACCEL_BLOCK.read(os.environ))
+    if not group.startswith("accel."):
+        policy = replace(policy, allow=())
+    backends = _backends_by_distribution(policy)
+    own, others = [], []
+    for entry_point in found:
+        distribution = entry_point.distribution
+        if not policy.permits_distribution(distribution, backends[distribution]):
+            continue
+        if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
+            own.append(entry_point)
+        else:
+            others.append(entry_point)
+    return own + others
+
+
+def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:
+    """Return the names that each distribution registers in `accel.backends`, if the
+    policy depends on them.
+    """
+    backends: defaultdict[str, list[str]] = defaultdict(list)
+    if policy.allow:
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
+            backends[entry_point.distribution].append(entry_point.name.lower())
+    return backends
+
+
+# --- Settings --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that decide which accelerator is chosen, parsed from the
+    environment.
+    """
 
     pins: tuple[Pin, ...] = ()
-    #: Where the pins come from, for messages: `"DS_ACCELERATOR='npu'"`.
+    #: The origin of the pins, for messages: `"DS_ACCELERATOR='npu'"`.
     asked: str = ""
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
-    #: When the CPU is refused as the fall-back: `""` never, `"1"` over what is broken or present, `"always"`.
+    #: When the CPU is an error instead of the fallback: `""` never, `"1"` if an
+    #: accelerator is broken or present, `"always"`.
     strict: str = ""
     isolated: bool = False
     #: Seconds after which a child process that probes is stopped.
     probe_timeout: float = 60.0
-    #: Variables that look like ours and are none, each with the one that may be meant.
+    #: Unknown variables that resemble one of accel's, each with that one.
     misspelt: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def policy(self) -> Policy:
+        """`allow` and `block`."""
+        return Policy(self.allow, self.block)
+
     def permits(self, name: str, distribution: str) -> bool:
-        """Whether `allow` and `block` let a backend with that name, from that distribution, be chosen."""
-        allowed = not self.allow or any(
-            pin.matches(name, distribution) for pin in self.allow
-        )
-        return allowed and not any(
-            pin.matches(name, distribution) for pin in self.block
-        )
+        """Whether a backend with that name, from that distribution, may be chosen."""
+        return self.policy.permits(name, distribution)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings in `environ`, by default the process's environment; raises `SettingError`."""
-    env = os.environ if environ is None else environ
-    return Settings(
-        pins=DS_ACCELERATOR.read(env),
-        asked=f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
-        allow=ACCEL_ALLOW.read(env),
-        block=ACCEL_BLOCK.read(env),
-        strict=ACCEL_STRICT.read(env),
-        isolated=ACCEL_PROBE.read(env) == "isolated",
-        probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
-        misspelt=_misspelt(env),
-    )
+    """Return the settings in `environ`, by default the process's environment.
 
-
-#: Our own distributions.
-OURS = frozenset(f"accel-{name}" for name in (
-    "core", "train", "tools", "testing", "simulated",
-    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu", "xpu",
-))  # fmt: skip
-
-
-def entry_points(group: str) -> list[Provenance]:
-    """The entry points of `group` whose code the policy lets run, those of our own distributions first.
-
-    `ACCEL_BLOCK=@NAME` rules out all of a distribution's. `ACCEL_ALLOW` rules out distributions that are not
-    ours, unless it names one, or a backend of it; it says nothing of what torch loads by itself.
+    Raises `SettingError`.
     """
-    from accel_core import packages
-
-    if not (found := packages.entry_points(group)):
-        return []
-    block, allow = ACCEL_BLOCK.read(os.environ), ACCEL_ALLOW.read(os.environ)
-
-    def is_permitted(distribution: str) -> bool:
-        if any(not rule.name and rule.matches("", distribution) for rule in block):
-            return False
-        if (
-            not allow
-            or not group.startswith("accel.")
-            or normalize_distribution(distribution) in OURS
-        ):
-            return True
-        backends = packages.entry_points("accel.backends")
-        names = [e.name.lower() for e in backends if e.distribution == distribution]
-        is_named = any(
-            rule.distribution and rule.matches(rule.name, distribution)
-            for rule in allow
-        )
-        return is_named or any(
-            rule.matches(name, distribution) for rule in allow for name in names
-        )
-
-    permitted = [
-        entry_point for entry_point in found if is_permitted(entry_point.distribution)
-    ]
-    return sorted(
-        permitted, key=lambda e: normalize_distribution(e.distribution) not in OURS
+    if environ is None:
+        environ = os.environ
+    return Settings(
+        pins=DS_ACCELERATOR.read(environ),
+        asked=f"{DS_ACCELERATOR.name}={environ.get(DS_ACCELERATOR.name, '')!r}",
+        allow=ACCEL_ALLOW.read(environ),
+        block=ACCEL_BLOCK.read(environ),
+        strict=ACCEL_STRICT.read(environ),
+        isolated=ACCEL_PROBE.read(environ) == "isolated",
+        probe_timeout=ACCEL_PROBE_TIMEOUT.read(environ),
+        misspelt=_misspelt(environ),
     )
-
-
-def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
-    ours = [*(variable.name for variable in VARIABLES), *_ELSEWHERE]
-    if not (
-        unknown := [
-            name for name in environ if name.startswith("ACCEL_") and name not in ours
-        ]
-    ):
-        return ()
-    from difflib import get_close_matches  # for the few who have one
-
-    pairs = ((name, get_close_matches(name, ours, n=1, cutoff=0.8)) for name in unknown)
-    return tuple((name, close[0]) for name, close in pairs if close)

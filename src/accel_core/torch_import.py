@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core import errors
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.locks import ForkSafeLock
 from accel_core.packages import entry_points, package_folders
 
@@ -67,7 +68,7 @@ def _with_named(torch: ModuleType) -> ModuleType:
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
-        except errors.CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             told, step = cause_and_step(error)
             reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
             step = step or f"take {name} out of {IMPORTED}"
@@ -77,9 +78,7 @@ def _with_named(torch: ModuleType) -> ModuleType:
 
 def failed_before() -> bool:
     """Whether an import of torch has failed in this process, or was interrupted: a second one may crash."""
-    return "torch" not in sys.modules and any(
-        name.startswith("torch.") for name in [*sys.modules]
-    )
+    return "torch" not in sys.modules and any(name.startswith("torch.") for name in [*sys.modules])
 
 
 def autoload_is_on() -> bool:
@@ -113,23 +112,15 @@ def _import() -> ModuleType:
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise errors.BackendUnavailableError(
-                "torch is not installed: accel setup"
-            ) from None
-        if AUTOLOAD in str(
-            error
-        ):  # torch's words for a package that it loads, which it names
-            raise errors.BackendUnavailableError(
-                f"{error} {error.__cause__ or ''}".strip()
-            ) from error
+            raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
+        if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
+            raise errors.BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise errors.BackendUnavailableError(
             f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
-        raise errors.BackendUnavailableError(
-            f"the module torch that Python finds is not PyTorch: {where}"
-        )
+        raise errors.BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
     return torch
 
 
@@ -152,9 +143,7 @@ class TorchBuild(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of build in words: `"a CUDA build"`."""
-        name = next(
-            (word for name, word in BUILDS.items() if getattr(self, name)), "CPU"
-        )
+        name = next((word for name, word in BUILDS.items() if getattr(self, name)), "CPU")
         return f"{'an' if name == 'XPU' else 'a'} {name} build"
 
     def __str__(self) -> str:
@@ -168,12 +157,8 @@ def torch_build() -> TorchBuild | None:
     folders = [] if imported is not None else package_folders("torch")
     if imported is None and not folders:
         return None
-    values: dict[str, Any] = (
-        vars(imported) if imported is not None else _version_file(folders)
-    )
-    return TorchBuild(
-        values.get("__version__", "unknown version"), *map(values.get, BUILDS)
-    )
+    values: dict[str, Any] = vars(imported) if imported is not None else _version_file(folders)
+    return TorchBuild(values.get("__version__", "unknown version"), *map(values.get, BUILDS))
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:
@@ -182,10 +167,7 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     for finder in sys.meta_path:
         if spec := finder.find_spec("torch.version", folders):
             with contextlib.suppress(Exception):  # it cannot be read
-                text = (
-                    getattr(spec.loader, "get_source", lambda _: "")("torch.version")
-                    or ""
-                )
+                text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
                 return dict(
                     re.findall(
                         r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]",
@@ -204,7 +186,7 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
     """Return `root_cause(error)`, and the next step if a library was built for another torch; else
     no step.
     """
-    cause = errors.root_cause(error)
+    cause = root_cause(error)
     build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
     if build is None:
         return cause, ""
@@ -242,9 +224,7 @@ def origin(function: object) -> str:
     while isinstance(function, partial):
         function = function.func
     # The globals first: functools.wraps copies `__module__` from the function that it hides.
-    name = getattr(function, "__globals__", {}).get("__name__") or getattr(
-        function, "__module__", None
-    )
+    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
     return str(name or "")
 
 
@@ -255,8 +235,4 @@ FREE_SLOT = "privateuseone"
 def private_use1_name() -> str:
     """Return the device type that has torch's one PrivateUse1 slot in this process, or `FREE_SLOT`."""
     internals = getattr(sys.modules.get("torch"), "_C", None)
-    return (
-        FREE_SLOT
-        if internals is None
-        else str(internals._get_privateuse1_backend_name())
-    )
+    return FREE_SLOT if internals is None else str(internals._get_privateuse1_backend_name())

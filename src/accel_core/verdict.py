@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, printable
+from accel_core.errors import AccelError
 from accel_core.hardware import platform_matches
 from accel_core.hardware.bus import Evidence
+from accel_core.text import escape_control_chars
 
 if TYPE_CHECKING:
     from accel_core.interface import Accelerator
@@ -134,8 +135,7 @@ class Why:
     def to_dict(self) -> dict[str, object]:
         """Return the reason and its fields as plain values, for JSON."""
         plain = {
-            name: value.to_dict() if isinstance(value, Why) else value
-            for name, value in self.fields.items()
+            name: value.to_dict() if isinstance(value, Why) else value for name, value in self.fields.items()
         }
         return {"reason": self.reason.value, "fields": plain}
 
@@ -155,7 +155,7 @@ def _is_why(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one backend here, or of a plugin that could not be read."""
+    """The state of one backend here, or of a plugin that could not be read."""
 
     name: str
     #: The distribution and entry point that declare it; of what accel-core brings itself
@@ -212,7 +212,7 @@ class Verdict:
 
     @property
     def hardware(self) -> str:
-        """What people call the device: `"NVIDIA GPU"`; empty if its plugin does not say."""
+        """The common name of the device: `"NVIDIA GPU"`; empty if its plugin gives none."""
         return self.backend.hardware.name if self.backend else ""
 
     @property
@@ -418,7 +418,7 @@ class Selection:
 
     @property
     def provenance(self) -> Provenance | None:
-        """Where the chosen backend comes from."""
+        """The origin of the chosen backend."""
         return self.chosen.provenance if self.chosen else None
 
     @property
@@ -460,7 +460,7 @@ class Selection:
             variables = (f"{name}={value!r}" for name, value in self.environ.items())
             lines.append("Variables: " + ", ".join(variables))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
-        return printable("\n".join(lines))
+        return escape_control_chars("\n".join(lines))
 
     def _headline(self) -> str:
         if self.chosen is None:

@@ -91,10 +91,10 @@ def test_a_driver_call_that_takes_info_down_hides_nothing_else(accel):
         "    def get_compile_backend(self): import time; time.sleep(60)"
     )
     done = accel.json("info", status=1, ACCEL_PROBE_TIMEOUT="5")
-    assert done["problems"] == {
-        "device_properties(1)": "the process that asked died of SIGSEGV",
-        "get_compile_backend()": "the process that asked gave no answer within 5 s",
-    }
+    problems = done["problems"]
+    crashed = problems.pop("device_properties(1)")
+    assert crashed.startswith("the process that asked died of SIGSEGV; last call: string_at (")
+    assert problems == {"get_compile_backend()": "the process that asked gave no answer within 5 s"}
     assert done["devices"][1]["available_memory"] == 60 * 2**30
     assert done["communication_backend_version"] == [2, 27, 3]
 

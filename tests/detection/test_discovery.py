@@ -17,7 +17,7 @@ from accel_tests.scanning import ONE, Finder, oracle, ours, site
 from accel_core import Backend, InTorch, Provenance, builtin, discover, packages
 from accel_core.packages import entry_points as find_entry_points
 from accel_core.plugins import rank
-from accel_core.settings import entry_points, parse_pin
+from accel_core.settings import parse_pin, permitted_entry_points
 from accel_core.verdict import Status
 
 # ---------------------------------------------------------------------------- discovery
@@ -286,7 +286,7 @@ def test_a_neighbour_whose_metadata_is_broken_hides_nobody(only, tmp_path, caplo
     only([root])
     assert NPU in ours()
     if damage == "not UTF-8":
-        assert "aaa-1.0.dist-info is passed over, as its metadata cannot be read" in caplog.text
+        assert "aaa 1.0 is passed over, as its metadata cannot be read" in caplog.text
 
 
 def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
@@ -298,13 +298,22 @@ def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
 
 
 @pytest.mark.parametrize("metadata_bytes", [None, b"", b"Name: \xff\n"])
-def test_the_folder_names_the_distribution_whatever_its_metadata_says(only, tmp_path, metadata_bytes):
+def test_a_distribution_without_a_name_is_passed_over_alone(only, tmp_path, metadata_bytes):
     root = site(tmp_path)
+    layouts.dist_info(root, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
-    file = root / "accel_npu-1.0.dist-info" / "METADATA"
+    file = root / "accel_mlu-3.0.dist-info" / "METADATA"
     file.unlink() if metadata_bytes is None else file.write_bytes(metadata_bytes)
     only([root])
     assert ours() == [NPU]
+
+
+def test_a_newer_release_without_the_entry_point_hides_the_older_one(only, tmp_path):
+    first, second = site(tmp_path, "first"), site(tmp_path, "second")
+    layouts.dist_info(first, "accel-npu", "2.0", {"console_scripts": {"x": "y"}})
+    layouts.dist_info(second, "Accel.NPU", "1.0", ONE)
+    only([first, second])
+    assert ours() == oracle() == []
 
 
 def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
@@ -347,26 +356,16 @@ def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, t
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in variables.items():
             patch.setenv(variable, value)
-        assert [e.value for e in entry_points("accel.commands")] == left
+        assert [e.value for e in permitted_entry_points("accel.commands")] == left
 
 
-# ---------------------------------------------------------------------------- read once
+# ---------------------------------------------------------------------------- what changes
 
 
 def _age(path, seconds):
     """Coarse clocks must not decide a test."""
     stamp = path.stat().st_mtime_ns + seconds * 10**9
     os.utime(path, ns=(stamp, stamp))
-
-
-def test_nothing_is_read_again_while_nothing_changed(only, tmp_path, monkeypatch):
-    layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
-    only([tmp_path / "site"])
-    assert find_entry_points(GROUP) == find_entry_points("other") + find_entry_points(GROUP)
-    before = packages._announcing.cache_info().misses
-    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])  # a finder of modules alone
-    find_entry_points(GROUP)
-    assert packages._announcing.cache_info().misses == before
 
 
 def test_an_installation_and_a_removal_are_noticed(only, tmp_path):

@@ -9,7 +9,7 @@ from accel_tests.asking import counting, judge, only, vendor
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 from accel_core import Status, Verdict, __version__
-from accel_core.errors import root_cause
+from accel_core.exceptions import root_cause
 from accel_core.torch_import import import_torch
 
 # ---------------------------------------------------------------------------- misbehaving

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from accel_core import Backend, hookimpl
 from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
 from accel_core.checks import Context, run_checks
-from accel_core.errors import InvalidBackendError, clean, hint_for, printable
+from accel_core.errors import InvalidBackendError
+from accel_core.exceptions import hint_for
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
 from accel_core.plugins import declared_backends, hooks_of, load_failure
 from accel_core.settings import Settings
+from accel_core.text import escape_control_chars, one_line
 from accel_core.verdict import Status
 from accel_tools.bench import document
 from accel_train.launch import agreement
@@ -225,7 +227,7 @@ def test_what_a_rank_leaves_is_a_record(data, rank):
         + agreement._differences([agreement.Record(9, "here", "npu"), cleaned])
         + str(cleaned)
     )
-    assert printable(said) == said
+    assert escape_control_chars(said) == said
 
 
 @fuzzed(
@@ -322,5 +324,5 @@ def test_two_documents_are_compared_or_refused(file, before, now):
 
 @fuzzed(text=st.text() | st.text("\x1b\x07\r\n\t \x85\u2028\u202e\ud800a"))
 def test_no_text_of_others_obeys_a_terminal(text):
-    assert clean(text).isprintable()
-    assert all(c.isprintable() or c in "\n\t" for c in printable(text))
+    assert one_line(text).isprintable()
+    assert all(c.isprintable() or c in "\n\t" for c in escape_control_chars(text))

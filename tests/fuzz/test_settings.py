@@ -78,7 +78,8 @@ def test_an_environment_is_settings_or_an_error(environ):
     assert isinstance(found.permits("npu", "accel-npu"), bool)
     assert {name for name, _ in found.misspelt} <= environ.keys() - set(NAMES)
     for pin in (*found.pins, *found.allow, *found.block):
-        assert settings.parse_pin(str(pin), nameless=True) == pin  # what is shown can be written again
+        # What is shown can be written again.
+        assert settings.parse_pin(str(pin), allow_distribution_only=True) == pin
 
 
 @fuzzed(environ=ENVIRONMENT, rendezvous=st.booleans())

@@ -75,7 +75,7 @@ def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
 
 def test_the_last_words_are_kept(job):
     assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
-    assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 8000
+    assert len(job("sys.stderr.write('x' * 100_000); os._exit(1)").stderr) == 65_536
 
 
 def test_an_answer_that_is_cut_is_none(tmp_path):
@@ -303,7 +303,7 @@ FRAMES = """Traceback (most recent call last):
         (f"{FRAMES}RuntimeError: no runtime\n[\n  'hint'\n]\nINFO: bye", "RuntimeError: no runtime"),
         ("error 3: no licence\nlibacme was built on Monday", "error 3: no licence"),
         ("no licence\n)\n", "no licence"),
-        ("Fatal Python error: Segmentation fault\n\nExtension modules: numpy", "Fatal Python error"),
+        ("Fatal Python error: init_fs_encoding\nPython runtime state: core", "Fatal Python error: init_fs"),
         ("terminate called: error 3\nFatal Python error: Aborted", "terminate called: error 3"),
         ("}\n)", ")"),
     ],
@@ -313,8 +313,24 @@ def test_last_words_are_the_last_error_and_not_the_last_line(stderr, said):
     assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {said}")
 
 
+def test_a_crash_without_words_is_reported_with_its_call():
+    trace = (
+        "Fatal Python error: Segmentation fault\n\n"
+        "Current thread 0x00007f5b01472b80 (most recent call first):\n"
+        '  File "/site/torch_acme/lib.py", line 3 in load\n'
+        '  File "/site/torch_acme/__init__.py", line 4 in <module>\n'
+    )
+    words = ChildReport(returncode=-11, stderr=trace).last_words
+    assert words == "; last call: load (/site/torch_acme/lib.py, line 3)"
+
+
 def test_who_says_nothing_has_no_last_words():
     assert ChildReport(returncode=3, stderr="").last_words == ""
+
+
+def test_the_end_of_the_output_is_printed(capsys):
+    ChildReport(returncode=0, stderr="x" * 5000).print_output()
+    assert capsys.readouterr().err == "x" * 2000 + "\n"
 
 
 def test_output_that_is_printed_moves_no_cursor(capsys):

@@ -119,9 +119,11 @@ def test_a_full_disk(several, probe):
 
 @root
 def test_a_file_system_that_is_read_only(several):
-    """Nothing can be written anywhere, also no temporary file."""
+    """Nothing can be written anywhere: a program chooses, and a child cannot be started."""
     script = "for m in / /tmp /dev/shm /var/tmp; do mount --bind $m $m && mount -o remount,ro,bind $m; done"
-    right(choose(several, around=_in_mounts(script)))
+    answer = choose(several, around=_in_mounts(script))
+    assert answer["chosen"] == "mlu"
+    assert "No usable temporary directory" in answer["listed"]["mlu"]
 
 
 # ---------------------------------------------------------------------------- interrupts

@@ -12,6 +12,7 @@ import pytest
 import accel_core
 import accel_cuda
 from accel_core import TorchBuild, hidden_by, hint_for
+from accel_core.hints import hints_of
 from accel_cuda import CUDA, LOOK_ALIKES, ROCM
 from accel_cuda.checks import CHECKS
 from accel_tools.setup import installed
@@ -91,7 +92,7 @@ def test_a_look_alike_is_given_no_advice_of_nvidias_or_amds(mark, alike):
     words = (*steps, alike.description, alike.url, alike.install_hint, alike.hardware, alike.granted)
     assert not re.search("nvidia|amd|accel setup|rocm", repr(words), re.IGNORECASE)
     assert [accel_cuda.accel_checks(backend) for backend in (CUDA, ROCM, alike)] == [CHECKS, [], []]
-    told = {text: hint_for(RuntimeError(text), alike.hints) or "" for text in SEEN}
+    told = {text: hint_for(RuntimeError(text), hints_of(alike)) or "" for text in SEEN}
     tool = alike.hardware.driver_step.split("`")[1]
     rows = (("driver|[.]so", alike.url), ("No .* GPUs are|out of memory", tool), ("fork", "spawn"))
     assert all(step in told[text] for kind, step in rows for text in SEEN if re.search(kind, text))

@@ -23,11 +23,13 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from accel_core import __version__, packages
 from accel_core.backend import Provenance
 from accel_core.cli.output import OneOf
-from accel_core.errors import CAUGHT, SettingError, clean, did_you_mean, root_cause
+from accel_core.errors import SettingError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.hardware.vendors import install_command
 from accel_core.log import logged_by
 from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
-from accel_core.settings import VARIABLES, entry_points
+from accel_core.settings import VARIABLES, permitted_entry_points
+from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import IMPORTED
 from accel_core.verdict import Verdict
 
@@ -67,7 +69,7 @@ def announced() -> dict[str, Provenance | None]:
     """
     found: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
     try:
-        brought = entry_points(GROUP)
+        brought = permitted_entry_points(GROUP)
     except SettingError:  # ours alone, each of which says so
         brought = [e for e in packages.entry_points(GROUP) if BESIDE.get(e.name) == e.distribution]
     for entry_point in brought:
@@ -83,14 +85,14 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
     try:
         with stdout_to_stderr(), preserved_state(entry_point):
             return use(entry_point.load())
-    except CAUGHT as error:
-        raise click.ClickException(f"{entry_point} cannot be used: {clean(root_cause(error))}") from error
+    except PLUGIN_ERRORS as error:
+        raise click.ClickException(f"{entry_point} cannot be used: {one_line(root_cause(error))}") from error
 
 
 def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]) -> list[str]:
     """The lines that the package of a command tells, or why it cannot be used."""
     try:
-        return _used(entry_point, lambda package: [clean(str(line)) for line in ask(package)])
+        return _used(entry_point, lambda package: [one_line(str(line)) for line in ask(package)])
     except click.ClickException as error:
         return [error.message]
 
@@ -149,7 +151,7 @@ class _Group(click.Group):
         """Write the list of commands, and where those are that are not installed."""
         known = announced()
         with formatter.section("Commands"):
-            formatter.write_dl([(clean(name), _summary(name, package)) for name, package in known.items()])
+            formatter.write_dl([(one_line(name), _summary(name, package)) for name, package in known.items()])
         lacking = groupby((name for name in BESIDE if name not in known), BESIDE.__getitem__)
         if missing := [(install_command(of), ", ".join(names)) for of, names in lacking]:
             with formatter.section("Commands of distributions that are not installed"):

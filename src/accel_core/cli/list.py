@@ -9,13 +9,13 @@ import click
 
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
-from accel_core.errors import clean
 from accel_core.explain import messages
 from accel_core.explain.autoload import with_autoload
 from accel_core.explain.messages import Row
 from accel_core.hardware.vendors import command_with_its_package
 from accel_core.settings import Settings
 from accel_core.survey import Survey, survey
+from accel_core.text import one_line
 from accel_core.torch_import import torch_build
 from accel_core.verdict import Selection, Status, Verdict
 
@@ -31,9 +31,7 @@ _ALL_TITLES = (
 )
 
 
-def _no_name(
-    ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
-) -> None:
+def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
     if names:
         hint = f"For one backend: accel why {names[0]}"
         raise click.UsageError(f"accel list takes no name. {hint}", ctx)
@@ -54,9 +52,7 @@ def _no_name(
 )
 @probe_timeout
 @as_json
-def command(
-    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
-) -> None:
+def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is
@@ -164,23 +160,21 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
             str(verdict.priority) if verdict.backend else "-",
             ", ".join(verdict.vendor_import) or "-",
         )
-        rows.append([cells[0], *((clean(text), "") for text in declared), *cells[1:]])
+        rows.append([cells[0], *((one_line(text), "") for text in declared), *cells[1:]])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(
-    row: Row, marked: Verdict | None, others: Sequence[Verdict]
-) -> list[page.Cell]:
+def _row(row: Row, marked: Verdict | None, others: Sequence[Verdict]) -> list[page.Cell]:
     """Return the cells: name, status, why or how many devices, next step."""
     verdict = row.verdict
     sign = "*" if marked is not None and verdict.is_about(marked) else " "
     details = [row.reason] if row.reason else []
     if verdict.usable:
         devices = page.count(verdict.devices, "device") if verdict.devices else ""
-        description = clean(verdict.description)
+        description = one_line(verdict.description)
         details.append(": ".join(filter(None, [devices, description])))
     return [
-        (f"{sign} {clean(verdict.label(others))}", "bold"),
+        (f"{sign} {one_line(verdict.label(others))}", "bold"),
         (verdict.status.label, page.style(verdict)),
         ("; ".join(filter(None, details)), ""),
         (f"hint: {verdict.hint}" if verdict.hint else "", "dim"),
@@ -208,20 +202,18 @@ def _notes(
         text = f"torch is not installed, so no backend can be used: {install}"
         notes.append((text, "yellow"))
     if selection is not None:
-        notes.extend((clean(line), "yellow") for line in selection.notes)
+        notes.extend((one_line(line), "yellow") for line in selection.notes)
     if not everything:
         more = "`accel why NAME` says all of one backend, `accel list --all` of each."
         notes.append((more, "dim"))
     unclaimed = (*surveyed.missing_plugins, *remarks(surveyed.verdicts))
     notes.extend((line, "yellow") for line in unclaimed)
     if selection is not None:
-        notes.extend((clean(line), "yellow") for line in selection.autoload)
+        notes.extend((one_line(line), "yellow") for line in selection.autoload)
     return notes
 
 
-def _choice(
-    selection: Selection | None, marked: Verdict | None, settings: Settings
-) -> page.Cell:
+def _choice(selection: Selection | None, marked: Verdict | None, settings: Settings) -> page.Cell:
     """Name the choice, in one line."""
     if settings.pins:
         return _pinned_choice(selection, marked, settings)
@@ -238,9 +230,7 @@ def _choice(
     return f"Nothing would be chosen: {problem} {more}", "yellow"
 
 
-def _pinned_choice(
-    selection: Selection | None, marked: Verdict | None, settings: Settings
-) -> page.Cell:
+def _pinned_choice(selection: Selection | None, marked: Verdict | None, settings: Settings) -> page.Cell:
     more = "`accel why` says more."
     if marked is None:
         names_nothing = f"{settings.asked} names no backend that could be chosen"

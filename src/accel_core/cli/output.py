@@ -13,22 +13,18 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
 
 from accel_core.cli import page
-from accel_core.errors import (
-    AccelError,
-    BackendNotFoundError,
-    SettingError,
-    did_you_mean,
-    printable,
-)
+from accel_core.errors import AccelError, BackendNotFoundError, SettingError
 from accel_core.plugins import installed_names
 from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
+from accel_core.text import did_you_mean, escape_control_chars
 
 #: A page is not narrower than this: below it, the terminal wraps better than a table.
 _MIN_WIDTH = 40
@@ -140,7 +136,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
             return
         line = ""
         if stage:
-            line = f"{printable(stage)[:_MIN_WIDTH]}, {seconds:.0f} s ..."
+            line = f"{escape_control_chars(stage)[:_MIN_WIDTH]}, {seconds:.0f} s ..."
         with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
             click.echo(f"\r\x1b[K{line}", terminal, nl=False)
         is_drawn = bool(stage)
@@ -197,7 +193,7 @@ def read_settings(timeout: float | None = None) -> Settings:
     settings = read()
     if timeout is None:
         return settings
-    return settings._replace(probe_timeout=timeout)
+    return replace(settings, probe_timeout=timeout)
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]

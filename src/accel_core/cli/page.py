@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import click
 
-from accel_core.errors import printable
 from accel_core.packages import brought_by
+from accel_core.text import escape_control_chars
 from accel_core.verdict import Status, Verdict
 
 #: A text and its style: `("usable", "bold green")`.
@@ -63,8 +63,8 @@ def bullets(paragraphs: Iterable[Row]) -> Part:
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap next to it."""
-    longest_name = max((len(printable(name)) for (name, _), _ in rows), default=0)
-    first = indent + longest_name
+    lengths = [len(escape_control_chars(name)) for (name, _), _ in rows]
+    first = indent + max(lengths, default=0)
 
     def lines(width: int) -> Iterator[_Line]:
         widths = [first, width - first - _GAP]
@@ -111,7 +111,7 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     """Return the length of the longest text in each of the first `columns` columns."""
     widths = []
     for column in range(columns):
-        lengths = [len(printable(row[column][0])) for row in rows]
+        lengths = [len(escape_control_chars(row[column][0])) for row in rows]
         widths.append(max(lengths))
     return widths
 
@@ -193,7 +193,7 @@ def _wrap(cells: Row, width: int) -> Iterator[_Line]:
     text = ""
     styles: list[str] = []
     for cell_text, cell_style in cells:
-        escaped = printable(cell_text)
+        escaped = escape_control_chars(cell_text)
         text += escaped
         # textwrap changes whitespace: only the other characters keep their style.
         visible = re.sub(r"[ \t\n]", "", escaped)

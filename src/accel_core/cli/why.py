@@ -18,7 +18,7 @@ from accel_core.cli.output import (
     read_settings,
     status_of,
 )
-from accel_core.errors import BackendNotFoundError, clean
+from accel_core.errors import BackendNotFoundError
 from accel_core.explain import messages
 from accel_core.explain.autoload import with_autoload
 from accel_core.plugins import find_backends
@@ -26,6 +26,7 @@ from accel_core.probe import Prober
 from accel_core.select import loader, select
 from accel_core.settings import Pin, Settings
 from accel_core.survey import Survey, survey
+from accel_core.text import one_line
 from accel_core.verdict import How, Selection, Status, Verdict
 
 
@@ -52,7 +53,7 @@ def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the command prints, as JSON or as a page, and its exit status."""
+    """The command's output, as JSON or as a page, and its exit status."""
 
     document: dict[str, Any]
     parts: list[page.Part]
@@ -74,7 +75,7 @@ def _of_choice(settings: Settings) -> _Answer:
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
     parts = [page.paragraph(*headline)]
-    parts.extend(page.paragraph((clean(line), "yellow")) for line in selection.notes)
+    parts.extend(page.paragraph((one_line(line), "yellow")) for line in selection.notes)
     parts += _considered(selection, headline[-1][0])
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
@@ -93,7 +94,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
         how = f" ({selection.provenance}) would be chosen: {selection.how.label}."
         return [(selection.chosen.name, "bold green"), (how, "")]
     # Of a long problem the first line says what; the verdicts below say the rest.
-    problem = clean(selection.problem.partition("\n")[0])
+    problem = one_line(selection.problem.partition("\n")[0])
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
@@ -103,14 +104,10 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
     """List the verdicts that are not in the headline."""
     if selection.chosen is not None:
         heading = "Why not the others"
-        others = [
-            v for v in selection.verdicts if v.name != selection.name or not v.usable
-        ]
+        others = [v for v in selection.verdicts if v.name != selection.name or not v.usable]
     else:
         heading = "What was considered"
-        others = [
-            v for v in selection.verdicts if v.usable or clean(v.reason) not in headline
-        ]
+        others = [v for v in selection.verdicts if v.usable or one_line(v.reason) not in headline]
     if not others:
         return []
     rows, uninstalled = messages.folded(others)
@@ -124,7 +121,7 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
 def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
     if not lines:
         return []
-    bullets = [[(clean(line), "")] for line in lines]
+    bullets = [[(one_line(line), "")] for line in lines]
     return [page.heading(heading), page.bullets(bullets)]
 
 
@@ -147,8 +144,8 @@ def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
     """Return its name, what is known `about` it in brackets, and its status."""
     source = ", ".join(about)
     return [
-        (clean(verdict.name), "bold"),
-        (f" ({clean(source)}): " if source else ": ", "dim"),
+        (one_line(verdict.name), "bold"),
+        (f" ({one_line(source)}): " if source else ": ", "dim"),
         (verdict.status.label, page.style(verdict)),
     ]
 
@@ -269,9 +266,7 @@ def _sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str
     return f"{chosen.name} would be chosen{by}."
 
 
-def _backend_page(
-    standing: _Standing, standings: Sequence[_Standing]
-) -> list[page.Part]:
+def _backend_page(standing: _Standing, standings: Sequence[_Standing]) -> list[page.Part]:
     """Return the page of one backend; `standings` has its namesakes too."""
     verdict = standing.verdict
     namesakes = [
@@ -287,7 +282,7 @@ def _backend_page(
         facts["hint"] = ""
     return [
         page.paragraph(*_status(about, verdict), (f". {standing.sentence}", "")),
-        page.facts([(name, clean(value)) for name, value in facts.items()]),
+        page.facts([(name, one_line(value)) for name, value in facts.items()]),
     ]
 
 
@@ -298,12 +293,10 @@ def _facts(standing: _Standing) -> dict[str, str]:
     if verdict.backend is not None:
         place = f"{standing.rank} of {standing.of}"
         rank = f"{place}, with priority {verdict.priority}"
-        above = ", ".join(
-            f"{other.name} ({other.status.label})" for other in standing.outranked_by
-        )
+        above = ", ".join(f"{other.name} ({other.status.label})" for other in standing.outranked_by)
     packages = page.vendor_packages(verdict)
     installed = (f"{each['distribution']} {each['version']}" for each in packages)
-    is_repeated = clean(verdict.cause) in verdict.reason
+    is_repeated = one_line(verdict.cause) in verdict.reason
     return {
         "reason": verdict.reason,
         "hint": verdict.hint,

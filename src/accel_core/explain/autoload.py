@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from accel_core import builtin, checks, errors, torch_import
+from accel_core import builtin, checks, torch_import
 from accel_core.backend import Backend, Provenance, decode_backend
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_core.settings import Settings
+from accel_core.text import one_line
 from accel_core.verdict import Selection, Verdict
 
 
@@ -61,9 +63,7 @@ def with_autoload(selection: Selection, settings: Settings) -> Selection:
     return replace(selection, autoload=notes)
 
 
-def autoload_conflicts(
-    chosen: Backend | None, timeout: float
-) -> tuple[AutoloadConflict, ...]:
+def autoload_conflicts(chosen: Backend | None, timeout: float) -> tuple[AutoloadConflict, ...]:
     """Return the packages that break `import torch`, or take the device from `chosen`.
 
     The result is empty if torch's autoload is off, if this process has imported torch with
@@ -144,9 +144,9 @@ def _step(package: Provenance) -> str:
 def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     return AutoloadConflict(
-        errors.clean(f"{package} fails when torch loads it ({place}): {how}"),
+        one_line(f"{package} fails when torch loads it ({place}): {how}"),
         builtin.remedy(package, "fails with"),
-        errors.clean(cause),
+        one_line(cause),
         package.distribution,
     )
 
@@ -162,14 +162,10 @@ def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
 
 def _taking(package: Provenance, what: str) -> AutoloadConflict:
     loaded = f"{package}, which torch loads ({package.value}),"
-    return AutoloadConflict(
-        errors.clean(f"{loaded} {what}"), builtin.remedy(package, "loads")
-    )
+    return AutoloadConflict(one_line(f"{loaded} {what}"), builtin.remedy(package, "loads"))
 
 
-def try_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each package as torch does; return what is wrong with which."""
     stage("import of torch")
     torch_import.import_torch()
@@ -186,17 +182,15 @@ def try_in_child(
     return {"conflicts": conflicts}
 
 
-def _try_package(
-    package: Provenance, chosen: Backend | None
-) -> tuple[AutoloadConflict | None, bool]:
+def _try_package(package: Provenance, chosen: Backend | None) -> tuple[AutoloadConflict | None, bool]:
     """Load one package: what is wrong with it, and whether it would be blamed for others."""
     conflict = None
     before = torch_import.private_use1_name()
     try:
         package.load()()  # as torch calls it, whatever it is
-    except errors.CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         how, _ = torch_import.cause_and_step(error)
-        conflict = _failing(package, how, errors.root_cause(error))
+        conflict = _failing(package, how, root_cause(error))
     if chosen is None:
         return conflict, False
     slot = torch_import.private_use1_name()

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accel_core.backend import Provenance
-from accel_core.errors import clean, did_you_mean
 from accel_core.explain.reasons import OTHER_KINDS, explained, how_to_declare
 from accel_core.hardware import vendors
 from accel_core.hardware.bus import none_found
+from accel_core.packages import normalize_distribution
 from accel_core.plugins import declarers, installed_names
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import Pin, Settings
+from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
 from accel_core.verdict import Reason, Status, Verdict, Why
 
@@ -38,9 +39,7 @@ class Row:
 _MANY = 3
 
 
-def folded(
-    verdicts: Iterable[Verdict], *, in_full: bool = False
-) -> tuple[list[Row], list[Verdict]]:
+def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[Row], list[Verdict]]:
     """Return the verdicts that get a row of their own, and those that share one line.
 
     Backends of which only a package is missing share the line, unless they are so few that
@@ -179,16 +178,14 @@ def uninstalled(verdicts: Iterable[Verdict]) -> str:
         what = "vendor's package not installed"
         if verdict.vendor_import == ("torch",):
             what = "need torch"
-        lacking.setdefault(what, {})[clean(verdict.name)] = None
+        lacking.setdefault(what, {})[one_line(verdict.name)] = None
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in lacking.items())
 
 
 # --- The fallback -----------------------------------------------------------------------
 
 
-def fallback(
-    verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool
-) -> str:
+def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
     """Return why the CPU is used although something else is installed or present.
 
     This is one line, unless `in_full` is set, hardware is present, or something that is
@@ -298,15 +295,10 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Verdict]) -> str:
     return f"{asked}: {sources} declare {pin.name}. Say which one is meant: {pins}."
 
 
-def pin_not_honoured(
-    settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool
-) -> str:
+def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool) -> str:
     """Return the message for pins of which none is usable."""
     instead = other_pins(settings.asked, cpu)
-    rows = [
-        Row(group[0], _joined(verdict.reason for verdict in group))
-        for group in _groups(verdicts)
-    ]
+    rows = [Row(group[0], _joined(verdict.reason for verdict in group)) for group in _groups(verdicts)]
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
         return f"{settings.asked}: none of these is usable.\n{lines}\n{instead}"
@@ -348,9 +340,7 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     return f"{problem}\n{lines}".rstrip()
 
 
-def refused_cpu(
-    settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]
-) -> str:
+def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Return the message for a strict choice that comes to the CPU."""
     why = reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (

@@ -1,4 +1,4 @@
-"""What a user should know of the settings.
+"""Notes about the settings, for the user.
 
 Some contradict one another, or name nothing and are nearly something that there is.
 """
@@ -9,18 +9,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from accel_core.errors import did_you_mean
 from accel_core.explain.reasons import explained
 from accel_core.settings import Pin, Settings
+from accel_core.text import did_you_mean
 from accel_core.verdict import Selection, Verdict, Why
 
 
 def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
     """Return a sentence for each setting that is probably not what the user means."""
-    notes = [
-        f"accel-core has no setting {name}. Did you mean {meant}?"
-        for name, meant in settings.misspelt
-    ]
+    notes = [f"accel-core has no setting {name}. Did you mean {meant}?" for name, meant in settings.misspelt]
     if settings.pins:  # then the others are not looked at
         return (*notes, *_without_its_device(settings, selection.chosen))
     names = {verdict.name for verdict in selection.verdicts}

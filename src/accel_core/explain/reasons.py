@@ -1,4 +1,4 @@
-"""What each reason means to a user, and the next step.
+"""The text and the next step of each reason.
 
 `_WORDS` has a function for each reason. It gets the verdict, the fields of its `Why`, and
 whether the text is to be plain: without the evidence, which stands elsewhere on the page.
@@ -12,13 +12,8 @@ from dataclasses import dataclass
 
 from accel_core import __version__, hardware
 from accel_core.backend import Backend
-from accel_core.errors import (
-    BackendUnavailableError,
-    clause,
-    clean,
-    hint_for,
-    shown,
-)
+from accel_core.errors import BackendUnavailableError
+from accel_core.exceptions import hint_for
 from accel_core.hardware import bus
 from accel_core.hardware.placement import (
     Placement,
@@ -34,6 +29,7 @@ from accel_core.hardware.vendors import (
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.packages import brought_by
 from accel_core.settings import Pin
+from accel_core.text import one_line, short_repr, strip_period
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 
@@ -58,7 +54,7 @@ def explained(verdict: Verdict, *, plain: bool = False) -> Words:
     if verdict.also is not None:
         words = _with_broken_package(words, verdict, verdict.also)
     return Words(
-        clause(clean(words.text)), clause(command_with_its_package(clean(words.step)))
+        strip_period(one_line(words.text)), strip_period(command_with_its_package(one_line(words.step)))
     )
 
 
@@ -73,13 +69,13 @@ def _of(why: Why, verdict: Verdict, plain: bool) -> Words:
 def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Words:
     """Add what else does not work: no repaired package brings a missing device."""
     also = _words(broken, plain=False)
-    step = clause(command_with_its_package(clean(also.step)))
+    step = strip_period(command_with_its_package(one_line(also.step)))
     uninstall = f"pip uninstall {_installed_package(verdict)}"
     is_installed = uninstall != "pip uninstall "
     if verdict.absent and is_installed and uninstall not in step:
         elsewhere = f" (On a machine that has one: {step}.)" if step else ""
         step = f"{uninstall}.{elsewhere}"
-    return Words(f"{clause(clean(words.text))}; besides, {clause(also.text)}", step)
+    return Words(f"{strip_period(one_line(words.text))}; besides, {strip_period(also.text)}", step)
 
 
 def _installed_package(verdict: Verdict) -> str:
@@ -229,7 +225,7 @@ def _requirement_not_met(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _requirement_malformed(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    requirement = shown(why["requirement"])
+    requirement = short_repr(why["requirement"])
     return Words(f"its requirement {requirement} cannot be checked: {why['text']}")
 
 
@@ -386,9 +382,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(f"{text} with {' and '.join(map(str, used))}", hint)
 
 
-def _without_libraries(
-    text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
-) -> Words | None:
+def _without_libraries(text: str, place: Placement, nodes: tuple[str, ...], backend: Backend) -> Words | None:
     """Explain it by a container that shows the nodes and lacks the vendor's libraries."""
     if not nodes or place.container in ("", "container"):
         return None
@@ -408,9 +402,7 @@ def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['package']} registers {why['device_type']!r} with torch, {counted}"
     if count:
         return Words(text)
-    return Words(
-        text, "run the vendor's own tool: it tells whether the driver sees the device"
-    )
+    return Words(text, "run the vendor's own tool: it tells whether the driver sees the device")
 
 
 def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:

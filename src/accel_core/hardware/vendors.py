@@ -53,9 +53,8 @@ class Vendor:
 
     def missing_plugin_clause(self) -> str:
         """Return a clause: the hardware is present and its plugin not installed."""
-        return (
-            f"{self.label} is present ({self.evidence}) and its plugin is not installed"
-        )
+        present = f"{self.label} is present ({self.evidence})"
+        return f"{present} and its plugin is not installed"
 
 
 def _is_graphics_card(device: PciDevice) -> bool:

@@ -441,20 +441,16 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normalized(item) for item in ids]
     for item in items:
         if not rules.can_express([item]):
-            raise SettingError(
-                f"{item!r} is not a device in grammar {grammar!r}, "
-                f"expected {rules.expected}"
-            )
+            reason = f"{item!r} is not a device in grammar {grammar!r}"
+            raise SettingError(f"{reason}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.is_ordered:
         items.sort(key=_numeric_order)
     # Kinds that do not mix, and a grammar without a value for no devices, fail here.
     if not rules.can_express(items):
-        raise SettingError(
-            f"{list(ids)!r} is no value of grammar {grammar!r}, "
-            f"expected {rules.expected}"
-        )
+        reason = f"{list(ids)!r} is no value of grammar {grammar!r}"
+        raise SettingError(f"{reason}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -667,8 +663,8 @@ _RULES = {
 
 def _rules_of(grammar: str) -> _Rules:
     if grammar not in _RULES:
+        expected = f"one of {', '.join(GRAMMARS)}"
         raise SettingError(
-            f"unknown visible-devices grammar {grammar!r}, "
-            f"expected one of {', '.join(GRAMMARS)}"
+            f"unknown visible-devices grammar {grammar!r}, expected {expected}"
         )
     return _RULES[grammar]

@@ -28,7 +28,7 @@ from accel_core.interface.memory import Memory, Pinning
 from accel_core.interface.op_builders import Operators
 from accel_core.interface.records import Capabilities
 from accel_core.interface.streams import Ranges
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 #: Entry points that name a module with `adapt` and `prepared`.
 ADAPTERS = "accel.adapters"
@@ -85,7 +85,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     Errors of the adapter pass through.
     """
-    for entry_point in entry_points(ADAPTERS):
+    for entry_point in permitted_entry_points(ADAPTERS):
         accelerator: Accelerator | None = entry_point.load().adapt(foreign, backend)
         if accelerator is not None:
             return accelerator
@@ -98,6 +98,6 @@ def prepared() -> Iterator[None]:
     can be imported.
     """
     with ExitStack() as stack:
-        for entry_point in entry_points(ADAPTERS):
+        for entry_point in permitted_entry_points(ADAPTERS):
             stack.enter_context(entry_point.load().prepared())
         yield

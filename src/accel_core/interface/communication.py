@@ -8,7 +8,7 @@ from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
 from accel_core.hardware.visible_devices import format_visible_devices
 from accel_core.interface.devices import Devices
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 
 #: The process group for a device that has none.
 _STAGED = "staged"
@@ -45,7 +45,7 @@ class Communication(Devices):
         """Have torch know the process group `staged`, by the function of the
         distribution that has it.
         """
-        for entry_point in entry_points("accel.process_groups"):
+        for entry_point in permitted_entry_points("accel.process_groups"):
             if entry_point.name == _STAGED:
                 entry_point.load()(self)
                 return
@@ -110,6 +110,4 @@ class Communication(Devices):
         """
         grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:
-            current_env[variable] = format_visible_devices(
-                grammar, local_accelerator_ids
-            )
+            current_env[variable] = format_visible_devices(grammar, local_accelerator_ids)

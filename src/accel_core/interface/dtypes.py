@@ -44,9 +44,7 @@ class TensorType:
         torch = self._accelerator._torch
         device_type = self._accelerator.device_type
         if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
-            raise self._accelerator._unsupported(
-                self._name, "the device has no float64"
-            )
+            raise self._accelerator._unsupported(self._name, "the device has no float64")
         options = {"dtype": self.dtype, "device": device_type, **options}
         if not data:
             if "data" in options:
@@ -73,17 +71,16 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    doc = (
-        f"Makes {dtype} tensors on the current device, as torch's old type: of data or "
-        "of a size."
-    )
-    return property(
-        lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
-    )
+    doc = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
+    return property(lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc)
 
 
 class Dtypes(Devices):
     """Data types in which a model can be trained, and tensor types of the device."""
+
+    #: Whether a model can be trained in float16 on each of the vendor's devices: then
+    #: `is_fp16_supported` starts no device.
+    _fp16_on_every_device = False
 
     def is_bf16_supported(self) -> bool:
         """Whether a model can be trained in bfloat16 on this device, natively or
@@ -111,8 +108,11 @@ class Dtypes(Devices):
         refuse if this is False.
 
         It is the vendor's answer, or found as for bfloat16. A plugin that knows it
-        overrides this, so that asking does not start the device.
+        overrides this, or sets `_fp16_on_every_device`, so that asking does not start
+        the device.
         """
+        if self._fp16_on_every_device:
+            return self.is_available()
         return self._computes("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:
@@ -142,9 +142,7 @@ class Dtypes(Devices):
             return bool(answer)
         if dtype in self._trials:
             return self._trials[dtype]
-        result = computes_in(
-            self._torch, self._device_type, getattr(self._torch, dtype)
-        )
+        result = computes_in(self._torch, self._device_type, getattr(self._torch, dtype))
         if isinstance(result, Exception):
             first_line = str(result).partition("\n")[0]
             warnings.warn(
@@ -220,9 +218,7 @@ class Dtypes(Devices):
         enabled = options.pop("enabled", True) and dtype is self._torch.float16
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
-    def autocast(
-        self, dtype: torch.dtype | None = None, enabled: bool = True
-    ) -> AbstractContextManager[Any]:
+    def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
         """Return `torch.autocast` for this device type; without `dtype`, in torch's
         default type for the device.
         """
@@ -232,9 +228,7 @@ class Dtypes(Devices):
         """Whether the tensor is on a device of this accelerator's device type."""
         return tensor.device.type == self._device_type
 
-    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type(
-        "BFloat16Tensor", "bfloat16"
-    )
+    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type("BFloat16Tensor", "bfloat16")
     ByteTensor: Callable[..., torch.Tensor] = _tensor_type("ByteTensor", "uint8")
     DoubleTensor: Callable[..., torch.Tensor] = _tensor_type("DoubleTensor", "float64")
     FloatTensor: Callable[..., torch.Tensor] = _tensor_type("FloatTensor", "float32")

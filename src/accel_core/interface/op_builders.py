@@ -125,9 +125,7 @@ class Operators(Base):
             operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
-        message = (
-            f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
-        )
+        message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
         if used.origin.optional:
             return _not_implemented(class_name, message)
         raise UnsupportedError(message) from used.error
@@ -137,10 +135,7 @@ class Operators(Base):
     ) -> type[NotImplementedBuilder]:
         """The builder whose message says that nobody has the operator."""
         message = f"{self.name}: no installed distribution provides {class_name}; "
-        step = (
-            "accel-train brings operators for every device: "
-            f"{install_command('accel-train')}."
-        )
+        step = f"accel-train brings operators for every device: {install_command('accel-train')}."
         for provider in providers:
             if provider.advice:
                 message += f"{provider.advice}. "
@@ -158,10 +153,7 @@ class Operators(Base):
         try:
             return builder()
         except Exception as error:
-            message = (
-                f"{self.name}: {class_name} cannot be made: "
-                f"{type(error).__name__}: {error}"
-            )
+            message = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
             return _not_implemented(class_name, message)()
 
     def build_extension(self) -> type[Any]:

@@ -1,11 +1,11 @@
 """Call a function in a child process with a deadline.
 
-Some vendors' packages end, crash or hang the process that imports them. The child
-process takes that, and its parent reports how it ended. The child is this Python, started
-again; it ends when its parent does.
+Some vendors' packages end, crash or hang the process that imports them. The child takes
+that, and the parent reports how it ended. The child is this Python, started again; it
+ends when its parent does.
 
-The two exchange files in a temporary folder: the parent writes `request.json`, the child
-writes `answer.json` and, line by line, its steps and log records.
+The two exchange files in a temporary folder: the parent writes `request.json`, the
+child writes `answer.json` and, line by line, `log`: its stages and log records.
 """
 
 import contextlib
@@ -20,12 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeAlias, TypeVar
 
-from accel_core.errors import printable
 from accel_core.log import LOGGER
+from accel_core.sandbox.processes import end_group, end_with_parent, python_command
+from accel_core.text import escape_control_chars
 from accel_core.torch_import import AUTOLOAD
 
 T = TypeVar("T")
@@ -34,14 +36,18 @@ U = TypeVar("U")
 #: Names the step that a child begins.
 Stage: TypeAlias = Callable[[str], None]
 
-#: How much of a child's output is kept, in characters.
-_KEPT_OUTPUT = 8000
+#: How much of a child's output is kept, in bytes: faulthandler ends with the names of
+#: all extension modules.
+_KEPT_OUTPUT = 1 << 16
+#: How much of it is printed, in characters.
+_PRINTED_OUTPUT = 2000
 
-#: A line that reports an error: at the margin, unlike the frames of a traceback, and not
-#: a line of a log.
-_ERROR = re.compile(
-    r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
-)
+#: A line that reports an error: at the margin, unlike the frames of a traceback, and
+#: not a line of a log.
+_ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
+
+#: The thread that crashed, as faulthandler prints it: its innermost call first.
+_CRASHED_IN = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
 
 #: Sets the parent's path before anything else is imported.
 _PROGRAM = (
@@ -49,26 +55,13 @@ _PROGRAM = (
     "del sys.argv[1:]; from accel_core.sandbox.child import main; main(folder)"
 )
 
-#: Options of Python that a child inherits: which files and variables it trusts, and how
-#: it reads text and compiles.
-_INHERITED_FLAGS = {
-    "isolated": "-I",
-    "ignore_environment": "-E",
-    "no_user_site": "-s",
-    "no_site": "-S",
-    "safe_path": "-P",
-    "dont_write_bytecode": "-B",
-    "utf8_mode": "-Xutf8",
-    "dev_mode": "-Xdev",
-}
-
 
 @dataclass
 class Supervision:
     """The children of this process, and how they run."""
 
-    #: Entered by each child while it runs, for example a semaphore. The wait for it does
-    #: not count against the child's timeout.
+    #: Entered for each child while it runs, for example a semaphore. The wait does not
+    #: count against the child's timeout.
     concurrency_limit: contextlib.AbstractContextManager[object] = field(
         default_factory=contextlib.nullcontext
     )
@@ -117,23 +110,32 @@ class ChildReport:
 
     @property
     def last_words(self) -> str:
-        """The last error that the child printed, else its last line; may be empty."""
-        lines = self.stderr.splitlines()
+        """The last error that the child printed, else its last line; may be empty.
+
+        If it printed nothing, the call in which a signal ended it.
+        """
+        printed, header, trace = self.stderr.partition("Fatal Python error: ")
+        lines = printed.splitlines()
         errors = [line for line in lines if _ERROR.match(line)]
-        # A package that aborts has printed why; faulthandler has printed that it did.
-        reasons = [line for line in errors if not line.startswith("Fatal Python error")]
         text = [line for line in lines if re.search(r"\w\w", line)]
-        for candidates in (reasons, errors, text, lines):
+        for candidates in (errors, text, lines):
             if candidates:
                 return f"; last words: {candidates[-1].strip()}"
+        call = _CRASHED_IN.search(trace)
+        if call:
+            file, line_number, function = call.groups()
+            return f"; last call: {function} ({file}, line {line_number})"
+        if header:
+            return f"; last words: {header}{trace.splitlines()[0]}"
         return ""
 
     def print_output(self) -> None:
         """Print the end of the child's output to stderr, control characters escaped."""
         if self.stderr and sys.stderr is not None:
+            text = escape_control_chars(self.stderr[-_PRINTED_OUTPUT:])
             # stderr may be closed.
             with contextlib.suppress(OSError, ValueError):
-                print(printable(self.stderr), file=sys.stderr, flush=True)  # noqa: T201
+                print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(
@@ -151,9 +153,9 @@ def run(
     and with a callable to which it passes the name of each step that it begins. It
     returns a dict of JSON values, which is the answer if the child exits with status 0.
 
-    torch's autoload is off in the child unless `autoload` is set. With `live` its output
-    goes to our stderr at once, and is not in the report. `start` is called like `Popen`,
-    and may start `main` in another way.
+    torch's autoload is off in the child unless `autoload` is set. With `live`, its
+    output goes to our stderr at once and is not in the report. `start` is called like
+    `Popen`; it may start `main` in another way.
 
     The child ends when this process does (not on Windows). Raises `OSError` if no child
     can be started.
@@ -222,15 +224,13 @@ def _start(
 
 
 def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
-    """Open what the child prints to: a file, as its own children may hold a pipe open."""
+    """Open what the child prints to: no pipe, as its own children may hold one open."""
     if live:
         return open(2, "wb", closefd=False)
     return (folder / "output").open("wb")
 
 
-def _wait(
-    process: subprocess.Popen[bytes], timeout: float | None, folder: Path
-) -> int | None:
+def _wait(process: subprocess.Popen[bytes], timeout: float | None, folder: Path) -> int | None:
     """Return the exit status of the child; `None` if the deadline passes first."""
     start = time.monotonic()
     while True:
@@ -276,8 +276,10 @@ def _forward_log(folder: Path) -> None:
 
 
 def _read_output(folder: Path) -> str:
-    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
-    return text[-_KEPT_OUTPUT:].strip()
+    with (folder / "output").open("rb") as output:
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - _KEPT_OUTPUT))
+        return output.read().decode("utf-8", "replace").strip()
 
 
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
@@ -286,8 +288,6 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
     An interrupt ends the children: Ctrl-C does not reach them, because each has a
     session of its own.
     """
-    from concurrent.futures import ThreadPoolExecutor  # takes 10 ms to import
-
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         try:
             return list(pool.map(function, items))
@@ -302,32 +302,6 @@ def end_all(*, for_good: bool = False) -> None:
         supervision.is_shutting_down = True
     for process in list(supervision.running):
         end_group(process)
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the child and every process that it started."""
-    # They may have ended.
-    with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-
-
-def python_command(program: str, *arguments: str) -> list[str]:
-    """Return the command that runs `program`, Python source, in this Python.
-
-    Options for warnings are not inherited: with `-W error`, a warning of torch would look
-    like a fault of the backend. Raises `FileNotFoundError` if Python does not know its
-    own path.
-    """
-    if not sys.executable:
-        raise FileNotFoundError("sys.executable does not name a Python")
-    options = ["-Xfaulthandler", *["-O"] * sys.flags.optimize]
-    for flag, option in _INHERITED_FLAGS.items():
-        if getattr(sys.flags, flag, False):
-            options.append(option)
-    return [sys.executable, *options, "-c", program, *arguments]
 
 
 # --- In the child ---------------------------------------------------------------------
@@ -354,11 +328,7 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
 
     def forward(record: logging.LogRecord) -> bool:
         """Write the record for the parent, which logs it with our time and number."""
-        fields = {
-            name: value
-            for name, value in vars(record).items()
-            if isinstance(value, str | int | float)
-        }
+        fields = {name: value for name, value in vars(record).items() if isinstance(value, str | int | float)}
         fields["msg"] = record.getMessage()
         log.write(json.dumps({"record": fields}) + "\n")
         return False
@@ -368,24 +338,3 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
         LOGGER.setLevel(logging.DEBUG)
     function = getattr(importlib.import_module(request["module"]), request["function"])
     return function(request["arguments"], begin_stage)
-
-
-def end_with_parent(parent: int, *, number: int | None = None) -> None:
-    """In the child: be sent the signal `number`, by default SIGKILL, when `parent` ends.
-
-    Linux sends it, prctl(2), even while native code hangs; elsewhere nothing is done.
-    """
-    if sys.platform != "linux":
-        return
-    import ctypes  # takes 5 ms to import
-
-    signal_number = signal.SIGKILL if number is None else number
-    # A script may stand between the two: its end means as much.
-    above = os.getppid()
-    # A sandbox may forbid it.
-    with contextlib.suppress(OSError, AttributeError):
-        set_death_signal = 1  # PR_SET_PDEATHSIG
-        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal_number))
-    has_ended = os.getppid() != above or (above == 1 and parent != 1)
-    if has_ended:
-        os.kill(os.getpid(), signal_number)

@@ -31,5 +31,6 @@ def _every():
 
 EVERY = list(_every())
 
-# As many modes as places less one: so the pairs differ all the way.
-DIAGONAL = list(zip(FAULTS, itertools.cycle(PLACES), itertools.cycle(QUICK), strict=False))
+# As there are fewer modes than places, the pairs differ all the way. The last mode is the first, so that a
+# program meets a fault that ends it.
+DIAGONAL = list(zip(FAULTS, itertools.cycle(PLACES), itertools.cycle([QUICK[-1], *QUICK[:-1]]), strict=False))

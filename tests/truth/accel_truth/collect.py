@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from accel_core import errors
+from accel_core.exceptions import OWN_MODULES
 from accel_truth.texts import HOLE, Text
 
 #: Kinds whose names may come from outside, and those that only this tree can have.
@@ -46,7 +46,7 @@ FILE = re.compile(
     r"(?<![\w./-])((?:src|tests|docs|tools|plugins|examples|benchmarks|changelog\.d|\.github)/[\w./*<>-]*[\w/*>])"
     r"|`((?:[\w.*-]+/)+[\w.*-]+\.(?:py|md|toml|json|cpp|svg))`"
 )
-_PACKAGES = "|".join(errors.OURS)
+_PACKAGES = "|".join(OWN_MODULES)
 ATTRIBUTE = re.compile(rf"(?<![\w./])((?:{_PACKAGES})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 MODULE = re.compile(r"\bpython3? (?:-\w+ )*-m ([A-Za-z_][\w.]*)")
 #: A word in capitals that stands for what the reader fills in.

@@ -15,7 +15,8 @@ import tomllib
 from accel_tests import variables
 
 from accel_core.cli import accel
-from accel_core.errors import OURS, AccelError, SettingError
+from accel_core.errors import AccelError, SettingError
+from accel_core.exceptions import OWN_MODULES
 from accel_train.launch import command_line
 
 #: Tried as the script of a command line that names none.
@@ -204,7 +205,7 @@ class Known:
     def module(self, dotted):
         """Whether `python -m` finds it: in this tree, or where the tests run."""
         parts = dotted.split(".")
-        if parts[0] in OURS:
+        if parts[0] in OWN_MODULES:
             return self.attribute(dotted)
         if (self.root / parts[0]).is_dir():
             place = self.root.joinpath(*parts)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import Accelerator
-from accel_core.errors import OURS, InvalidDeviceError
+from accel_core.errors import InvalidDeviceError
+from accel_core.exceptions import OWN_MODULES
 from accel_core.interface.cpu import CPUAccelerator
 from accel_testing.faults import Faults
 
@@ -62,7 +63,7 @@ class FakeAccelerator(CPUAccelerator):
             if compiling():
                 return member(*arguments, **named)
             caller = str(sys._getframe(1).f_globals.get("__name__"))
-            if caller.partition(".")[0] not in OURS:
+            if caller.partition(".")[0] not in OWN_MODULES:
                 self.calls.append(Call(name, arguments, named))
             lie = self._faults.meet(name)
             return member(*arguments, **named) if lie is None else lie.returns

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core import Backend
-from accel_core.errors import InvalidArgumentError, InvalidBackendError, shown
+from accel_core.errors import InvalidArgumentError, InvalidBackendError
+from accel_core.text import short_repr
 from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]
@@ -43,20 +44,20 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
     """
     if type(devices) is not int or devices < 0:
         raise InvalidBackendError(
-            f"fake({shown(name)}, devices={devices!r}): expected a whole number of devices, 0 or more. Write "
-            "devices=2."
+            f"fake({short_repr(name)}, devices={devices!r}): expected a whole number of devices, "
+            "0 or more. Write devices=2."
         )
     for each in faults:
         if not isinstance(each, Fault):
             raise InvalidArgumentError(
-                f"fake({shown(name)}): {each!r} ({type(each).__name__}) is no fault, expected "
+                f"fake({short_repr(name)}): {each!r} ({type(each).__name__}) is no fault, expected "
                 "accel_testing.Fault. Write Fault('synchronize', raises=RuntimeError('lost'))."
             )
     own = [field for field in _ITS_OWN if field in fields]
     if own:
         raise InvalidBackendError(
-            f"fake({shown(name)}): {', '.join(own)} given, expected other fields of Backend: these make it a "
-            "fake. For a device with a type of its own, simulate one: accel simulate acme:2."
+            f"fake({short_repr(name)}): {', '.join(own)} given, expected other fields of Backend: "
+            "these make it a fake. For a device with a type of its own, simulate one: accel simulate acme:2."
         )
     declared: dict[str, Any] = {
         "priority": _PRIORITY,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
-from accel_core.errors import InvalidBackendError, shown
+from accel_core.errors import InvalidBackendError
+from accel_core.text import short_repr
 
 __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 
@@ -79,7 +80,7 @@ class Fault:
     def __post_init__(self) -> None:
         faults = [*self._wrong_place(), *self._wrong_values()]
         if faults:
-            raise InvalidBackendError(f"Fault({shown(self.at)}): {'; '.join(faults)}")
+            raise InvalidBackendError(f"Fault({short_repr(self.at)}): {'; '.join(faults)}")
 
     @property
     def _given(self) -> list[str]:

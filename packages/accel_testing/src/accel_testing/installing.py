@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend, builtin, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError, shown
+from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
+from accel_core.packages import normalize_distribution
 from accel_core.plugins import declared_backends, hooks_of
-from accel_core.settings import ACCEL_ALLOW, normalize_distribution
+from accel_core.settings import ACCEL_ALLOW
+from accel_core.text import short_repr
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake
@@ -189,14 +191,14 @@ def _understood(plugin: object, accelerator: object) -> plugins.Installed:
         return plugins.Installed((plugin,), accelerator=accelerator)
     if accelerator is not None:
         raise InvalidArgumentError(
-            f"installed({shown(plugin)}, accelerator={accelerator!r}): only a Backend takes an accelerator. "
-            "Write installed(Backend(...), accelerator=...), or leave it out."
+            f"installed({short_repr(plugin)}, accelerator={accelerator!r}): only a Backend takes "
+            "an accelerator. Write installed(Backend(...), accelerator=...), or leave it out."
         )
     if isinstance(plugin, Fake):
         return plugins.Installed((plugin.backend,), fake=plugin)
     if not plugins.hooks(plugin):
         raise InvalidArgumentError(
-            f"installed({shown(plugin)}): {type(plugin).__name__} is no backend, expected fake(...), an "
+            f"installed({short_repr(plugin)}): {type(plugin).__name__} is no backend, expected fake(...), an "
             f"accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
         )
     return plugins.Installed(tuple(declared_backends(hooks_of(plugin))), plugin=plugin)

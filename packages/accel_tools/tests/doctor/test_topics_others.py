@@ -3,6 +3,8 @@
 Modules of a few lines stand for them here; accel-train's tests of each framework ask the real ones.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from accel_core.settings import read
@@ -18,7 +20,7 @@ class PartialState:
 
 
 def said(seconds=30.0, **variables):
-    settings = read(variables)._replace(probe_timeout=seconds)
+    settings = replace(read(variables), probe_timeout=seconds)
     return list(TOPIC.examine(Visit(settings, variables)))
 
 

@@ -36,9 +36,10 @@ from accel_core.backend import decode_backend
 from accel_core.current import accelerator_of_pin, qualified_pin
 from accel_core.explain.autoload import with_autoload
 from accel_core.log import LOGGER
+from accel_core.packages import normalize_distribution
 from accel_core.sandbox import child, guard
 from accel_core.select import select
-from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
+from accel_core.settings import ACCEL_PROBE, Pin, Settings
 from accel_core.verdict import How
 
 if TYPE_CHECKING:
@@ -131,9 +132,9 @@ def _chosen_apart(
     settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = settings if pin is None else settings._replace(pins=(qualified_pin(settings, pin),))
+    wanted = settings if pin is None else replace(settings, pins=(qualified_pin(settings, pin),))
     # The command goes on where a program ends: it has told of that.
-    apart = wanted._replace(isolated=True)
+    apart = replace(wanted, isolated=True)
     record = with_autoload(select(apart, isolated=True), apart)
     if record.error is not None:
         raise record.error
@@ -190,7 +191,7 @@ def answer_of(
     used. `how` are keyword arguments of `call_on_accelerator`.
     """
     if name is not None:
-        settings = settings._replace(asked=f"{click.get_current_context().command_path} {name}")
+        settings = replace(settings, asked=f"{click.get_current_context().command_path} {name}")
     asked = call_on_accelerator(make, arguments, settings, timeout=timeout, pin=name, **how)
     for sentence in asked.crashed:
         click.echo(f"Warning: {sentence}.\n", err=True)

@@ -17,8 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 import accel_core
-from accel_core.errors import AccelError, printable
+from accel_core.errors import AccelError
 from accel_core.settings import Variable
+from accel_core.text import escape_control_chars
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
 from accel_train_startup import VARIABLE
@@ -60,7 +61,7 @@ def tell(*, in_training: bool = False) -> None:
         accelerator = _chosen()
         if accelerator is not None and _is_unused(accelerator):
             _told = True
-            sys.stderr.write(f"{printable(_line(accelerator))}\n")
+            sys.stderr.write(f"{escape_control_chars(_line(accelerator))}\n")
 
 
 @contextlib.contextmanager

@@ -155,9 +155,9 @@ def _at_exit() -> None:
 
 def _tell(**how: bool) -> None:
     with contextlib.suppress(*_ERRORS):
-        from accel_core.settings import entry_points
+        from accel_core.settings import permitted_entry_points
 
-        for entry_point in entry_points(AT_EXIT):
+        for entry_point in permitted_entry_points(AT_EXIT):
             entry_point.load()(**how)
 
 
@@ -218,9 +218,11 @@ def _warn(variable: str, problems: list[str]) -> None:
 
 def _prepare(wanted: list[str]) -> list[str]:
     """Call what is announced under each name; the sentences say what cannot be done."""
-    from accel_core.settings import entry_points  # 30 ms, where torch has not loaded it already
+    from accel_core.settings import permitted_entry_points  # 30 ms, where torch has not loaded it already
 
-    announced = {entry_point.name.lower(): entry_point for entry_point in reversed(entry_points(GROUP))}
+    announced = {
+        entry_point.name.lower(): entry_point for entry_point in reversed(permitted_entry_points(GROUP))
+    }
     problems = []
     for name in wanted:
         if name not in announced:

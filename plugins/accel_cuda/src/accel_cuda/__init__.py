@@ -36,63 +36,52 @@ __all__ = ["CUDA", "HYGON", "ILUVATAR", "LOOK_ALIKES", "METAX", "ROCM"]
 _SETUP = "accel setup cuda"
 _NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
 
-#: What an error's text says, and what the user can do about it. One table for both: a
-#: torch for the one kind of hardware fails beside the other as well.
+_BUSY = r"busy or unavailable|devices_unavailable"
+_NO_DEVICE = (
+    r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|"
+    r"hiperrornodevice"
+)
+_OUT_OF_MEMORY = r"out of memory|cuda_error_out_of_memory"
+#: Whoever made the device.
+_ORDINAL = (
+    r"invalid device ordinal|cuda_error_invalid_device",
+    "name a device below device_count(); CUDA_VISIBLE_DEVICES renumbers them",
+)
+#: Patterns of an error's text, and the user's next step. One table for both kinds of
+#: hardware: a torch for one of them fails beside the other as well.
 _HINTS = (
-    (
-        r"re-initialize cuda in forked",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
-    (
-        r"invalid device ordinal|cuda_error_invalid_device",
-        "name a device below device_count(); CUDA_VISIBLE_DEVICES renumbers them",
-    ),
+    _ORDINAL,
     (r"not compiled with cuda|cuda functions? .*unavailable", _SETUP),
     (
         (
-            r"driver on your system is too old|insufficient for cuda "
-            r"runtime|cuda_error_insufficient_driver"
+            r"driver on your system is too old|insufficient for cuda runtime|"
+            r"cuda_error_insufficient_driver"
         ),
         f"update the NVIDIA driver, or install the torch that it runs: {_SETUP}",
     ),
     (r"found no nvidia driver|libcuda\.so|cuda_error_stub_library", _NVIDIA_DRIVER),
     (
         (
-            r"driver/library version mismatch|unsupported display "
-            r"driver|system_driver_mismatch"
+            r"driver/library version mismatch|unsupported display driver|"
+            r"system_driver_mismatch"
         ),
-        (
-            "the NVIDIA driver was updated under a running kernel: reboot, or reload "
-            "its modules"
-        ),
+        ("the NVIDIA driver was updated under a running kernel: reboot, or reload its modules"),
     ),
     (
         r"forward compatibility|compat_not_supported",
-        (
-            "the CUDA compatibility package does not fit this GPU: take it off "
-            "LD_LIBRARY_PATH, or update"
-        ),
+        ("the CUDA compatibility package does not fit this GPU: take it off LD_LIBRARY_PATH, or update"),
     ),
     (
         r"system not yet initialized|system_not_ready",
         "start NVIDIA's fabric manager: systemctl start nvidia-fabricmanager",
     ),
     (
-        r"busy or unavailable|devices_unavailable",
-        (
-            "another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows "
-            "the mode"
-        ),
+        _BUSY,
+        ("another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"),
     ),
     (
-        (
-            r"no (cuda|hip|rocm)[- ](gpus|capable "
-            r"device)|cuda_error_no_device|hiperrornodevice"
-        ),
-        (
-            "check that `nvidia-smi` or `rocminfo` lists the device, and "
-            "CUDA_VISIBLE_DEVICES"
-        ),
+        _NO_DEVICE,
+        ("check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"),
     ),
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
@@ -107,13 +96,10 @@ _HINTS = (
     ),
     (
         r"cuda unknown error|cuda_error_unknown",
-        (
-            "often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or "
-            "reboot"
-        ),
+        ("often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"),
     ),
     (
-        r"out of memory|cuda_error_out_of_memory",
+        _OUT_OF_MEMORY,
         "`nvidia-smi` shows which processes hold the device's memory",
     ),
     (
@@ -121,10 +107,7 @@ _HINTS = (
             r"lib(cu(dart|blas|dnn|fft|rand|solver|sparse|pti|file)|nccl|nvrtc|"
             r"nvjitlink|nvshmem)[\w\-]*\.so"
         ),
-        (
-            "reinstall torch with its nvidia-* packages, and start without an "
-            "LD_LIBRARY_PATH to other ones"
-        ),
+        ("reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"),
     ),
     (
         r"lib(amdhip|hip|roc|rccl|miopen|hsa|amd_smi)[\w\-]*\.so",
@@ -226,7 +209,41 @@ ROCM = replace(
 )
 
 
-# --- Makers who build torch for their own GPUs under CUDA's or ROCm's name -----------------------------
+# --- Makers who build torch for their own GPUs under CUDA's or ROCm's name -----------
+
+_METAX_URL = "https://developer.metax-tech.com/softnova"
+_ILUVATAR_URL = "https://support.iluvatar.com/"
+_HYGON_URL = "https://developer.sourcefind.cn/"
+
+
+def _one_release(maker: str, url: str) -> str:
+    return f"take {maker}'s driver, SDK and torch of one release: {url}"
+
+
+def _maker_hints(
+    maker: str, url: str, *, tool: str, variable: str = "CUDA_VISIBLE_DEVICES"
+) -> tuple[tuple[str, str], ...]:
+    """Hints for a maker's devices; `tool` lists them, `variable` hides them."""
+    return (
+        _ORDINAL,
+        (_NO_DEVICE, f"check that `{tool}` lists the device, and {variable}"),
+        (_OUT_OF_MEMORY, f"`{tool}` shows which processes hold the device's memory"),
+        (
+            (
+                r"driver|not compiled with cuda|no kernel image|"
+                r"invalid device function|lib[\w\-]+\.so"
+            ),
+            _one_release(maker, url),
+        ),
+        (
+            r"no attribute 'accelerator'",
+            f"take a newer {maker} release, with torch 2.6 or newer: {url}",
+        ),
+    )
+
+
+# These require no torch: pip would bring PyTorch's build, and the hints cover an older
+# torch.
 
 # gpustack/runtime has the PCI id and the node: gpustack_runtime/detector/metax.py,
 # deployer/cdi/metax.py; Project-HAMi/HAMi, docs/metax-support.md, the module and the
@@ -236,9 +253,9 @@ ROCM = replace(
 METAX = replace(
     CUDA,
     description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
-    url="https://developer.metax-tech.com/softnova",
-    install_hint="take MetaX's driver, SDK and torch of one release: https://developer.metax-tech.com/softnova",
-    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    url=_METAX_URL,
+    install_hint=_one_release("MetaX", _METAX_URL),
+    requires=(),
     hardware=Hardware(
         name="MetaX GPU",
         nodes=("/dev/mxcd",),
@@ -254,53 +271,23 @@ METAX = replace(
     ),
     environment=Environment(forward=(*CUDA.environment.forward, "MCCL", "MACA")),
     hints=(
-        *_HINTS[:2],  # whoever made the device
         (
-            r"busy or unavailable|devices_unavailable",
-            (
-                "another process holds the GPU, which MACA gives to one alone: set "
-                "MACA_MPS_MODE=1"
-            ),
+            _BUSY,
+            ("another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"),
         ),
-        (
-            (
-                r"no (cuda|hip|rocm)[- ](gpus|capable "
-                r"device)|cuda_error_no_device|hiperrornodevice"
-            ),
-            "check that `mx-smi` lists the device, and CUDA_VISIBLE_DEVICES",
-        ),
-        (
-            r"out of memory|cuda_error_out_of_memory",
-            "`mx-smi` shows which processes hold the device's memory",
-        ),
-        (
-            (
-                r"driver|not compiled with cuda|no kernel image|invalid device "
-                r"function|lib[\w\-]+\.so"
-            ),
-            (
-                "take MetaX's driver, SDK and torch of one release: "
-                "https://developer.metax-tech.com/softnova"
-            ),
-        ),
-        (
-            r"no attribute 'accelerator'",
-            (
-                "take a newer MetaX release, with torch 2.6 or newer: "
-                "https://developer.metax-tech.com/softnova"
-            ),
-        ),
+        *_maker_hints("MetaX", _METAX_URL, tool="mx-smi"),
     ),
 )
+
 # gpustack/runtime: gpustack_runtime/detector/iluvatar.py, deployer/cdi/iluvatar.py. Of
 # Deep-Spark: ix-device-plugin, pkg/config/config.go, and ix-container-toolkit,
 # README.md.
 ILUVATAR = replace(
     CUDA,
-    description="Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda",
-    url="https://support.iluvatar.com/",
-    install_hint="take Iluvatar's driver, SDK and torch of one release: https://support.iluvatar.com/",
-    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    description=("Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda"),
+    url=_ILUVATAR_URL,
+    install_hint=_one_release("Iluvatar", _ILUVATAR_URL),
+    requires=(),
     hardware=Hardware(
         name="Iluvatar GPU",
         nodes=("/dev/iluvatar[0-9]*",),
@@ -312,47 +299,18 @@ ILUVATAR = replace(
         kubernetes="iluvatar.com/gpu",
         podman="--device iluvatar.com/gpu=all",
     ),
-    hints=(
-        *_HINTS[:2],  # whoever made the device
-        (
-            (
-                r"no (cuda|hip|rocm)[- ](gpus|capable "
-                r"device)|cuda_error_no_device|hiperrornodevice"
-            ),
-            "check that `ixsmi` lists the device, and CUDA_VISIBLE_DEVICES",
-        ),
-        (
-            r"out of memory|cuda_error_out_of_memory",
-            "`ixsmi` shows which processes hold the device's memory",
-        ),
-        (
-            (
-                r"driver|not compiled with cuda|no kernel image|invalid device "
-                r"function|lib[\w\-]+\.so"
-            ),
-            (
-                "take Iluvatar's driver, SDK and torch of one release: "
-                "https://support.iluvatar.com/"
-            ),
-        ),
-        (
-            r"no attribute 'accelerator'",
-            (
-                "take a newer Iluvatar release, with torch 2.6 or newer: "
-                "https://support.iluvatar.com/"
-            ),
-        ),
-    ),
+    hints=_maker_hints("Iluvatar", _ILUVATAR_URL, tool="ixsmi"),
 )
+
 # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display
 # controllers and co-processors), README_EN.md. HAMi's docs/hygon-dcu-support.md has the
 # address and /opt/hyhal.
 HYGON = replace(
     ROCM,
     description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
-    url="https://developer.sourcefind.cn/",
-    install_hint="take Hygon's driver, SDK and torch of one release: https://developer.sourcefind.cn/",
-    requires=(),  # where it is not met, pip would bring PyTorch's build; of an older torch the hints speak
+    url=_HYGON_URL,
+    install_hint=_one_release("Hygon", _HYGON_URL),
+    requires=(),
     hardware=Hardware(
         name="Hygon DCU",
         nodes=("/dev/mkfd", "/dev/kfd"),
@@ -361,71 +319,44 @@ HYGON = replace(
         driver_step="install Hygon's driver; `hy-smi` shows when it works",
     ),
     granted=Granted(
-        docker="--device /dev/kfd --device /dev/mkfd --device /dev/dri -v /opt/hyhal:/opt/hyhal "
-        "--group-add video",
+        docker=(
+            "--device /dev/kfd --device /dev/mkfd --device /dev/dri "
+            "-v /opt/hyhal:/opt/hyhal --group-add video"
+        ),
         kubernetes="hygon.com/hcu",
     ),
-    hints=(
-        *_HINTS[:2],  # whoever made the device
-        (
-            (
-                r"no (cuda|hip|rocm)[- ](gpus|capable "
-                r"device)|cuda_error_no_device|hiperrornodevice"
-            ),
-            "check that `hy-smi` lists the device, and HIP_VISIBLE_DEVICES",
-        ),
-        (
-            r"out of memory|cuda_error_out_of_memory",
-            "`hy-smi` shows which processes hold the device's memory",
-        ),
-        (
-            (
-                r"driver|not compiled with cuda|no kernel image|invalid device "
-                r"function|lib[\w\-]+\.so"
-            ),
-            (
-                "take Hygon's driver, SDK and torch of one release: "
-                "https://developer.sourcefind.cn/"
-            ),
-        ),
-        (
-            r"no attribute 'accelerator'",
-            (
-                "take a newer Hygon release, with torch 2.6 or newer: "
-                "https://developer.sourcefind.cn/"
-            ),
-        ),
-    ),
+    hints=_maker_hints("Hygon", _HYGON_URL, tool="hy-smi", variable="HIP_VISIBLE_DEVICES"),
 )
+
 #: Each with the mark that its maker's builds of torch have in their version:
 #: `2.8.0+metax3.5.3.9`, `2.7.1+corex.4.4.0`, `2.10.0+das.opt1.dtk2604`.
 LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
 def _here(declared: Backend) -> Backend:
-    """The declaration, or the look-alike's whose torch is installed, or whose device
-    alone is here.
+    """The declaration, or that of a look-alike whose torch is installed, or whose
+    device alone is here.
     """
     build = torch_build()
     alikes = {m: a for m, a in LOOK_ALIKES.items() if a.in_torch == declared.in_torch}
-    marked = [
-        alike for mark, alike in alikes.items() if build and mark in build.version
-    ]
-    seen = [
-        a for a in alikes.values() if _signs(a, declared) and not _signs(declared, a)
-    ]
-    return [*marked, *seen, declared][0]
+    for mark, alike in alikes.items():
+        if build and mark in build.version:
+            return alike
+    for alike in alikes.values():
+        if _signs(alike, declared) and not _signs(declared, alike):
+            return alike
+    return declared
 
 
-def _signs(backend: Backend, beside: Backend) -> set[str]:
+def _signs(backend: Backend, other: Backend) -> set[str]:
     """Signs of that device on this machine that are not the other's too: both may have
     /dev/kfd.
     """
     found = evidence(backend) or Evidence()
-    return {*found.nodes, *found.pci} - {*beside.hardware.nodes}
+    return {*found.nodes, *found.pci} - {*other.hardware.nodes}
 
 
-# --- Hooks ---------------------------------------------------------------------------------------------
+# --- Hooks ---------------------------------------------------------------------------
 
 
 @hookimpl
@@ -439,13 +370,16 @@ def accel_backends() -> list[Backend]:
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
     """Say that beside a look-alike's device there is another maker's torch."""
-    mark = next(
-        (m for m, a in LOOK_ALIKES.items() if a.hardware == backend.hardware), ""
-    )
-    # Of the distribution: `torch.version` of some of Iluvatar's builds lacks the mark.
-    release = metadata.version("torch") if mark else ""
-    why = f"torch {release} is not {backend.hardware.name.partition(' ')[0]}'s build"
-    return None if mark in release else ProbeResult(False, why, backend.install_hint)
+    for mark, alike in LOOK_ALIKES.items():
+        if alike.hardware != backend.hardware:
+            continue
+        # Of the distribution: `torch.version` of some of Iluvatar's builds lacks it.
+        release = metadata.version("torch")
+        if mark not in release:
+            maker = backend.hardware.name.partition(" ")[0]
+            reason = f"torch {release} is not {maker}'s build"
+            return ProbeResult(False, reason, backend.install_hint)
+    return None
 
 
 @hookimpl

@@ -36,6 +36,8 @@ class CUDAAccelerator(TorchAccelerator):
     `CUDA_VISIBLE_DEVICES`, torch has to ask the driver.
     """
 
+    _vendor_ranges = "nvtx"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._rocm = "hip" in backend.in_torch.builds
@@ -53,21 +55,17 @@ class CUDAAccelerator(TorchAccelerator):
             return properties
         if self._rocm:
             return replace(properties, uuid=f"GPU-{_rocm_serial(properties.uuid)}")
-        return replace(
-            properties,
-            uuid=f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{properties.uuid}",
-        )
+        prefix = "MIG" if " MIG " in properties.name else "GPU"
+        return replace(properties, uuid=f"{prefix}-{properties.uuid}")
 
     def _capability(self) -> tuple[int, int]:
-        """Compute capability of the current device; `(0, 0)` without a device, or if it
-        is not told.
+        """Compute capability of the current device; `(0, 0)` without a device, or if
+        the driver does not report it.
         """
-        told = (
-            self._if_supported(self.device_module.get_device_capability)
-            if self.is_available()
-            else None
-        )
-        return told or (0, 0)
+        if not self.is_available():
+            return (0, 0)
+        capability = self._if_supported(self.device_module.get_device_capability)
+        return capability or (0, 0)
 
     # Data types
 
@@ -114,31 +112,28 @@ class CUDAAccelerator(TorchAccelerator):
         major, _ = self._capability()
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
 
-    def range_push(
-        self, msg: str, domain: str | None = None, category: str | None = None
-    ) -> None:
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open an NVTX range; never raises an error.
 
         `domain` and `category` need the package `nvtx`; without it the range is in
         NVTX's default domain.
         """
+        if domain is None or not self.supports_nvtx_domain:
+            super().range_push(msg)
+            return
         with suppress(Exception):
-            if domain is not None and self.supports_nvtx_domain:
-                import_module("nvtx").push_range(
-                    str(msg), domain=domain, category=category
-                )
-            else:
-                self.device_module.nvtx.range_push(str(msg))
+            nvtx = import_module("nvtx")
+            nvtx.push_range(str(msg), domain=domain, category=category)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the NVTX range that this thread opened last in `domain`; never raises
         an error.
         """
+        if domain is None or not self.supports_nvtx_domain:
+            super().range_pop()
+            return
         with suppress(Exception):
-            if domain is not None and self.supports_nvtx_domain:
-                import_module("nvtx").pop_range(domain=domain)
-            else:
-                self.device_module.nvtx.range_pop()
+            import_module("nvtx").pop_range(domain=domain)
 
     # Launching
 
@@ -174,6 +169,5 @@ def _allows_deprecated_fp16() -> bool:
     if given in ("", "0", "false", "no", "off"):
         return False
     raise SettingError(
-        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct "
-        f"it, or unset it."
+        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct it, or unset it."
     )

@@ -59,23 +59,18 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 
     NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
-    cards = sorted(
-        each.name
-        for each in (root / "dev").glob("nvidia*")
-        if each.name[6:].isdecimal()
-    )
+    nodes = (root / "dev").glob("nvidia*")
+    cards = sorted(node.name for node in nodes if node.name[6:].isdecimal())
     if not cards:
         return CheckResult("ok", "there is no NVIDIA device node here")
     facts = {"device nodes": ", ".join(f"/dev/{name}" for name in cards)}
     if (root / "dev/nvidia-uvm").exists():
         return CheckResult("ok", "/dev/nvidia-uvm is there", facts=facts)
     step = (
-        "in a container, start it with the node: docker run --gpus all gives it; on the host, run "
-        "`sudo nvidia-modprobe -u -c=0`"
+        "in a container, start it with the node: docker run --gpus all gives it; on "
+        "the host, run `sudo nvidia-modprobe -u -c=0`"
     )
-    facts["nvidia_uvm"] = (
-        "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
-    )
+    facts["nvidia_uvm"] = "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
     return CheckResult(
         "error",
         "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
@@ -90,26 +85,19 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
     microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
-    build, kernel = (
-        build or torch_build(),
-        _read(root / "proc/sys/kernel/osrelease").strip(),
-    )
+    build = build or torch_build()
+    kernel = _read(root / "proc/sys/kernel/osrelease").strip()
     if not (build and build.cuda) or "microsoft" not in kernel.lower():
         return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
     if not (root / "dev/dxg").exists():
         step = "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, then `wsl --update`"
-        return CheckResult(
-            "warning", "WSL2 shows no GPU: /dev/dxg is missing", step, facts
-        )
+        what = "WSL2 shows no GPU: /dev/dxg is missing"
+        return CheckResult("warning", what, step, facts)
     if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
         step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
-        return CheckResult(
-            "warning",
-            "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib",
-            step,
-            facts,
-        )
+        what = "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib"
+        return CheckResult("warning", what, step, facts)
     return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
 
 
@@ -125,12 +113,11 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
     if module is None:
         return CheckResult("ok", "the NVIDIA driver is not loaded here")
-    names = [
-        file.name
-        for folder in _LIBRARIES
-        for file in (root / folder).glob("libcuda.so.*.*")
-    ]
-    libraries = sorted({name.removeprefix("libcuda.so.") for name in names})
+    versions = set()
+    for folder in _LIBRARIES:
+        for file in (root / folder).glob("libcuda.so.*.*"):
+            versions.add(file.name.removeprefix("libcuda.so."))
+    libraries = sorted(versions)
     facts = {
         "kernel module": module[1],
         "libcuda.so": ", ".join(libraries) or "in none of the usual folders",
@@ -150,22 +137,30 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
     ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers them as the kernel's
     driver does.
     """
-    build, gpus = build or torch_build(), _rocms(root)
-    cards = [number for number, gpu in enumerate(gpus) if gpu not in _PROCESSORS]
-    names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-    if (
-        not (build and build.hip)
-        or len(cards) in (0, len(gpus))
-        or any(name in os.environ for name in names)
-    ):
-        return CheckResult(
-            "ok", "ROCm counts no processor's own GPU beside an AMD card"
-        )
-    own = ", ".join(str(number) for number in range(len(gpus)) if number not in cards)
-    what = f"device {own} is the processor's own AMD GPU, for which torch may have no kernels"
-    return CheckResult(
-        "warning", what, f"export HIP_VISIBLE_DEVICES={','.join(map(str, cards))}"
+    build = build or torch_build()
+    gpus = _rocms(root)
+    integrated = []
+    cards = []
+    for number, gpu in enumerate(gpus):
+        if gpu in _PROCESSORS:
+            integrated.append(str(number))
+        else:
+            cards.append(str(number))
+    is_mixed = bool(integrated and cards)
+    if not (build and build.hip and is_mixed) or _is_filtered():
+        what = "ROCm counts no processor's own GPU beside an AMD card"
+        return CheckResult("ok", what)
+    what = (
+        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which torch may have no kernels"
     )
+    step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
+    return CheckResult("warning", what, step)
+
+
+def _is_filtered() -> bool:
+    """Whether a variable selects which of AMD's GPUs are visible."""
+    names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    return any(name in os.environ for name in names)
 
 
 def _rocms(root: Path) -> list[int]:
@@ -173,17 +168,14 @@ def _rocms(root: Path) -> list[int]:
     amdkfd/kfd_topology.c.
     """
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
-    told = [
-        _read(file) for file in sorted(files, key=lambda file: int(file.parent.name))
-    ]
-    nodes = [dict(re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)) for text in told]
-    gpus = [node for node in nodes if node.get("simd_count", "0") != "0"]
-    opened = [
-        g
-        for g in gpus
-        if (root / f"dev/dri/renderD{g.get('drm_render_minor')}").exists()
-    ]
-    return [int(gpu.get("device_id", "0")) for gpu in opened]
+    ids = []
+    for file in sorted(files, key=lambda file: int(file.parent.name)):
+        node = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
+        has_cores = node.get("simd_count", "0") != "0"
+        render = root / f"dev/dri/renderD{node.get('drm_render_minor')}"
+        if has_cores and render.exists():
+            ids.append(int(node.get("device_id", "0")))
+    return ids
 
 
 def _read(path: Path) -> str:

@@ -40,18 +40,15 @@ def module_ids() -> tuple[int, ...] | None:
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
     printed = ""
     with suppress(OSError, subprocess.SubprocessError):
-        printed = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=True
-        ).stdout
-    rows = (line.replace(",", " ").split() for line in printed.splitlines())
-    found = {
-        int(row[0]): int(row[1])
-        for row in rows
-        if len(row) == 2 and "".join(row).isdigit()
-    }
-    if not found or sorted(found) != [*range(len(found))]:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    ids = {}
+    for line in printed.splitlines():
+        row = line.replace(",", " ").split()
+        if len(row) == 2 and "".join(row).isdigit():
+            ids[int(row[0])] = int(row[1])
+    if not ids or sorted(ids) != list(range(len(ids))):
         return None
-    return tuple(found[index] for index in sorted(found))
+    return tuple(ids[index] for index in sorted(ids))
 
 
 class HPUAccelerator(TorchAccelerator):
@@ -79,8 +76,8 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Module ids by index, which `hl-smi` tells; they are no indices, so without it
-        nothing is known.
+        """Module ids by index, as `hl-smi` prints them; without it they are unknown,
+        because they are not indices.
         """
         return module_ids()
 
@@ -97,10 +94,10 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def _device_number(self, device: Any) -> int | None:
-        number = None if device is None else super()._device_number(device)
-        if (
-            number is not None and number < 0
-        ):  # a rank's variable that is not set, and no device
+        if device is None:
+            return None
+        number = super()._device_number(device)
+        if number is not None and number < 0:  # as of a rank's variable that is not set
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 

@@ -29,9 +29,7 @@ __all__ = ["BACKEND"]
 
 _INSTALL = "accel setup klxpu"
 _DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
-_DOCTOR = (
-    "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
-)
+_DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
 
 #: What an error's text says, and what the user can do about it; the first that fits
 #: counts. The libraries' names are those of XRE and XHPC in PaddlePaddle,
@@ -43,10 +41,6 @@ _HINTS = (
     ),
     (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_DOCTOR}: {_INSTALL}"),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
-    (
-        r"re-initialize cuda in forked",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
     (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
 )
 

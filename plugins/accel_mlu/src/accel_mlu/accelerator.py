@@ -17,29 +17,13 @@ class MLUAccelerator(TorchAccelerator):
     starts it, and a child forked after that gets torch_mlu's `RuntimeError`.
     """
 
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
-        MLU.
-        """
-        return self.is_available()
+    # DeepSpeed (0.19.8) trains in float16 on every MLU.
+    _fp16_on_every_device = True
+    _vendor_ranges = "cnpx"
 
     def is_triton_supported(self) -> bool:
         """Whether there is a device and Triton, in Cambricon's build, is installed."""
         return is_installed("triton") and self.is_available()
-
-    def range_push(
-        self, msg: str, domain: str | None = None, category: str | None = None
-    ) -> None:
-        """Open a CNPX range; `domain` and `category` are ignored; never raises an
-        error.
-        """
-        with suppress(Exception):
-            self.device_module.cnpx.range_push(str(msg))
-
-    def range_pop(self, domain: str | None = None) -> None:
-        """Close the CNPX range that this thread opened last; never raises an error."""
-        with suppress(Exception):
-            self.device_module.cnpx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without

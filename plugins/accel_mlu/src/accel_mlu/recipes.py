@@ -9,6 +9,9 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://github.com/Cambricon/torch_mlu",
-    "note": "Cambricon gives torch_mlu with its Neuware: https://developer.cambricon.com/; the version names "
-    "the torch that it is for: 1.22.0+torch2.4.0 is for torch 2.4.0, PyTorch's CPU build",
+    "note": (
+        "Cambricon gives torch_mlu with its Neuware: https://developer.cambricon.com/; "
+        "the version names the torch that it is for: 1.22.0+torch2.4.0 is for torch "
+        "2.4.0, PyTorch's CPU build"
+    ),
 }

@@ -24,6 +24,9 @@ class MPSAccelerator(TorchAccelerator):
     holds now is returned instead, as in DeepSpeed.
     """
 
+    # Metal has always had float16.
+    _fp16_on_every_device = True
+
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
@@ -45,9 +48,7 @@ class MPSAccelerator(TorchAccelerator):
         """
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
-        if not (
-            hasattr(metal, "get_name") and self.is_available()
-        ):  # torch before 2.7; no Metal
+        if not (hasattr(metal, "get_name") and self.is_available()):  # torch before 2.7; no Metal
             return properties
         return replace(
             properties,
@@ -102,22 +103,18 @@ class MPSAccelerator(TorchAccelerator):
         `memory_reserved()`.
         """
         self._index_or_none(device_index)
-        return (
-            super().max_memory_allocated()
-            if self._counts_peaks
-            else self.memory_reserved()
-        )
+        if self._counts_peaks:
+            return super().max_memory_allocated()
+        return self.memory_reserved()
 
     def max_memory_reserved(self, device_index: Device = None) -> int:
         """Return the peak of `memory_reserved` if torch counts it, else
         `memory_reserved()`.
         """
         self._index_or_none(device_index)
-        return (
-            super().max_memory_reserved()
-            if self._counts_peaks
-            else self.memory_reserved()
-        )
+        if self._counts_peaks:
+            return super().max_memory_reserved()
+        return self.memory_reserved()
 
     def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Reset the peaks if torch counts them; else do nothing."""
@@ -131,11 +128,9 @@ class MPSAccelerator(TorchAccelerator):
         """
         self._index_or_none(device_index)
         stats = super().memory_stats()
-        return (
-            stats
-            if self._counts_peaks
-            else {key: stats[key] for key in stats if not key.endswith(".peak")}
-        )
+        if self._counts_peaks:
+            return stats
+        return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
     def total_memory(self, device_index: Device = None) -> int:
         """Return the bytes that Metal recommends for one process; the memory itself is
@@ -151,9 +146,7 @@ class MPSAccelerator(TorchAccelerator):
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
 
-    def _torch_empty_pinned(
-        self, tensor: torch.Tensor, shape: tuple[int, ...]
-    ) -> torch.Tensor:
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return tensor.new_empty(shape, device="cpu")
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
@@ -163,13 +156,7 @@ class MPSAccelerator(TorchAccelerator):
 
     def is_bf16_supported(self) -> bool:
         """Whether this is macOS 14 or later, which brought bfloat16 to Metal."""
-        return self.is_available() and bool(
-            self._torch.backends.mps.is_macos_or_newer(14, 0)
-        )
-
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: Metal has always had float16."""
-        return self.is_available()
+        return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
 
     def is_fp64_supported(self) -> bool:
         """Return False: Metal has no float64."""

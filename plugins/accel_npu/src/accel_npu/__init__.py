@@ -29,14 +29,8 @@ __all__ = ["BACKEND", "cann_version", "source_cann"]
 _FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
-_DEVICES = " ".join(
-    f"--device /dev/{n}"
-    for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc")
-)
-_MOUNTS = " ".join(
-    f"-v {folder}:{folder}"
-    for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver")
-)
+_DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))
+_MOUNTS = " ".join(f"-v {folder}:{folder}" for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver"))
 
 #: What an error's text says, and what the user can do about it; the first that fits
 #: counts.
@@ -49,10 +43,6 @@ _HINTS = (
     (
         r"lib(ascend_hal|dcmi|drv\w*)\.so",
         "install the Ascend driver; a container needs the host's as well",
-    ),
-    (
-        "re-initialize npu in forked",
-        "use the start method 'spawn', or touch no device before the fork",
     ),
     ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
     (
@@ -101,9 +91,7 @@ BACKEND = Backend(
         driver_file="/sys/class/devdrv_manager",
         driver_step=_DRIVER,
     ),
-    visibility=Visibility(
-        variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"
-    ),
+    visibility=Visibility(variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"),
     granted=Granted(
         # Ascend/pytorch, docker/OVERVIEW.md.
         docker=f"{_DEVICES} {_MOUNTS}",
@@ -131,9 +119,8 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
     """Return the next step for errors of torch_npu or CANN whose cause depends on what
     is installed.
     """
-    from accel_core import (
-        hint_for,
-    )  # these here, because finding this plugin must cost nothing
+    # Here, because finding this plugin must cost nothing.
+    from accel_core import hint_for
     from accel_npu.checks import no_cann, torch_npu_version
 
     # Others' errors have undefined symbols too, and so have npu's own whose cause the
@@ -141,15 +128,19 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
     if backend.name != BACKEND.name or hint_for(error, _HINTS):
         return None
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
-    if hint == "{source}" and (what := no_cann()):
-        return ProbeResult(False, what, source_cann())
-    torch = getattr(torch_build(), "version", "").partition("+")[0]
-    versions = {
-        "cann": cann_version() or "",
-        "npu": torch_npu_version() or "",
-        "torch": torch,
-    }
-    return hint and hint.format(**versions, source=source_cann())
+    if hint is None:
+        return None
+    if hint == "{source}":
+        reason = no_cann()
+        if reason:
+            return ProbeResult(False, reason, source_cann())
+    build = torch_build()
+    return hint.format(
+        cann=cann_version() or "",
+        npu=torch_npu_version() or "",
+        torch=build.version.partition("+")[0] if build else "",
+        source=source_cann(),
+    )
 
 
 @hookimpl
@@ -166,11 +157,11 @@ def cann_version() -> str | None:
     """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
-    matches = (
-        re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace"))
-        for file in files
-    )
-    return next((match[1] for match in matches if match), None)
+    for file in files:
+        match = re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace"))
+        if match:
+            return match[1]
+    return None
 
 
 def source_cann() -> str:
@@ -182,9 +173,7 @@ def source_cann() -> str:
         above / "set_env.sh",
         *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")),
     )
-    found = (
-        f"run CANN's `source {s}` in the shell that starts Python"
-        for s in scripts
-        if s.exists()
-    )
-    return next(found, "accel setup npu")
+    for script in scripts:
+        if script.exists():
+            return f"run CANN's `source {script}` in the shell that starts Python"
+    return "accel setup npu"

@@ -29,6 +29,9 @@ class NPUAccelerator(TorchAccelerator):
     device first.
     """
 
+    # Every Ascend NPU computes in float16.
+    _fp16_on_every_device = True
+
     supports_nvtx_domain = True
 
     def current_stream(self, device_index: Device = None) -> torch.Stream:
@@ -74,35 +77,31 @@ class NPUAccelerator(TorchAccelerator):
         """Page-lock host memory; return False without a device, or if CANN refuses."""
         # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy
         # engine is fast with.
-        return bool(
-            self._runtime and self._runtime.npuHostRegister(address, num_bytes, 2) == 0
-        )
+        runtime = self._runtime()
+        if runtime is None:
+            return False
+        return bool(runtime.npuHostRegister(address, num_bytes, 2) == 0)
 
     def unregister_host_memory(self, address: int) -> None:
         """Undo `register_host_memory`. Raises `RuntimeError` for memory that is not
         registered.
         """
-        if self._runtime and (code := self._runtime.npuHostUnregister(address)):
-            raise RuntimeError(
-                f"{self.name}: host memory at {address:#x} cannot be released: error "
-                f"{code}"
-            )
+        runtime = self._runtime()
+        code = runtime.npuHostUnregister(address) if runtime else 0
+        if code:
+            raise RuntimeError(f"{self.name}: host memory at {address:#x} cannot be released: error {code}")
 
-    @property
     def _runtime(self) -> Any:
-        return (
-            self.is_available()
-            and hasattr(self.device_module, "npurt")
-            and self.device_module.npurt()
-        )
+        """CANN's runtime; `None` without a device, or if torch_npu does not export
+        it.
+        """
+        if self.is_available() and hasattr(self.device_module, "npurt"):
+            return self.device_module.npurt()
+        return None
 
     def pin_memory_alignment(self) -> int:
         """Return 4096: CANN registers only addresses that are multiples of it."""
         return 4096
-
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: every Ascend NPU computes in float16."""
-        return self.is_available()
 
     def is_fp64_supported(self) -> bool:
         """Return False: torch_npu (2.13.0) makes a float32 tensor instead of a float64
@@ -113,9 +112,7 @@ class NPUAccelerator(TorchAccelerator):
         """
         return False
 
-    def range_push(
-        self, msg: str, domain: str | None = None, category: str | None = None
-    ) -> None:
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a range for the vendor's profiler (mstx: domains, no categories); never
         raises an error.
         """
@@ -134,4 +131,6 @@ class NPUAccelerator(TorchAccelerator):
         if CANN does not report it.
         """
         numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
-        return tuple(map(int, numbers[0].split("."))) if numbers else None
+        if numbers is None:
+            return None
+        return tuple(int(number) for number in numbers[0].split("."))

@@ -15,9 +15,7 @@ from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
-_NO_PACKAGE = CheckResult(
-    "ok", "torch_npu is not installed, which is what would need CANN"
-)
+_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
 
 #: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch,
 #: README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for
@@ -35,10 +33,8 @@ def variables() -> CheckResult:
     """
     if torch_npu_version() is None:
         return _NO_PACKAGE
-    home, operators = (
-        os.environ.get("ASCEND_HOME_PATH", ""),
-        os.environ.get("ASCEND_OPP_PATH", ""),
-    )
+    home = os.environ.get("ASCEND_HOME_PATH", "")
+    operators = os.environ.get("ASCEND_OPP_PATH", "")
     facts = {
         "ASCEND_HOME_PATH": home or "not set",
         "ASCEND_OPP_PATH": operators or "not set",
@@ -46,16 +42,7 @@ def variables() -> CheckResult:
     if not home:
         what = no_cann() or "CANN's variables are not set"
         return CheckResult("warning", what, source_cann(), facts)
-    missing = [
-        what
-        for what, path in {
-            "ASCEND_HOME_PATH": home,
-            "runtime below ASCEND_HOME_PATH": f"{home}/runtime",
-            "compiler below ASCEND_HOME_PATH": f"{home}/compiler",
-            "ASCEND_OPP_PATH": operators,
-        }.items()
-        if not (path and Path(path).is_dir())
-    ]
+    missing = _missing_folders(home, operators)
     if missing:
         what = f"CANN's variables lead to no folder: {', '.join(missing)}"
         return CheckResult("error", what, source_cann(), facts)
@@ -66,14 +53,32 @@ def variables() -> CheckResult:
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
 
+def _missing_folders(home: str, operators: str) -> list[str]:
+    """Names of CANN's folders that do not exist."""
+    folders = {
+        "ASCEND_HOME_PATH": home,
+        "runtime below ASCEND_HOME_PATH": f"{home}/runtime",
+        "compiler below ASCEND_HOME_PATH": f"{home}/compiler",
+        "ASCEND_OPP_PATH": operators,
+    }
+    missing = []
+    for name, folder in folders.items():
+        if not (folder and Path(folder).is_dir()):
+            missing.append(name)
+    return missing
+
+
 def version() -> CheckResult:
     """Check that CANN is at least as new as the one that torch_npu was built for."""
-    npu, cann = torch_npu_version(), cann_version()
+    npu = torch_npu_version()
+    cann = cann_version()
     if npu is None:
         return _NO_PACKAGE
     facts = {"torch_npu": npu, "CANN": cann or "not found"}
     built = _numbers(npu)
-    needed = _CANN.get(built, _CANN[_LATEST] if built > _LATEST else None)
+    needed = _CANN.get(built)
+    if built > _LATEST:
+        needed = _CANN[_LATEST]
     if cann is None or needed is None or _numbers(cann) >= needed:
         return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
     at_least = ".".join(map(str, needed))
@@ -85,31 +90,29 @@ def no_cann() -> str:
     """Return `"torch_npu 2.13.0 needs CANN, which is not installed"`; an empty text if
     CANN is installed.
     """
-    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith(
-        "accel setup"
-    )
-    return (
-        f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
-        if missing
-        else ""
-    )
+    if os.environ.get("ASCEND_HOME_PATH"):
+        return ""
+    if not source_cann().startswith("accel setup"):  # a script of CANN's exists
+        return ""
+    return f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
 
 
 def torch_npu_version() -> str | None:
     """Return the installed release of torch_npu; `None` if it is not installed."""
     for found in metadata.distributions(name="torch-npu"):
-        with suppress(
-            Exception
-        ):  # a folder without metadata: importlib_metadata's own error
-            if number := found.version:
-                return number
+        # A folder without metadata raises importlib_metadata's own error.
+        with suppress(Exception):
+            if found.version:
+                return found.version
     return None
 
 
 def _numbers(text: str) -> tuple[int, int]:
     """The first two numbers of a version: `(8, 3)` of `"8.3.RC1"`."""
     found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    if found is None:
+        return (0, 0)
+    return int(found[1]), int(found[2])
 
 
 CHECKS = [

@@ -21,8 +21,8 @@ from accel_core import (
 __all__ = ["BACKEND"]
 
 _COMPILER = (
-    "install rebel-compiler from Rebellions' package index, for which you need an RBLN Portal account: "
-    "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
+    "install rebel-compiler from Rebellions' package index, for which you need an RBLN "
+    "Portal account: https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
 )
 
 #: What an error's text says, and what the user can do about it; the first that fits
@@ -36,25 +36,12 @@ _HINTS = (
             r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: "
             r"(_ZN4rbln|rbln_)"
         ),
-        (
-            "install the rebel-compiler made for your torch-rbln: `python -m "
-            "torch_rbln.diagnose` shows both"
-        ),
+        ("install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"),
     ),
     (r"undefined symbol", "torch-rbln does not fit this torch: accel setup rbln"),
     (
-        r"privateuse1|already been (set|registered)",
-        (
-            "a process has room for one vendor: set DS_ACCELERATOR=rbln before "
-            "anything imports another's package"
-        ),
-    ),
-    (
         r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
-        (
-            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device "
-            "of its own"
-        ),
+        ("unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"),
     ),
     (
         r"in use by another process|may be out of memory|lack of device memory",

@@ -26,17 +26,6 @@ _HINTS = (
         r"undefined symbol|torch_sdaa\._c\b",
         "torch_sdaa does not fit this torch or its TecoToolKit: accel setup sdaa",
     ),
-    (
-        r"privateuse1|already been (set|registered)",
-        (
-            "a process has room for one vendor: set DS_ACCELERATOR=sdaa before "
-            "anything imports another's package"
-        ),
-    ),
-    (
-        r"in forked subprocess",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
     (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
 )
 

@@ -20,15 +20,12 @@ class SDAAAccelerator(TorchAccelerator):
     `UnsupportedError` with the member's name.
     """
 
+    # DeepSpeed (0.19.8) trains in float16 on every Tecorigin card.
+    _fp16_on_every_device = True
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._knows_compilers = False
-
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
-        Tecorigin card.
-        """
-        return self.is_available()
 
     def get_compile_backend(self) -> str:
         """Return the compiler that was set, else `"teco_inductor"` if torch_sdaa

@@ -34,17 +34,6 @@ _HINTS = (
         r"undefined symbol|torch_supa\._c\b",
         "torch_supa does not fit this torch: accel setup supa",
     ),
-    (
-        r"privateuse1|already been (set|registered)",
-        (
-            "a process has room for one vendor: set DS_ACCELERATOR=supa before "
-            "anything imports another's package"
-        ),
-    ),
-    (
-        r"re-initialize supa in forked",
-        "use the start method 'spawn', or do not touch the device before the fork",
-    ),
     (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
 )
 
@@ -70,7 +59,7 @@ BACKEND = Backend(
         # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module:
         # `modprobe biren`.
         driver_file="/sys/module/biren",
-        driver_step="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
+        driver_step=("install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works"),
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
     granted=Granted(

@@ -19,11 +19,9 @@ class SUPAAccelerator(TorchAccelerator):
     child must not use a device that its parent has started.
     """
 
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every
-        Biren GPU.
-        """
-        return self.is_available()
+    # DeepSpeed (0.19.8) trains in float16 on every Biren GPU.
+    _fp16_on_every_device = True
+    _vendor_ranges = "brtx"
 
     def is_fp64_supported(self) -> bool:
         """Return False: torch_supa says "SUPA device does not support double
@@ -36,20 +34,6 @@ class SUPAAccelerator(TorchAccelerator):
         installed.
         """
         return is_installed("triton") and self.is_available()
-
-    def range_push(
-        self, msg: str, domain: str | None = None, category: str | None = None
-    ) -> None:
-        """Open a BRTX range; `domain` and `category` are ignored; never raises an
-        error.
-        """
-        with suppress(Exception):
-            self.device_module.brtx.range_push(str(msg))
-
-    def range_pop(self, domain: str | None = None) -> None:
-        """Close the BRTX range that this thread opened last; never raises an error."""
-        with suppress(Exception):
-            self.device_module.brtx.range_pop()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without

@@ -9,6 +9,8 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://github.com/BIRENSUPA/torch-supa",
-    "note": "Biren gives torch_supa with its SDK; its fourth number names the torch that it is for: "
-    "1.0.0.21000 is for torch 2.10.0",
+    "note": (
+        "Biren gives torch_supa with its SDK; its fourth number names the torch that "
+        "it is for: 1.0.0.21000 is for torch 2.10.0"
+    ),
 }

@@ -35,10 +35,7 @@ _HINTS = (
     ),
     (
         r"pjrt api version|pjrt_api.*version",
-        (
-            "unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and "
-            "install torch-tpu's libtpu"
-        ),
+        ("unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu"),
     ),
     (
         "registerdynamicpjrtplugin",
@@ -59,10 +56,6 @@ _HINTS = (
         "internal to torchtpu",
         "call torch.accelerator's function, which accel-core does",
     ),
-    (
-        "forked subprocess",
-        "use the start method 'spawn', or touch no device before the fork",
-    ),
     ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'"),
 )
 
@@ -71,30 +64,25 @@ _OTHERWISE = (
     (
         "compute.randomness.checkpointing_draws_the_same",
         (
-            "torch.utils.checkpoint draws another dropout mask in the backward pass, so the gradient is wrong: "
-            "keep dropout out of what is checkpointed, or set its probability to 0"
+            "torch.utils.checkpoint draws another dropout mask in the backward pass, "
+            "so the gradient is wrong: keep dropout out of what is checkpointed, or "
+            "set its probability to 0"
         ),
     ),
     (
         "compute.forms.layers",
         (
-            "batch norm leaves its running statistics as they were, so evaluation is wrong: give it "
-            "track_running_stats=False, or take layer norm or group norm"
+            "batch norm leaves its running statistics as they were, so evaluation is "
+            "wrong: give it track_running_stats=False, or take layer norm or group norm"
         ),
     ),
     (
         "compute.numbers.nan_and_infinity",
-        (
-            "maximum, minimum, clamp and gelu lose NaN: look for NaN before they are "
-            "called"
-        ),
+        ("maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"),
     ),
     (
         "compute.reductions.nan_in_every_reduction",
-        (
-            "max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN "
-            "before they are called"
-        ),
+        ("max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN before they are called"),
     ),
     (
         "compute.forms.zeros_and_infinities",
@@ -165,15 +153,14 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
     """Check the PJRT library that the user names: TorchTPU ends the process if it
     cannot load it.
     """
-    if backend.name != BACKEND.name or not (library := own_library()):
+    library = own_library()
+    if backend.name != BACKEND.name or library is None:
         return None
-    if wrong := fault(library):
+    reason = fault(library)
+    if reason:
         return ProbeResult(
             False,
-            f"{LIBRARY}={str(library)!r} {wrong}",
-            f"unset {LIBRARY}, so that libtpu is loaded, or name a PJRT library: "
-            f"accel try tpu sets it",
+            f"{LIBRARY}={str(library)!r} {reason}",
+            f"unset {LIBRARY}, so that libtpu is loaded, or name a PJRT library: accel try tpu sets it",
         )
-    return ProbeResult(
-        True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu"
-    )
+    return ProbeResult(True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu")

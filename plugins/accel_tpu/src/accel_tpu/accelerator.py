@@ -33,9 +33,12 @@ class TPUAccelerator(TorchAccelerator):
         _register()
         super().__init__(backend)
         if self._library is not None:
-            what = f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in place of libtpu"
-            warnings.warn(what, UserWarning, stacklevel=2)
-            with _alone():
+            warnings.warn(
+                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in place of libtpu",
+                UserWarning,
+                stacklevel=2,
+            )
+            with _without_launcher_variables():
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
@@ -49,30 +52,32 @@ class TPUAccelerator(TorchAccelerator):
         place of libtpu.
         """
         if not self._count:  # kept, as torch.compile cannot look into torch's count
-            counted = int(super().device_count())
-            self._count = counted if self._library is None else min(counted, 1)
+            self._count = int(super().device_count())
+            if self._library is not None:
+                self._count = min(self._count, 1)
         return self._count
 
     def _select(self, index: int) -> None:
-        if index != (current := self.current_device()):
+        current = self.current_device()
+        if index != current:
             raise self._unsupported(
                 "set_device",
-                f"it binds a process to device {current}, and device {index} was named: start a process for "
-                "each device, with accel run or torchrun",
+                f"it binds a process to device {current}, and device {index} was "
+                "named: start a process for each device, with accel run or torchrun",
             )
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return TorchTPU's properties; with a library in place of libtpu, the name
         says so.
         """
-        found = super().device_properties(device_index)
+        properties = super().device_properties(device_index)
         if self._library is None:
-            return found
-        return replace(found, name=f"TorchTPU on {self._library.name}")
+            return properties
+        return replace(properties, name=f"TorchTPU on {self._library.name}")
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _without_launcher_variables() -> Iterator[None]:
     """Hide the launcher's variables: with them TorchTPU's runtime looks for a slice of
     TPUs, and aborts.
     """

@@ -16,8 +16,10 @@ def own_library() -> Path | None:
     """Return the path of the PJRT library that the user names in place of libtpu's;
     `None` if none is named.
     """
-    named = os.environ.get(LIBRARY)
-    return Path(named) if named and Path(named).name != "libtpu.so" else None
+    path = os.environ.get(LIBRARY)
+    if not path or Path(path).name == "libtpu.so":
+        return None
+    return Path(path)
 
 
 def fault(library: Path) -> str:
@@ -27,12 +29,10 @@ def fault(library: Path) -> str:
             library.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
-            return (
-                ""
-                if content.find(b"GetPjrtApi") >= 0
-                else "is no PJRT library: it has no GetPjrtApi"
-            )
+            if content.find(b"GetPjrtApi") < 0:
+                return "is no PJRT library: it has no GetPjrtApi"
     except FileNotFoundError:
         return "is no file"
     except (OSError, ValueError) as error:  # a folder, no rights; an empty file
         return f"cannot be read: {error}"
+    return ""

@@ -22,21 +22,15 @@ def environment() -> tuple[dict[str, str], str]:
 
     Raises `IntegrationMissingError` if one of the two packages is not installed.
     """
-    missing = [
-        distribution
-        for module, distribution in (
-            ("torch_tpu", "torch-tpu"),
-            (_PACKAGE, "fastatomstruct-xla-cpu"),
-        )
-        if find_spec(module) is None
-    ]
+    packages = {"torch_tpu": "torch-tpu", _PACKAGE: "fastatomstruct-xla-cpu"}
+    missing = [packages[module] for module in packages if find_spec(module) is None]
     if missing:
         raise IntegrationMissingError(
-            f"accel try tpu needs {' and '.join(missing)}: pip install "
-            f"{' '.join(missing)}"
+            f"accel try tpu needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
     spec = find_spec(_PACKAGE)
-    library = Path((spec and spec.origin) or "").with_name(_FILE)
+    origin = spec.origin if spec else None
+    library = Path(origin or "").with_name(_FILE)
     # torch's autoload imports TorchTPU in every process; the plugin does it where the
     # backend is chosen. It is not pinned: DeepSpeed refuses a DS_ACCELERATOR that it
     # does not know.

@@ -36,10 +36,6 @@ _HINTS = (
     (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _INSTALL),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
     (
-        r"re-initialize xpu in forked",
-        "use the start method 'spawn', or fork before the device is touched",
-    ),
-    (
         r"out of memory|out_of_(device|host)_memory",
         "`xpu-smi ps` shows who holds the device's memory",
     ),
@@ -136,32 +132,27 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     IPEX; `None` if it can.
     """
     if backend.vendor_imports != ("torch",):
-        cpu = _is_cpu_build()
-        return (
-            ProbeResult(
-                False, "IPEX is its CPU build, without XPU", backend.install_hint
-            )
-            if cpu
-            else None
-        )
-    from accel_core import (
-        hidden_by,
-    )  # here, because finding this plugin must cost nothing
+        if not _is_cpu_build():
+            return None
+        reason = "IPEX is its CPU build, without XPU"
+        return ProbeResult(False, reason, backend.install_hint)
+    # Here, because finding this plugin must cost nothing.
+    from accel_core import hidden_by
 
     # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to
     # nobody, so it stays.
     build = torch_build()
     for other in others:
-        builds = other.in_torch.builds or ("cuda", "hip")
-        if other.device_type != "cuda" or not any(
-            getattr(build, name, None) for name in builds
-        ):
+        if other.device_type != "cuda":
             continue
-        if (present := evidence(other)) and not hidden_by(other, os.environ):
-            reason = f"{build} drives {other.name} devices too, and there are some: {present}"
+        builds = other.in_torch.builds or ("cuda", "hip")
+        if not any(getattr(build, name, None) for name in builds):
+            continue
+        present = evidence(other)
+        if present and not hidden_by(other, os.environ):
             return ProbeResult(
                 False,
-                reason,
+                f"{build} drives {other.name} devices too, and there are some: {present}",
                 "set DS_ACCELERATOR=xpu for the Intel GPU",
                 stands_aside=True,
             )
@@ -183,11 +174,5 @@ def _is_cpu_build() -> bool:
     same name.
     """
     folders = package_folders("intel_extension_for_pytorch")
-    libraries = str(
-        [
-            path
-            for folder in folders
-            for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")
-        ]
-    )
+    libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
     return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries

@@ -20,27 +20,28 @@ class XPUAccelerator(TorchAccelerator):
     use the device in its child.
     """
 
+    # All of Intel's GPUs compute in float16.
+    _fp16_on_every_device = True
+
     def communication_backend_name(self) -> str:
         """Return `xccl` if this torch has it, else `ccl`, for which oneCCL's bindings
         are imported.
 
         Without both it is `xccl`, and torch.distributed reports that it is missing.
         """
-        distributed = self._torch.distributed
-        has_xccl = (
-            distributed.is_available()
-            and getattr(distributed, "is_xccl_available", bool)()
-        )
-        if not has_xccl and is_installed("oneccl_bindings_for_pytorch"):
-            import_module(
-                "oneccl_bindings_for_pytorch"
-            )  # registers `ccl` with torch.distributed
+        if not self._has_xccl() and is_installed("oneccl_bindings_for_pytorch"):
+            # Registers `ccl` with torch.distributed.
+            import_module("oneccl_bindings_for_pytorch")
             return "ccl"
         return super().communication_backend_name()
 
-    def is_fp16_supported(self) -> bool:
-        """Whether there is a device: all of Intel's GPUs compute in float16."""
-        return self.is_available()
+    def _has_xccl(self) -> bool:
+        distributed = self._torch.distributed
+        if not distributed.is_available():
+            return False
+        if not hasattr(distributed, "is_xccl_available"):
+            return False
+        return bool(distributed.is_xccl_available())
 
     def is_fp64_supported(self) -> bool:
         """Return the driver's answer: the Arc cards and most integrated GPUs have no
@@ -63,7 +64,5 @@ class IPEXAccelerator(XPUAccelerator):
 
     def build_extension(self) -> type[Any]:
         """Return IPEX's setuptools command, which compiles SYCL."""
-        builder: type[Any] = import_module(
-            "intel_extension_for_pytorch.xpu"
-        ).DpcppBuildExtension
+        builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
         return builder

@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from accel_core import __version__, package_folders
-from accel_core.errors import clean
 from accel_core.hardware import vendors
 from accel_core.plugins import declarers, installed_names
+from accel_core.text import one_line
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 
@@ -216,7 +216,7 @@ def _words(message: str, answers: dict[str, Any]) -> str:
     """Report the template validator's error for an answer, about the flag that gives it."""
     found = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if found is None:
-        return clean(message)
+        return one_line(message)
     question, what = found.groups()
     given = f" {answers[question]!r}" if question in answers else ", which is not given"
-    return clean(f"{_flag(question)}{given}: {what}.")
+    return one_line(f"{_flag(question)}{given}: {what}.")

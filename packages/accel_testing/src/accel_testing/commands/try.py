@@ -9,8 +9,9 @@ import sys
 import click
 
 from accel_core.cli.output import status_of
-from accel_core.errors import AccelError, BackendNotFoundError, did_you_mean
-from accel_core.settings import entry_points
+from accel_core.errors import AccelError, BackendNotFoundError
+from accel_core.settings import permitted_entry_points
+from accel_core.text import did_you_mean
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
@@ -34,7 +35,7 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     if not wanted:
         raise click.UsageError(f"Missing a command, such as: accel try {name} -- python train.py", ctx)
     try:
-        found = {entry_point.name: entry_point for entry_point in reversed(entry_points(GROUP))}
+        found = {entry_point.name: entry_point for entry_point in reversed(permitted_entry_points(GROUP))}
         if name not in found:
             there = ", ".join(sorted(found)) or "none"
             raise BackendNotFoundError(

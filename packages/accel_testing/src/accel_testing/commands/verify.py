@@ -6,6 +6,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -17,13 +18,14 @@ from accel_core import Verdict
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError, clean
+from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
 from accel_core.explain import messages
 from accel_core.hardware import vendors
 from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.select import select
 from accel_core.settings import Pin, Settings
+from accel_core.text import one_line
 from accel_testing.conformance import document, simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.expected import NOTHING, Expected, read
@@ -44,7 +46,7 @@ def _file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> t
     try:
         return value, read(value)
     except SettingError as error:
-        raise click.BadParameter(clean(str(error))) from None
+        raise click.BadParameter(one_line(str(error))) from None
 
 
 def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -176,7 +178,7 @@ def _require_pytest() -> None:
 
 def _subject(name: Pin | None, settings: Settings) -> Verdict:
     """The backend to check; raises `BackendNotFoundError`."""
-    load, settings = IsolatedLoader(settings.probe_timeout), settings._replace(isolated=True)
+    load, settings = IsolatedLoader(settings.probe_timeout), replace(settings, isolated=True)
     if name is not None:
         found = find_backends(name, settings, load)
         if found:
@@ -290,7 +292,7 @@ _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 def _marked(result: Result) -> page.Part:
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
-    words = clean(f"{how}{result.message}")
+    words = one_line(f"{how}{result.message}")
     return page.hanging([(mark, [(result.check.name, "bold"), (f"  {words}", "")])], 2)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Accelerator
-from accel_core.sandbox import child
+from accel_core.sandbox import child, processes
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import patient
 from accel_testing.conformance.parts import BEGINNING
@@ -130,7 +130,7 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    child.end_group(process)
+    processes.end_group(process)
     process.wait()
 
 

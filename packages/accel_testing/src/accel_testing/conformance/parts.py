@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from accel_core.sandbox import child
+from accel_core.sandbox import processes
 from accel_testing.conformance.claims import NOT_CLAIMED
 
 __all__ = ["BEGINNING", "do"]
@@ -32,7 +32,7 @@ def do(
 
     A part that raises is reported, and the next part runs. If `begin` raises, no part runs.
     """
-    child.end_with_parent(os.getppid())
+    processes.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
         given: list[Any] = []
         for name, work in {BEGINNING: lambda: given.extend(begin()), **parts}.items():

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Verdict, __version__
-from accel_core.errors import OURS
-from accel_core.sandbox import child
+from accel_core.exceptions import OWN_MODULES
+from accel_core.sandbox import child, processes
 from accel_core.settings import read as read_settings
 from accel_core.survey import survey
 from accel_testing.conformance import simulated
@@ -92,7 +92,7 @@ def _frameworks(results: list[Result]) -> Iterator[str]:
     """Those that passed a check, with their versions."""
     passed = dict.fromkeys(result.check.group for result in results if result.outcome is Outcome.PASSED)
     needed = dict.fromkeys(row for group in passed for row in group.needs)
-    for row in (row for row in needed if row[0] not in OURS):
+    for row in (row for row in needed if row[0] not in OWN_MODULES):
         yield next((f"{name} {version}" for name in row if (version := _version(name))), row[0])
 
 
@@ -206,7 +206,7 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
             told.look(results)
             return _Ending(False, INTERRUPTED, time.monotonic() - began)
         finally:
-            child.end_group(process)
+            processes.end_group(process)
             process.wait()
         told.look(results)
         return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
@@ -238,8 +238,6 @@ _OUTPUT = 1 << 17
 
 def _how(code: int, output: Any) -> str:
     """How a child that did not come to its end ended, and in which call, or else its last words."""
-    from accel_core.sandbox import child
-
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _OUTPUT))
     said = output.read().decode("utf-8", "replace").strip()

@@ -34,6 +34,6 @@ def device() -> tuple[str, str]:
 
 def simulator() -> Provenance | None:
     """Return the entry point of the package that simulates devices, not loaded; `None` if there is none."""
-    from accel_core.settings import entry_points
+    from accel_core.settings import permitted_entry_points
 
-    return next(iter(entry_points(_GROUP)), None)
+    return next(iter(permitted_entry_points(_GROUP)), None)

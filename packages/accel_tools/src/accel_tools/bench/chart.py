@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from accel_core.errors import printable
+from accel_core.text import escape_control_chars
 from accel_tools.bench.records import Measurement
 from accel_tools.bench.units import in_words, scaled
 
@@ -61,7 +61,7 @@ def _values(row: Measurement, before: Mapping[str, Measurement]) -> tuple[float,
 def _figure(row: Measurement, old: float | None) -> str:
     """Return the figure beside a bar, or the reason why there is none."""
     if row.value is None:
-        return printable(f"{row.outcome.value}: {row.reason}")
+        return escape_control_chars(f"{row.outcome.value}: {row.reason}")
     return in_words(row) + (f", before {scaled(old, row.unit)}" if old is not None else "")
 
 
@@ -78,7 +78,9 @@ def _as_picture(
     heights = [len(rows) + 1 for _, rows in panels] or [1]
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # needs no screen
-    figure.suptitle(f"{printable(title)}\n{printable(subtitle)}", fontsize=10, parse_math=False)
+    figure.suptitle(
+        f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}", fontsize=10, parse_math=False
+    )
     axes = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for panel, (heading, rows) in zip(axes, panels, strict=False):
         panel.set_title(heading, loc="left", fontsize=10)
@@ -111,7 +113,7 @@ def _as_text(
     from rich.text import Text
 
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False)
-    console.print(Text(f"{printable(title)}\n{printable(subtitle)}"))
+    console.print(Text(f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}"))
     for heading, rows in panels:
         largest = max([value or 0.0 for row in rows for value in _values(row, before)]) or 1.0
         table = Table.grid(padding=(0, 2, 0, 0))

@@ -16,7 +16,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from accel_core import hardware
-from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
+from accel_core.errors import AccelError, LaunchError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.interface.devices import missing_defaults
 from accel_core.sandbox import child
 from accel_core.settings import DS_ACCELERATOR
@@ -59,7 +60,7 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
         answers, problem = _run(accelerator, effort, count)
     except AccelError as error:  # no communication backend, no torch.distributed
         return _without(Outcome.NOT_MEASURED, _cause(str(error)))
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return _without(Outcome.FAILED, _cause(root_cause(error)))
     if problem:
         # Most vendors' libraries refuse two ranks on one device, which is no fault of anybody's.
@@ -202,7 +203,7 @@ def _rank(job: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
             store=store, rank=job["rank"], world_size=job["ranks"], timeout=patience
         ) as me:
             return {kind: _timed(kind, me, job["bytes"], effort) for kind in _KINDS}
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return {"error": str(error) if isinstance(error, AccelError) else root_cause(error)}
 
 

@@ -7,7 +7,8 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from accel_core import DeviceProperties, hardware
-from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
+from accel_core.errors import BackendUnavailableError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.torch_import import import_torch
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 
@@ -45,7 +46,7 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
     try:
         count = accelerator.device_count()
         device = accelerator.current_device_name() if count else ""
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         raise BackendUnavailableError(
             f"{name} cannot list its devices: {root_cause(error)}. See: accel info {name}"
         ) from error
@@ -56,7 +57,7 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         )
     try:
         properties = accelerator.device_properties()
-    except CAUGHT:  # of less weight than the measurements, which may well succeed
+    except PLUGIN_ERRORS:  # of less weight than the measurements, which may well succeed
         properties = DeviceProperties(name="")
     return {
         "name": name,

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from accel_core.errors import CAUGHT, UnsupportedError, root_cause
+from accel_core.errors import UnsupportedError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.torch_import import import_torch
 from accel_tools.bench.records import Effort, Measurement, Outcome
 
@@ -121,5 +122,5 @@ def attempted(name: str, title: str, unit: str, measure: Callable[[], Measuremen
             return measure()
     except UnsupportedError as error:
         return Measurement(name, title, unit, Outcome.NOT_MEASURED, reason=str(error))
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return Measurement(name, title, unit, Outcome.FAILED, reason=root_cause(error).partition("\n")[0])

@@ -13,9 +13,9 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import clean
 from accel_core.hardware import vendors
 from accel_core.settings import Pin, Settings
+from accel_core.text import one_line
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
@@ -43,14 +43,14 @@ def _earlier(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     try:
         return value, document.read(value)
     except ValueError as error:
-        raise click.BadParameter(f"{clean(str(value))}: {clean(str(error))}.") from None
+        raise click.BadParameter(f"{one_line(str(value))}: {one_line(str(error))}.") from None
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
     """The path, which can be written: a minute of measuring must not be lost to a slip of the finger."""
     if value is None:
         return None
-    shown, kind = clean(str(value)), value.suffix.lower()
+    shown, kind = one_line(str(value)), value.suffix.lower()
     if kind not in chart.FORMS:
         raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
     if kind != ".txt" and find_spec("matplotlib") is None:
@@ -186,8 +186,8 @@ def _identity(run: Run) -> list[page.Part]:
         page.facts(
             (
                 ("device", f"{device['device']}, {page.count(device['devices'], 'device')} in all"),
-                ("driver", clean(device["driver"] or "")),
-                ("processor", f"{clean(machine['cpu'])}, {page.count(machine['cores'], 'core')}"),
+                ("driver", one_line(device["driver"] or "")),
+                ("processor", f"{one_line(machine['cpu'])}, {page.count(machine['cores'], 'core')}"),
                 ("torch", f"{machine['torch']}, {threads}"),
                 ("load", _load(machine)),
                 ("took", f"{run.seconds:.0f} s{', --quick' if run.quick else ''}"),
@@ -197,7 +197,7 @@ def _identity(run: Run) -> list[page.Part]:
 
 
 def _product(run: Run) -> str:
-    return clean(run.accelerator["product"] or run.accelerator["device"])
+    return one_line(run.accelerator["product"] or run.accelerator["device"])
 
 
 def _load(machine: Any) -> str:
@@ -213,17 +213,17 @@ def _row(m: Measurement) -> list[page.Cell]:
     first: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
     if m.value is None:
         word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
-        return [*first, (f"{word}{clean(m.reason)}", _STYLES[m.outcome])]
+        return [*first, (f"{word}{one_line(m.reason)}", _STYLES[m.outcome])]
     times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else page.count(m.repeats, "time")
     how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
-    return [*first, (how, ""), (clean(m.note), "dim")]
+    return [*first, (how, ""), (one_line(m.note), "dim")]
 
 
 def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
-    taken = f" ({clean(comparison['time'])})"
-    parts: list[page.Part] = [page.heading(f"Compared with {clean(comparison['file'])}{taken}")]
+    taken = f" ({one_line(comparison['time'])})"
+    parts: list[page.Part] = [page.heading(f"Compared with {one_line(comparison['file'])}{taken}")]
     parts += [
-        page.paragraph(("Warning: ", "bold yellow"), (f"{clean(warning)}.", ""))
+        page.paragraph(("Warning: ", "bold yellow"), (f"{one_line(warning)}.", ""))
         for warning in comparison["warnings"]
     ]
     now = {m.name: m for m in run.measurements}

@@ -10,8 +10,8 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import clean
 from accel_core.settings import Pin
+from accel_core.text import one_line
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
@@ -84,7 +84,7 @@ def command(
 
 def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:
     parts: list[page.Part] = [
-        page.paragraph((clean(report.verdict), _STYLES[report.level])),
+        page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
     told: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _topic(
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
     parts: list[page.Part] = [page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)]
     if topic.failed:
-        failed = f"this could not be examined: {clean(topic.failed)}"
+        failed = f"this could not be examined: {one_line(topic.failed)}"
         parts.append(page.hanging([(mark(Level.WARNING), [(failed, "")])], 2))
     for finding in findings:
         parts.append(page.hanging([(mark(finding.level), _in_words(finding))], 2))
@@ -131,13 +131,13 @@ def _topic(
 
 def _facts(finding: Finding) -> list[page.Part]:
     """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
-    facts = [(clean(name), clean(value)) for name, value in finding.facts.items()]
+    facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.facts(facts, indent=5)]
     return [page.hanging([(("", ""), [(name, "dim"), (f"  {value}", "")])], 3) for name, value in facts]
 
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:
-    about = [(clean(finding.about), "bold"), (": ", "")] if finding.about else []
-    step = [(f"\n{clean(finding.step)}", "dim")] if finding.step else []
-    return [*about, (clean(finding.what), ""), *step]
+    about = [(one_line(finding.about), "bold"), (": ", "")] if finding.about else []
+    step = [(f"\n{one_line(finding.step)}", "dim")] if finding.step else []
+    return [*about, (one_line(finding.what), ""), *step]

@@ -11,10 +11,12 @@ from accel_core import Accelerator, DeviceProperties, HostStream
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import CAUGHT, UnsupportedError, clean, root_cause, shown
+from accel_core.errors import UnsupportedError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.explain.autoload import autoload_conflicts
 from accel_core.sandbox import guard
 from accel_core.settings import Pin
+from accel_core.text import one_line, short_repr
 from accel_core.torch_import import import_torch
 from accel_core.verdict import How
 from accel_train.child_accelerator import Chosen, Step, answer_of
@@ -107,7 +109,7 @@ class _Questions:
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:
             return None
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             self.problems[what] = root_cause(error)
             return None
 
@@ -116,12 +118,12 @@ def _checked(answer: T, kinds: tuple[type, ...]) -> T:
     """The answer, which is one of these kinds and, of a device's facts, each of its own; plugins give any."""
     if not isinstance(answer, kinds) or (isinstance(answer, bool) and bool not in kinds):
         expected = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"it gave {shown(answer)} ({type(answer).__name__}), expected {expected}")
+        raise TypeError(f"it gave {short_repr(answer)} ({type(answer).__name__}), expected {expected}")
     if isinstance(answer, DeviceProperties):
         for name, fact in answer.to_dict().items():
             if fact is not None and not isinstance(fact, _FACTS.get(name, str)):
                 expected = _FACTS.get(name, str).__name__
-                raise TypeError(f"{name} is {shown(fact)} ({type(fact).__name__}), expected {expected}")
+                raise TypeError(f"{name} is {short_repr(fact)} ({type(fact).__name__}), expected {expected}")
     return answer
 
 
@@ -196,13 +198,13 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _autoload(doc: dict[str, Any]) -> list[page.Part]:
-    lines = [[(clean(line), "")] for line in doc["autoload"]]
+    lines = [[(one_line(line), "")] for line in doc["autoload"]]
     return [page.heading(page.AUTOLOAD), page.bullets(lines)] if lines else []
 
 
 def _identity(doc: dict[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
-    what = f": {clean(doc['description'])}" if doc["description"] else ""
+    what = f": {one_line(doc['description'])}" if doc["description"] else ""
     return [
         page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
         page.facts(
@@ -212,7 +214,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
                 ("device type", str(doc["device_type"])),
                 ("vendor import", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
-                ("read on", clean(doc["url"])),
+                ("read on", one_line(doc["url"])),
             )
         ),
     ]
@@ -227,7 +229,7 @@ def _devices(doc: dict[str, Any]) -> list[page.Part]:
             (str(device["torch_device"] or "-"), "bold"),
             (_size(device["total_memory"]), ""),
             (_size(device["available_memory"]), ""),
-            (clean(_product(device)), ""),
+            (one_line(_product(device)), ""),
         ]
         for device in devices
     ]
@@ -270,7 +272,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                     "streams",
                     _yes(doc["streams"], no="not supported (one queue; times come from the host's clock)"),
                 ),
-                ("operators", clean(", ".join(sorted(doc["op_builders"]))) or "none"),
+                ("operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
                 ("supported", ", ".join(name for name, yes in others.items() if yes)),
@@ -283,7 +285,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
 def _problems(doc: dict[str, Any]) -> list[page.Part]:
     if not doc["problems"]:
         return []
-    failed = ((what, clean(why)) for what, why in doc["problems"].items())
+    failed = ((what, one_line(why)) for what, why in doc["problems"].items())
     return [page.heading("What failed"), page.facts(failed)]
 
 

@@ -14,7 +14,7 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import clean
+from accel_core.text import one_line
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
@@ -217,7 +217,7 @@ def _seen(plan: Plan, machine: Machine) -> str:
 def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]) -> list[page.Part]:
     given = ", ".join(plan.given)
     parts: list[page.Part] = [
-        page.paragraph(("Seen: ", "bold"), (clean(_seen(plan, machine)), "")),
+        page.paragraph(("Seen: ", "bold"), (one_line(_seen(plan, machine)), "")),
         *([page.paragraph(("As given, not found here: ", "bold"), (given, ""))] if given else []),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
         page.paragraph(),

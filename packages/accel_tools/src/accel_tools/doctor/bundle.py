@@ -12,8 +12,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accel_core.errors import clean
 from accel_core.log import logged_by
+from accel_core.text import one_line
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor
@@ -35,7 +35,7 @@ def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> byte
         "report.json": json.dumps({"schema": 1, **outgoing.to_dict()}, indent=2),
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
-        "log.txt": "\n".join(clean(redactor.text(line)) for line in log_lines),
+        "log.txt": "\n".join(one_line(redactor.text(line)) for line in log_lines),
         machines.FILE: json.dumps(machines.recorded(machines.here(), known_files()), indent=1),
     }
     made = io.BytesIO()

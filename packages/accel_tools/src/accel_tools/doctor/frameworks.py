@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.hardware import vendors
 
 __all__ = ["FRAMEWORKS", "Framework", "ask"]
@@ -47,7 +47,7 @@ def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     stage(framework.question)
     try:
         return {"device": str(framework.device()), "fails": ""}
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return {"device": "", "fails": root_cause(error)}
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from accel_core import packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import OURS
+from accel_core.exceptions import OWN_MODULES
 from accel_core.torch_import import AUTOLOAD
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
@@ -144,7 +144,7 @@ def _installed() -> Iterator[str]:
 
 def _packages() -> Iterator[str]:
     """List the names that stay: of installed packages, of plugins and of their backends."""
-    yield from OURS
+    yield from OWN_MODULES
     for entry in packages.entry_points(ENTRY_POINT_GROUP):
         yield entry.module.partition(".")[0]
         yield entry.name.partition(".")[0]

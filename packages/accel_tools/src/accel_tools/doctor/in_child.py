@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core import Provenance
-from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import guard
+from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
@@ -28,8 +29,8 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
                 loaded: Any = Provenance(**act["entry_point"]).load()
                 if act["call"]:
                     loaded()
-        except CAUGHT as error:
-            wrong[index] = clean(root_cause(error))
+        except PLUGIN_ERRORS as error:
+            wrong[index] = one_line(root_cause(error))
     return wrong
 
 
@@ -43,7 +44,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with guard.stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
+    with guard.stdout_to_stderr(), contextlib.suppress(*PLUGIN_ERRORS):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 

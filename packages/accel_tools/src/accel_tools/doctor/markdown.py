@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from accel_core.errors import clean
+from accel_core.text import one_line
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Examined, Finding, Level
 
@@ -25,7 +25,7 @@ def markdown(outgoing: Outgoing) -> str:
     lines = [
         "### accel doctor",
         "",
-        *_block([clean(outgoing.report.verdict)]),
+        *_block([one_line(outgoing.report.verdict)]),
         "",
         "**Versions**",
         "",
@@ -48,7 +48,7 @@ def markdown(outgoing: Outgoing) -> str:
 def _topic(topic: Examined) -> Iterator[str]:
     yield f"**{topic.level.mark} {_title(topic.title)}** ({topic.ms / 1e3:.1f} s)"
     wrong = [finding for finding in topic.findings if finding.level is not Level.OK]
-    failed = [f"! this could not be examined: {clean(topic.failed)}"] if topic.failed else []
+    failed = [f"! this could not be examined: {one_line(topic.failed)}"] if topic.failed else []
     if wrong or failed:
         yield ""
         yield from _block([*failed, *(line for finding in wrong for line in _finding(finding))])
@@ -59,22 +59,22 @@ def _topic(topic: Examined) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> Iterator[str]:
-    about = f"{clean(finding.about)}: " if finding.about else ""
-    yield f"{finding.level.mark} {about}{clean(finding.what)} [{clean(finding.code)}]"
+    about = f"{one_line(finding.about)}: " if finding.about else ""
+    yield f"{finding.level.mark} {about}{one_line(finding.what)} [{one_line(finding.code)}]"
     if finding.step:
-        yield f"    next: {clean(finding.step)}"
+        yield f"    next: {one_line(finding.step)}"
     yield from (f"    {line}" for line in _table(finding.facts))
 
 
 def _place(rank: int, row: Ranked) -> str:
     chosen = ", chosen" if row.chosen else ""
-    return clean(f"{rank}. {row.name} ({row.distribution}), {row.priority}: {row.status}{chosen}")
+    return one_line(f"{rank}. {row.name} ({row.distribution}), {row.priority}: {row.status}{chosen}")
 
 
 def _table(rows: Mapping[str, str]) -> list[str]:
-    names = [clean(name) for name in rows]
+    names = [one_line(name) for name in rows]
     width = max(map(len, names), default=0)
-    return [f"{name:{width}}  {clean(value)}" for name, value in zip(names, rows.values(), strict=True)]
+    return [f"{name:{width}}  {one_line(value)}" for name, value in zip(names, rows.values(), strict=True)]
 
 
 def _title(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accel_core import Verdict, __version__, packages
-from accel_core.settings import normalize_distribution
+from accel_core.packages import normalize_distribution
 from accel_core.survey import Survey
 from accel_tools.doctor.identity import Identity, matters, may_be_told
 from accel_tools.doctor.records import Report, Visit

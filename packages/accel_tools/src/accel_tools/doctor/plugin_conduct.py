@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import CAUGHT, OURS
+from accel_core.exceptions import OWN_MODULES, PLUGIN_ERRORS
 from accel_core.plugins import Plugin, declared_backends
 from accel_core.sandbox import guard
 from accel_tools.doctor.footprint import Footprint, changes, footprint
@@ -132,7 +132,7 @@ class _Watch:
 
 
 #: Modules between the plugin and us: what carries out its calls, and what puts its changes back.
-_OTHERS = (*OURS, "importlib", "os", "pluggy")
+_OTHERS = (*OWN_MODULES, "importlib", "os", "pluggy")
 
 
 def _line_of_plugin(frame: FrameType | None) -> str:
@@ -168,7 +168,7 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), guard.stdout_to_stderr():
+                with contextlib.suppress(*PLUGIN_ERRORS), guard.stdout_to_stderr():
                     for backend in declared_backends(Plugin(entry_point).hooks):
                         vendors.update(backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})

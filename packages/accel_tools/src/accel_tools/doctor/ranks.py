@@ -17,13 +17,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from accel_core import __version__, packages
-from accel_core.errors import CAUGHT, AccelError, clean, root_cause
-from accel_core.sandbox import child
+from accel_core.errors import AccelError
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
+from accel_core.sandbox import processes
 from accel_core.settings import read as read_settings
+from accel_core.text import one_line
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine
@@ -74,7 +77,7 @@ def main(own: Sequence[str]) -> int:
 
     An error is reported, and the scripts start.
     """
-    child.end_with_parent(os.getppid())
+    processes.end_with_parent(os.getppid())
     try:
         settings = read_settings()
         me = read_rank()
@@ -85,7 +88,7 @@ def main(own: Sequence[str]) -> int:
         return _compare(me, _look(me, own, look), look + _MEET)
     except AccelError as error:
         return _give_up(str(error))
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return _give_up(root_cause(error))
 
 
@@ -102,7 +105,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     end = time.monotonic() + limit
     settings = read_settings()
     # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
-    visit = Visit(settings._replace(allow=settings.pins or settings.allow), dict(os.environ))
+    visit = Visit(replace(settings, allow=settings.pins or settings.allow), dict(os.environ))
     facts = {
         "accel-core": __version__,
         "torch": packages.version("torch") or "not installed",
@@ -120,7 +123,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
             facts["accelerator"] = f"{selection.name} ({selection.provenance}){count}"
     except AccelError as error:
         problem = str(error)
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         facts["accelerator"] = f"not known: {root_cause(error)}"
     facts.update(
         (name, value)
@@ -243,7 +246,7 @@ def _say(lines: Sequence[str]) -> None:
 
 
 def _text(value: object) -> str:
-    return clean(str(value))[:_LONGEST]
+    return one_line(str(value))[:_LONGEST]
 
 
 if __name__ == "__main__":

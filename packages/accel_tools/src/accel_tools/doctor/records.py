@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from accel_core import Verdict
-from accel_core.errors import CAUGHT
+from accel_core.exceptions import PLUGIN_ERRORS
 from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
@@ -112,7 +112,7 @@ class Visit:
                 try:
                     self.candidates()  # read once for both
                     self._survey = survey(self.settings, load=self._load)
-                except CAUGHT as error:
+                except PLUGIN_ERRORS as error:
                     self._failure = error
                     raise
             return self._survey

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from accel_core import hardware
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
@@ -98,7 +98,7 @@ class _Examination(threading.Thread):
         try:
             for finding in self._topic.examine(self._visit):
                 self._findings.append(finding)  # one by one: what was found before a failure counts
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             self._failed = root_cause(error)
         finally:
             self._took = (time.perf_counter() - self._began) * 1e3

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from accel_core import torch_build
-from accel_core.errors import CAUGHT, clean, root_cause, root_place
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
+from accel_core.text import one_line
 from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
@@ -55,10 +56,10 @@ def _tried(timeout: float) -> tuple[str, str]:
     except OSError as error:
         return f"no process could be started to try it: {error}", ""
     if report.answer is not None:
-        return clean(str(report.answer["cause"])), clean(str(report.answer["where"]))
+        return one_line(str(report.answer["cause"])), one_line(str(report.answer["where"]))
     if report.timed_out:
         return _LATE, f"no answer within {report.waited:g} s"
-    return clean(f"its process {report.ending}{report.last_words}"), ""
+    return one_line(f"its process {report.ending}{report.last_words}"), ""
 
 
 def import_in_child(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
@@ -66,6 +67,6 @@ def import_in_child(_: dict[str, object], stage: Callable[[str], None]) -> dict[
     stage("import of torch")
     try:
         import torch  # noqa: F401
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return {"cause": root_cause(error), "where": root_place(error)}
     return {"cause": "", "where": ""}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accel_core import packages
-from accel_core.errors import clean
+from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP
 
 __all__ = ["Unannounced", "found"]
@@ -72,7 +72,7 @@ def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
     name, version = packages.identity(distribution)
     try:
         if name.lower().replace("_", "-") in _UNKNOWN_TYPES:
-            yield Unannounced(clean(name), clean(version), clean(name).replace("-", "_"))
+            yield Unannounced(one_line(name), one_line(version), one_line(name).replace("-", "_"))
             return
         if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(distribution):
             return
@@ -82,7 +82,9 @@ def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
     except Exception:  # damaged metadata is no finding of this topic
         return
     if calling is not None:
-        yield Unannounced(clean(name), clean(version), clean(calling.parts[0]), clean(str(calling)))
+        yield Unannounced(
+            one_line(name), one_line(version), one_line(calling.parts[0]), one_line(str(calling))
+        )
 
 
 def _needs_torch(distribution: metadata.Distribution) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from accel_core import hardware, package_folders, torch_build
-from accel_core.settings import normalize_distribution
+from accel_core.packages import normalize_distribution
 from accel_tools.doctor.installed_package import VendorPackage
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
 

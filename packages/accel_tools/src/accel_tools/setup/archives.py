@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from accel_core import hardware
-from accel_core.errors import AccelError, shown
+from accel_core.errors import AccelError
+from accel_core.text import short_repr
 
 __all__ = ["FILE", "WORDS", "MachineFileError", "unpacked"]
 
@@ -163,9 +164,9 @@ def _of_document(file: IO[bytes], folder: Path) -> dict[str, str]:
     words = {name: document.get(name, default) for name, default in WORDS.items()}
     for name, text in (*words.items(), *document["files"].items()):
         if not isinstance(text, str):
-            raise MachineFileError(f"is damaged: {shown(name)} has {shown(text)}, expected a text")
+            raise MachineFileError(f"is damaged: {short_repr(name)} has {short_repr(text)}, expected a text")
         if name in ("system", "architecture", "python") and not re.fullmatch(r"[\w.-]{0,40}", text):
-            raise MachineFileError(f"is damaged: its {name} is {shown(text)}, expected one word")
+            raise MachineFileError(f"is damaged: its {name} is {short_repr(text)}, expected one word")
     _write(((name, text.encode()) for name, text in document["files"].items()), folder)
     return words
 
@@ -179,7 +180,7 @@ def _write(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
         if left < 0 or len(read) == _MEMBERS or len(parts) > _DEPTH:
             raise MachineFileError(_TOO_MUCH)
         if ".." in parts or "\0" in name:
-            raise MachineFileError(f"is refused: it names a file outside the machine, {shown(name)}")
+            raise MachineFileError(f"is refused: it names a file outside the machine, {short_repr(name)}")
         read += [(folder.joinpath(*parts), data)] if parts else []
     for target, data in read:
         target.parent.mkdir(parents=True, exist_ok=True)

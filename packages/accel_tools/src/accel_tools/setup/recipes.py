@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.hardware import bus
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
 from accel_tools.setup.machines import Machine
 
 __all__ = [
@@ -92,10 +92,10 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
     """
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
-    for entry_point in reversed(entry_points(GROUP)):  # ours count, of two with one name
+    for entry_point in reversed(permitted_entry_points(GROUP)):  # ours count, of two with one name
         try:
             found[entry_point.name] = parsed(entry_point.name, entry_point.load())
-        except CAUGHT as error:
+        except PLUGIN_ERRORS as error:
             what = f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
             problems.append(f"{what}: {root_cause(error)}")
     return found, tuple(problems)

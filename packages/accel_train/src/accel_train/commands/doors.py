@@ -11,12 +11,13 @@ from accel_core import Backend, packages
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError, clean
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError
 from accel_core.explain import messages
 from accel_core.hardware import vendors
 from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
+from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Step, answer_of
 from accel_train.doors.catalogue import ANY, DOORS, Door
 
@@ -187,9 +188,9 @@ def _row(door: Door, asked: Asked) -> dict[str, Any]:
 
 
 def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
-    for_whom = f"For {clean(asked.name)} ({clean(asked.distribution)})"
+    for_whom = f"For {one_line(asked.name)} ({one_line(asked.distribution)})"
     kind = asked.device_type
-    device = f", torch's device type {clean(kind)}" if kind not in ("", asked.name) else ""
+    device = f", torch's device type {one_line(kind)}" if kind not in ("", asked.name) else ""
     notes = [page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))]
     if left_out:
         more = f"{page.count(left_out, 'framework')} not installed: accel doors --all"
@@ -197,9 +198,9 @@ def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.
     cells = [
         [
             (row["framework"], "bold"),
-            (clean(row["installed"] or "-"), ""),
+            (one_line(row["installed"] or "-"), ""),
             (row["state"], _STYLES[row["state"]]),
-            (clean(row["why"]), ""),
+            (one_line(row["why"]), ""),
         ]
         for row in rows
     ]

@@ -17,10 +17,11 @@ from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import OpBuildError, clean
+from accel_core.errors import OpBuildError
 from accel_core.plugins import installed_names
 from accel_core.sandbox import guard
 from accel_core.settings import ACCEL_PROBE, Pin
+from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
@@ -229,12 +230,12 @@ def _row(op: dict[str, Any]) -> list[page.Cell]:
     before = op["candidates"][: op["candidates"].index(used)]
     passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
     return [
-        (clean(op["op"]), "bold"),
-        (clean(used["provider"]), ""),
+        (one_line(op["op"]), "bold"),
+        (one_line(used["provider"]), ""),
         (_built(used), ""),
         (_verdict(used), _STYLES[_verdict(used)]),
-        (clean(used["reason"]), ""),
-        (f"skipped: {clean(passed)}" if passed else "", "dim"),
+        (one_line(used["reason"]), ""),
+        (f"skipped: {one_line(passed)}" if passed else "", "dim"),
     ]
 
 
@@ -245,26 +246,26 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
     clause = "is used" if used["compatible"] else "would be tried, but cannot be used"
     parts: list[page.Part] = [
         page.paragraph(
-            (clean(op["op"]), "bold"),
-            (f" on {doc['backend']}: {clean(used['provider'])} {clause}.", ""),
+            (one_line(op["op"]), "bold"),
+            (f" on {doc['backend']}: {one_line(used['provider'])} {clause}.", ""),
         )
     ]
     for candidate in op["candidates"]:
         mark = "* " if candidate["used"] else ""
-        parts.append(page.heading(f"{mark}{clean(candidate['provider'])}"))
+        parts.append(page.heading(f"{mark}{one_line(candidate['provider'])}"))
         parts.append(
             page.facts(
                 (
                     ("verdict", _verdict(candidate)),
-                    ("reason", clean(candidate["reason"])),
+                    ("reason", one_line(candidate["reason"])),
                     ("built", _built(candidate)),
-                    ("source", clean(candidate["source"])),
-                    ("file", clean(candidate["file"] or "")),
+                    ("source", one_line(candidate["source"])),
+                    ("file", one_line(candidate["file"] or "")),
                 )
             )
         )
     if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
-        name = clean(op["op"].removesuffix("Builder"))
+        name = one_line(op["op"].removesuffix("Builder"))
         build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
         parts += [page.paragraph(), page.paragraph((build, ""))]
     if not used["compatible"]:

@@ -9,10 +9,11 @@ import sys
 import click
 
 from accel_core.cli.output import status_of
-from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, clean
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
 from accel_core.hardware import vendors
 from accel_core.log import LOGGER
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
+from accel_core.text import one_line
 from accel_train.commands import launcher
 from accel_train.launch import command_line, forked, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -68,7 +69,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
 
     before = ""
     if parsed.doctor:
-        announced = entry_points(_BEFORE)
+        announced = permitted_entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
                 f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
@@ -92,5 +93,5 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
 
 def _first_line(error: BaseException) -> str:
     """The error's own words: its class too where they are a file's name, or none."""
-    told = clean(str(error).strip().partition("\n")[0])
+    told = one_line(str(error).strip().partition("\n")[0])
     return told if isinstance(error, (OSError, ValueError)) and told else f"{type(error).__name__}: {told}"

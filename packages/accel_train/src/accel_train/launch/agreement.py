@@ -16,7 +16,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.errors import RankLostError, RankMismatchError, clean
+from accel_core.errors import RankLostError, RankMismatchError
+from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_train.launch.rendezvous import Rank
 
@@ -290,8 +291,8 @@ def _verdict(data: bytes) -> dict[str, Any]:
 
 def _cleaned(record: Record) -> Record:
     """The record, whose texts are another host's, without what a terminal would obey."""
-    texts: dict[str, Any] = {k: clean(v) for k, v in record._asdict().items() if isinstance(v, str)}
-    return record._replace(**texts, others={clean(k): clean(v) for k, v in record.others.items()})
+    texts: dict[str, Any] = {k: one_line(v) for k, v in record._asdict().items() if isinstance(v, str)}
+    return record._replace(**texts, others={one_line(k): one_line(v) for k, v in record.others.items()})
 
 
 def _not_there(absent: list[int], world_size: int, timeout: float) -> str:

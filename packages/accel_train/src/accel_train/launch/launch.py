@@ -17,10 +17,11 @@ from typing import Any
 
 from accel_core import Backend
 from accel_core.cli import output as options
-from accel_core.errors import AccelError, LaunchError, clean
+from accel_core.errors import AccelError, LaunchError
 from accel_core.explain.autoload import autoload_conflicts
 from accel_core.hardware import placement, visible_devices
 from accel_core.settings import DS_ACCELERATOR, parse_pin
+from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
 from accel_train.launch.environment import for_ranks, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
@@ -106,7 +107,7 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
         is_cpu=is_cpu,
         devices=count,
         communication=communication_of(accelerator, arguments["communication"]),
-        names=[clean(accelerator.device_name(index)) for index in range(count)],
+        names=[one_line(accelerator.device_name(index)) for index in range(count)],
         pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
         alone=alone,
         not_alone=not_alone,

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core.errors import BackendUnavailableError, OpBuildError
+from accel_core.sandbox import processes
 from accel_core.torch_import import AUTOLOAD, import_torch
 from accel_train.ops import failures
 
@@ -219,8 +220,6 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     After success, `folder` holds only the library, and `log` is removed. After failure, `log` is kept; raises
     `OpBuildError` with the first error line of the output.
     """
-    from accel_core.sandbox import child  # here, as programs that compile nothing import this module too
-
     work = folder / "work"
     work.mkdir(mode=0o700)
     device = {Language.CUDA: "extra_cuda_cflags", Language.SYCL: "extra_sycl_cflags"}.get(job.language)
@@ -243,7 +242,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            child.python_command(_PROGRAM),
+            processes.python_command(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -259,7 +258,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LAST_SECONDS)
-            child.end_group(process)
+            processes.end_group(process)
     results = (path for path in work.iterdir() if path.stem == job.name)
     made = next((path for path in results if path.suffix in EXTENSION_SUFFIXES), None)
     if process.returncode or made is None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from accel_core.sandbox import child
+from accel_core.sandbox import processes
 
 __all__ = ["end_group_with_parent"]
 
@@ -37,4 +37,4 @@ def end_group_with_parent(parent: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, end)
-    child.end_with_parent(parent, number=signal.SIGTERM)
+    processes.end_with_parent(parent, number=signal.SIGTERM)

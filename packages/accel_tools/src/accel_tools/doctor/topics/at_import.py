@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance, hardware, is_installed, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import clean
 from accel_core.explain.autoload import AutoloadConflict, autoload_conflicts
-from accel_core.settings import entry_points
+from accel_core.settings import permitted_entry_points
+from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
 from accel_tools.doctor.in_child import try_acts
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
@@ -89,7 +89,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if read and group.name not in _TRIED:
             # torch's wheel may name what it lacks (2.15: nccl4py), which no program has asked for.
             others = [e for e in announced if not (group.by_name and e.distribution == group.reader)]
-            acts += [_act(group, e) for e in others if e in entry_points(group.name)]
+            acts += [_act(group, e) for e in others if e in permitted_entry_points(group.name)]
     files = start_files()
     if files:
         yield _starting(files)
@@ -129,9 +129,9 @@ def _spoilers(timeout: float) -> tuple[AutoloadConflict, ...]:
 
 
 def _acting(group: _Group, entry_points: Sequence[Provenance], *, read: bool) -> Finding:
-    who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
+    who = list(dict.fromkeys(f"{one_line(e.distribution)} {one_line(e.version)}" for e in entry_points))
     idle = "" if read else f", if {group.reader} were installed"
-    facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
+    facts = {f"{one_line(e.name)} = {one_line(e.value)}": f"{one_line(e.distribution)} {one_line(e.version)}"
              for e in entry_points}  # fmt: skip
     what = f"{group.name}: {', '.join(who)} {'acts' if len(who) == 1 else 'act'} {group.when}{idle}"
     return Finding(Level.OK, "at-import.group", what, facts=facts)
@@ -147,10 +147,10 @@ def _starting(files: Sequence[StartFile]) -> Finding:
 
 def _act(group: _Group, package: Provenance) -> _Act:
     return _Act(
-        f"{clean(package.distribution)} {clean(package.version)}",
-        f"{group.name}: {clean(package.name)} = {clean(package.value)}",
+        f"{one_line(package.distribution)} {one_line(package.version)}",
+        f"{group.name}: {one_line(package.name)} = {one_line(package.value)}",
         group.when,
-        f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
+        f"pip install --upgrade {one_line(package.distribution)}, or pip uninstall it",
         {"what": f"importing {package.module}", "entry_point": asdict(package), "call": group.called},
     )
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accel_core import Status, Verdict
-from accel_core.errors import did_you_mean
 from accel_core.explain import messages
 from accel_core.explain.reasons import explained
 from accel_core.hardware import bus, vendors
 from accel_core.plugins import installed_names
 from accel_core.survey import Survey
+from accel_core.text import did_you_mean
 from accel_core.verdict import How
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package

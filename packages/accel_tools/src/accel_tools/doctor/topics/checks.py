@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from accel_core import Backend, Check, CheckResult, Fix, Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import CAUGHT, clean, root_cause
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.plugins import Plugin, declare
 from accel_core.sandbox import child, guard
+from accel_core.text import one_line
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -189,7 +190,7 @@ def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[
         with guard.preserved_state(whole.origin):
             answer = Plugin(plugin).hooks.accel_checks(backend=backend)
         checks = list(answer or ())[:_MOST]
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         whole = whole._replace(key=f"{whole.key} !")
         yield _faulty(whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"), None
         return
@@ -230,7 +231,7 @@ def _checked(row: Checked, check: Check) -> Checked:
     try:
         with guard.preserved_state(row.origin):
             result: object = check.run()
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")
     if not isinstance(result, CheckResult) or result.level not in LEVELS or not isinstance(result.what, str):
         what = f"its check {row.title!r} gave {result!r:.80}, expected accel_core.CheckResult"
@@ -247,7 +248,7 @@ def _mended(row: Checked, check: Check) -> Checked:
         return row._replace(level="error", what="it no longer has a fix", code="checks.fix-failed")
     try:
         check.fix.apply()
-    except CAUGHT as error:
+    except PLUGIN_ERRORS as error:
         what = f"the fix failed: {root_cause(error)}"
         return row._replace(level="error", what=_text(what), code="checks.fix-failed")
     return _checked(row, check)
@@ -259,4 +260,4 @@ def _faulty(row: Checked, code: str, what: str) -> Checked:
 
 
 def _text(text: object) -> str:
-    return clean(str(text))[:_LONGEST]
+    return one_line(str(text))[:_LONGEST]

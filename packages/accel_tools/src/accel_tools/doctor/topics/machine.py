@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
 from accel_core.hardware import bus, placement, vendors
 from accel_core.plugins import installed_names
-from accel_core.settings import OURS
+from accel_core.settings import OWN_DISTRIBUTIONS
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
@@ -64,7 +64,7 @@ def _locks(visit: Visit) -> Iterator[Finding]:
 
 def _releases() -> Iterator[Finding]:
     """Yield distributions of ours that are of another release than the core, with which they are released."""
-    for name in sorted(OURS):
+    for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
             what = (

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from accel_core import builtin, hardware, torch_build
-from accel_core.errors import clean
 from accel_core.survey import Survey
+from accel_core.text import one_line
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
@@ -63,7 +63,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     except OSError as error:
         return "", "", f"no process could be started to ask it: {error}"
     if report.answer is not None:
-        return clean(str(report.answer["device"])), clean(str(report.answer["fails"])), ""
+        return one_line(str(report.answer["device"])), one_line(str(report.answer["fails"])), ""
     if report.timed_out:
         return "", "", f"no answer within {report.waited:g} s (--timeout allows more)"
     return "", f"its process {report.ending}", ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_core import Verdict, hardware, is_installed
 from accel_core.checks import installed_imports
-from accel_core.errors import clean
+from accel_core.text import one_line
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
 from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
@@ -56,11 +56,11 @@ def _plugins(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
 
     for provenance, missteps in conducts(list(reversed(names)), timeout, each).items():
         for misstep in missteps:
-            where = f" ({clean(misstep.where)})" if misstep.where else ""
+            where = f" ({one_line(misstep.where)})" if misstep.where else ""
             yield Finding(
                 Level.WARNING, "patched.plugin",
-                f"the plugin {provenance} {clean(misstep.what)} while it is discovered{where}",
-                f"{misstep.instead}; report this to the maintainers of {clean(provenance.distribution)}",
+                f"the plugin {provenance} {one_line(misstep.what)} while it is discovered{where}",
+                f"{misstep.instead}; report this to the maintainers of {one_line(provenance.distribution)}",
                 names[provenance],
             )  # fmt: skip
 
@@ -111,12 +111,12 @@ def _findings(module: str, candidate: Verdict, found: Sequence[Change]) -> Itera
     for change in found:
         kinds.setdefault(_kind(change), []).append(change)
     for (level, code, verb), group in sorted(kinds.items(), key=lambda item: item[0][1]):
-        names = [clean(change.name) for change in group]
+        names = [one_line(change.name) for change in group]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = f"importing {module} {verb} {', '.join(names[:_NAMED])}{more}"
         yield Finding(
             level, code, what, kept_out if level is not Level.OK else "", candidate.name,
-            {clean(change.name): clean(change.to) for change in group},
+            {one_line(change.name): one_line(change.to) for change in group},
         )  # fmt: skip
 
 

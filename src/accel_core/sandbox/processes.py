@@ -1,0 +1,67 @@
+"""Start this Python again, and end processes: a group, or a child with its parent."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+#: Options of Python that a child inherits: which files and variables it trusts, and how
+#: it reads text and compiles.
+_INHERITED_FLAGS = {
+    "isolated": "-I",
+    "ignore_environment": "-E",
+    "no_user_site": "-s",
+    "no_site": "-S",
+    "safe_path": "-P",
+    "dont_write_bytecode": "-B",
+    "utf8_mode": "-Xutf8",
+    "dev_mode": "-Xdev",
+}
+
+
+def python_command(program: str, *arguments: str) -> list[str]:
+    """Return the command that runs `program`, Python source, in this Python.
+
+    Options for warnings are not inherited: with `-W error`, a warning of torch would
+    look like a fault of the backend. Raises `FileNotFoundError` if Python does not know
+    its own path.
+    """
+    if not sys.executable:
+        raise FileNotFoundError("sys.executable does not name a Python")
+    options = ["-Xfaulthandler", *["-O"] * sys.flags.optimize]
+    for flag, option in _INHERITED_FLAGS.items():
+        if getattr(sys.flags, flag, False):
+            options.append(option)
+    return [sys.executable, *options, "-c", program, *arguments]
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the child and every process that it started."""
+    # They may have ended.
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+
+
+def end_with_parent(parent: int, *, number: int | None = None) -> None:
+    """In the child: get the signal `number`, by default SIGKILL, when `parent` ends.
+
+    Linux sends it, prctl(2), even while native code hangs; elsewhere nothing is done.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes  # takes 10 ms to import
+
+    signal_number = signal.SIGKILL if number is None else number
+    # A script may stand between the two: its end means as much.
+    above = os.getppid()
+    # A sandbox may forbid it.
+    with contextlib.suppress(OSError, AttributeError):
+        set_death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal_number))
+    has_ended = os.getppid() != above or (above == 1 and parent != 1)
+    if has_ended:
+        os.kill(os.getpid(), signal_number)
