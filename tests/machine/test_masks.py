@@ -241,12 +241,12 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
     before, present = world.counted(world.environ), inventory(backend, machine.path)
     found = masks(backend, world.environ, present)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visible_devices, "inventory", lambda *_: present)
+        for module in (visible_devices, reasons):
+            patch.setattr(module, "inventory", lambda *_: present)
         patch.setattr("os.environ", world.environ)
         of_run = masks_of(backend, world.environ, len(before))
-        patch.setattr(reasons, "inventory", lambda *_: present)
         verdict = counts_none(backend, machine.path)
-        said = (verdict.reason, verdict.hint)
+        words = verdict.reason, verdict.hint  # of the environment as it is now
     told = ("; ".join(map(str, found.faulty)), found.next_step) if found.faulty else ("", "")
     assert (of_run["masked"], of_run["masked_step"]) == told
     if unset := of_run["limited_step"].split()[1:]:
@@ -258,7 +258,7 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
         assert (ids == before) if all(isinstance(item, int) for item in ids) else len(ids) == len(before)
         return
     if not before:  # and so the verdict says it, whatever the container's step would be
-        assert said == (str(found), found.next_step)
+        assert words == (str(found), found.next_step)
     for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
         assert int(named) >= world.count
     assert found.next_step.startswith("export ")

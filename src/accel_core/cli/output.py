@@ -206,7 +206,9 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         self.name = kind
         self._names = names
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         """Return the value if it is one of the names."""
         names = list(self._names())
         if value not in names:
@@ -214,20 +216,28 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"there is no {self.name} {value!r}.{advice}", param, ctx)
         return value
 
-    def shell_complete(self, ctx: Any, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: Any, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Return the names that begin with the typed text."""
         start = incomplete.lower()
-        return [CompletionItem(name) for name in self._names() if name.startswith(start)]
+        return [
+            CompletionItem(name) for name in self._names() if name.startswith(start)
+        ]
 
 
 class _Parsed(OneOf):
     """A click type for a value that the settings parse; an invalid value is misuse."""
 
-    def __init__(self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list) -> None:
+    def __init__(
+        self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list
+    ) -> None:
         super().__init__("value", names)
         self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
         """Return the parsed value."""
         if not isinstance(value, str):
             return value
@@ -241,7 +251,9 @@ class _Parsed(OneOf):
 _BACKEND = _Parsed(parse_pin, installed_names)
 
 #: `--json`.
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document."
+)
 
 #: `[NAME]`, in the form of `DS_ACCELERATOR`; the command gets a `Pin` or `None`.
 backend_name = click.argument("name", required=False, metavar="[NAME]", type=_BACKEND)

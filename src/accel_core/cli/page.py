@@ -63,8 +63,8 @@ def bullets(paragraphs: Iterable[Row]) -> Part:
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap next to it."""
-    longest_name = max((len(escape_control_chars(name)) for (name, _), _ in rows), default=0)
-    first = indent + longest_name
+    lengths = [len(escape_control_chars(name)) for (name, _), _ in rows]
+    first = indent + max(lengths, default=0)
 
     def lines(width: int) -> Iterator[_Line]:
         widths = [first, width - first - _GAP]
@@ -111,8 +111,8 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     """Return the length of the longest text in each of the first `columns` columns."""
     widths = []
     for column in range(columns):
-        texts = [row[column][0] for row in rows]
-        widths.append(max(len(escape_control_chars(text)) for text in texts))
+        lengths = [len(escape_control_chars(row[column][0])) for row in rows]
+        widths.append(max(lengths))
     return widths
 
 
@@ -124,7 +124,9 @@ def _fold(widths: list[int], width: int) -> None:
         widths[widest] -= 1
 
 
-def _wide_table(rows: Sequence[Row], widths: list[int], room: int, width: int) -> Iterator[_Line]:
+def _wide_table(
+    rows: Sequence[Row], widths: list[int], room: int, width: int
+) -> Iterator[_Line]:
     """Yield the lines of a table with the prose in a column of `room` columns."""
     separator = "; " if width == _UNLIMITED else "\n"
     for row in rows:
@@ -140,7 +142,9 @@ def _wide_table(rows: Sequence[Row], widths: list[int], room: int, width: int) -
         yield from _indented(below, width)
 
 
-def _narrow_table(rows: Sequence[Row], widths: list[int], width: int) -> Iterator[_Line]:
+def _narrow_table(
+    rows: Sequence[Row], widths: list[int], width: int
+) -> Iterator[_Line]:
     """Yield the lines of a table with the prose below each row."""
     for row in rows:
         first, prose = _split(row, len(widths))
@@ -217,7 +221,7 @@ def _render(line: _Line, *, in_colour: bool) -> str:
     """Join the characters of a line, with escape codes if `in_colour`."""
     rendered = ""
     for style, cells in groupby(line, key=itemgetter(1)):
-        text = "".join(character for character, _ in cells)
+        text = "".join(map(itemgetter(0), cells))
         if in_colour and style:
             text = _with_escape_codes(text, style)
         rendered += text
@@ -259,7 +263,9 @@ def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
     for module in verdict.vendor_import:
         distribution, version = brought_by(module)
         if distribution:
-            found.append({"module": module, "distribution": distribution, "version": version})
+            found.append(
+                {"module": module, "distribution": distribution, "version": version}
+            )
     return found
 
 

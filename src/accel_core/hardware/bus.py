@@ -115,7 +115,8 @@ _BUS = "/sys/bus/pci/devices"
 _MODALIAS = re.compile(
     "pci:v0000(?P<vendor>[0-9a-f]{4})d0000(?P<device>[0-9a-f]{4})"
     "sv[0-9a-f]{8}sd[0-9a-f]{8}"
-    "bc(?P<base_class>[0-9a-f]{2})sc(?P<subclass>[0-9a-f]{2})i(?P<interface>[0-9a-f]{2})"
+    "bc(?P<base_class>[0-9a-f]{2})sc(?P<subclass>[0-9a-f]{2})"
+    "i(?P<interface>[0-9a-f]{2})"
 )
 
 

@@ -107,7 +107,8 @@ class Placement:
                 "ask for it under the container's resources.limits in the pod's spec; "
                 "`kubectl describe node` lists the names"
             )
-        return f"ask for it in the pod's spec, under the container: resources: {{limits: {{{resource}: 1}}}}"
+        limits = f"resources: {{limits: {{{resource}: 1}}}}"
+        return f"ask for it in the pod's spec, under the container: {limits}"
 
     def _apptainer_step(self, backend: Backend) -> str:
         nodes = backend.hardware.nodes + backend.hardware.shared_nodes
@@ -138,8 +139,8 @@ def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place
     """
     container = _container_kind(root, environ)
     command = container
-    if container == "apptainer" and _APPTAINER not in environ and _SINGULARITY in environ:
-        command = "singularity"
+    if container == "apptainer" and _APPTAINER not in environ:
+        command = "singularity" if _SINGULARITY in environ else "apptainer"
     return Placement(
         container=container,
         command=command,
@@ -230,4 +231,5 @@ def permission_step(node: str, root: str, start: str = "") -> str:
     if lacks_group:
         command = f"sudo usermod -aG {group} $USER"
         return f"join the group {group}: {command}, then log in again"
-    return f"see `ls -l {node}`, and which devices its control group allows this process"
+    hint = "and which devices its control group allows this process"
+    return f"see `ls -l {node}`, {hint}"

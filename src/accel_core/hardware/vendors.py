@@ -53,7 +53,8 @@ class Vendor:
 
     def missing_plugin_clause(self) -> str:
         """Return a clause: the hardware is present and its plugin not installed."""
-        return f"{self.label} is present ({self.evidence}) and its plugin is not installed"
+        present = f"{self.label} is present ({self.evidence})"
+        return f"{present} and its plugin is not installed"
 
 
 def _is_graphics_card(device: PciDevice) -> bool:
@@ -231,7 +232,9 @@ VENDORS = (
 )
 
 #: The first-party distribution of each backend: `"cuda"` is in `"accel-cuda"`.
-FIRST_PARTY: Mapping[str, str] = {vendor.backend: vendor.distribution for vendor in VENDORS}
+FIRST_PARTY: Mapping[str, str] = {
+    vendor.backend: vendor.distribution for vendor in VENDORS
+}
 
 #: The folder of each first-party distribution in the repository.
 FOLDERS: Mapping[str, str] = {
@@ -254,7 +257,9 @@ NEEDS: Mapping[str, Sequence[str]] = {
 # --- Commands that install ----------------------------------------------------------
 
 
-def install_command(*distributions: str, extra: str = "", version: str = "", option: str = "") -> str:
+def install_command(
+    *distributions: str, extra: str = "", version: str = "", option: str = ""
+) -> str:
     """Return the `pip install` command for distributions; see `pip_argument`.
 
     A distribution that comes from a folder is preceded by the missing first-party
@@ -377,7 +382,9 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
     return tuple(present)
 
 
-def _evidence_of(vendor: Vendor, nodes: Iterable[str], devices: Iterable[PciDevice]) -> Evidence:
+def _evidence_of(
+    vendor: Vendor, nodes: Iterable[str], devices: Iterable[PciDevice]
+) -> Evidence:
     """Return which device nodes and PCI functions belong to `vendor`."""
     platform = ""
     if vendor.platform and hardware.platform_matches((vendor.platform,)):

@@ -34,6 +34,7 @@ class Inventory:
     uuids: tuple[str, ...] = ()
 
 
+#: Nothing is known about the devices.
 UNKNOWN = Inventory()
 
 
@@ -97,13 +98,18 @@ class Masks:
         return [effect for effect in self.effects if effect.is_faulty]
 
     @property
+    def has_malformed(self) -> bool:
+        """Whether the runtime rejects the value of a variable."""
+        return any(effect.malformed for effect in self.effects)
+
+    @property
     def next_step(self) -> str:
         """The command that repairs the faulty variables, if their values are known."""
-        known = [effect for effect in self.faulty if effect.suggestion]
-        if known:
-            settings = [f"{effect.variable}={effect.suggestion}" for effect in known]
+        faulty = self.faulty
+        settings = [f"{e.variable}={e.suggestion}" for e in faulty if e.suggestion]
+        if settings:
             return f"export {' '.join(settings)}"
-        return f"unset {self.faulty[0].variable}, or name in it the devices to use"
+        return f"unset {faulty[0].variable}, or name in it the devices to use"
 
     def __str__(self) -> str:
         faulty = self.faulty
@@ -113,7 +119,9 @@ class Masks:
 # --- Variables and devices ----------------------------------------------------------
 
 
-def masks(backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN) -> Masks:
+def masks(
+    backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
+) -> Masks:
     """Combine the visible-devices variables in `environ`.
 
     As in the vendors' runtimes, the variables of `Visibility.filters` come first, each
@@ -122,16 +130,21 @@ def masks(backend: Backend, environ: Mapping[str, str], devices: Inventory = UNK
     known.
     """
     visibility = backend.visibility
-    filters = [name for name in visibility.filters if name in environ]
-    variables = [name for name in visibility.variables if name in environ]
     chain = _Chain(visibility.grammar, devices)
-    for name in (*filters, *variables[:1]):
-        chain.apply(name, environ[name])
-    visible = chain.visible_devices()
-    for name in variables[1:]:
-        overruled = Effect(name, environ[name], overruled_by=variables[0])
-        chain.effects.append(overruled)
-    return Masks(tuple(chain.effects), visible)
+    for name in visibility.filters:
+        if name in environ:
+            chain.apply(name, environ[name])
+    overruled = []
+    used = ""
+    for name in visibility.variables:
+        if name not in environ:
+            continue
+        if used:
+            overruled.append(Effect(name, environ[name], overruled_by=used))
+        else:
+            used = name
+            chain.apply(name, environ[name])
+    return Masks((*chain.effects, *overruled), chain.visible_devices())
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
@@ -141,8 +154,7 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     is invalid.
     """
     found = masks(backend, environ)
-    is_malformed = any(effect.malformed for effect in found.effects)
-    if found.devices == () or is_malformed:
+    if found.devices == () or found.has_malformed:
         return str(found)
     return None
 
@@ -205,6 +217,7 @@ class _Chain:
         self.effects: list[Effect] = []
         self._grammar = grammar
         self._rules = _rules_of(grammar)
+        self._has_malformed = False
         #: The devices among which the next variable would count, all repaired.
         self._repaired = devices
         #: Visible devices by logical number; `None` if unknown.
@@ -216,11 +229,13 @@ class _Chain:
 
     def apply(self, variable: str, value: str) -> None:
         """Restrict the devices to those of `value`, and record the effect."""
-        mask, malformed = Mask(), ""
+        mask = Mask()
+        malformed = ""
         try:
             mask = parse_visible_devices(self._grammar, value)
         except SettingError as error:
             malformed = str(error)
+            self._has_malformed = True
         intended = _intended_ids(self._rules, value, self._repaired)
         suggestion = ""
         if malformed or self._is_faulty(mask, intended):
@@ -242,8 +257,7 @@ class _Chain:
 
     def visible_devices(self) -> tuple[DeviceId, ...] | None:
         """Return the physical devices by logical number; `None` if unknown."""
-        is_malformed = any(effect.malformed for effect in self.effects)
-        if self._visible is None or is_malformed or not self.effects:
+        if self._visible is None or self._has_malformed or not self.effects:
             return None
         return tuple(self._visible)
 
@@ -305,7 +319,9 @@ def _resolve_ids(
         else:
             resolved.append(item)
     if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
-        clauses.append("CUDA shows a process one MIG instance, the first; start a process for each")
+        clauses.append(
+            "CUDA shows a process one MIG instance, the first; start a process for each"
+        )
         resolved = resolved[:1]
     return resolved, "; ".join(filter(None, clauses))
 
@@ -425,14 +441,16 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     items = [_normalized(item) for item in ids]
     for item in items:
         if not rules.can_express([item]):
-            raise SettingError(f"{item!r} is not a device in grammar {grammar!r}, expected {rules.expected}")
+            reason = f"{item!r} is not a device in grammar {grammar!r}"
+            raise SettingError(f"{reason}, expected {rules.expected}")
     if len(set(items)) < len(items):
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.is_ordered:
         items.sort(key=_numeric_order)
     # Kinds that do not mix, and a grammar without a value for no devices, fail here.
     if not rules.can_express(items):
-        raise SettingError(f"{list(ids)!r} is no value of grammar {grammar!r}, expected {rules.expected}")
+        reason = f"{list(ids)!r} is no value of grammar {grammar!r}"
+        raise SettingError(f"{reason}, expected {rules.expected}")
     return ",".join(map(str, items))
 
 
@@ -645,7 +663,8 @@ _RULES = {
 
 def _rules_of(grammar: str) -> _Rules:
     if grammar not in _RULES:
+        expected = f"one of {', '.join(GRAMMARS)}"
         raise SettingError(
-            f"unknown visible-devices grammar {grammar!r}, expected one of {', '.join(GRAMMARS)}"
+            f"unknown visible-devices grammar {grammar!r}, expected {expected}"
         )
     return _RULES[grammar]
