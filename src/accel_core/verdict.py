@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from accel_core.backend import Backend, Provenance
@@ -154,6 +155,14 @@ def _is_why(value: object) -> bool:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A reason as one clause, and the next step; either may be empty."""
+
+    text: str = ""
+    step: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The state of one backend here, or of a plugin that could not be read."""
 
@@ -289,19 +298,25 @@ class Verdict:
 
     # In words
 
+    @cached_property
+    def words(self) -> Words:
+        """The reason and the next step, which tell of the machine as it is now.
+
+        A selection asks for them when it is made.
+        """
+        from accel_core.explain.reasons import explained
+
+        return explained(self)
+
     @property
     def reason(self) -> str:
         """Why it has its status, as one clause; empty for most of what is usable."""
-        from accel_core.explain.reasons import explained
-
-        return explained(self).text
+        return self.words.text
 
     @property
     def hint(self) -> str:
         """The next step for a user; empty if there is none."""
-        from accel_core.explain.reasons import explained
-
-        return explained(self).step
+        return self.words.step
 
     def maker(self, others: Iterable[Verdict]) -> str:
         """Return its hardware if one of `others` has its name and other hardware.

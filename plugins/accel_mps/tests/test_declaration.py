@@ -14,7 +14,7 @@ def test_a_torch_without_the_module(tmp_path):
     machine = Machine(tmp_path, "accel_mps", "torch")
     assert machine.probe()["reason"] == "this device exists on darwin-arm64 only"
     mac = "import platform; sys.platform = 'darwin'; platform.machine = lambda: 'arm64'"
-    mac += "; from accel_core import machine; machine.on_linux = lambda: False"
+    mac += "; from accel_core import hardware; hardware.on_linux = lambda: False"
     found = machine.probe(before=mac)
     assert found["status"] == "broken"
     assert "torch has no module torch.mps" in found["reason"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from accel_core import __version__, hardware
 from accel_core.backend import Backend
@@ -30,15 +29,7 @@ from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.packages import brought_by
 from accel_core.settings import Pin
 from accel_core.text import one_line, short_repr, strip_period
-from accel_core.verdict import Reason, Status, Verdict, Why
-
-
-@dataclass(frozen=True)
-class Words:
-    """A reason as one clause, and the next step; either may be empty."""
-
-    text: str = ""
-    step: str = ""
+from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 
 def explained(verdict: Verdict, *, plain: bool = False) -> Words:
@@ -375,7 +366,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     lacking = _without_libraries(text, place, evidence.nodes, backend)
     if lacking is not None:
         return lacking
-    used = [step for step in mask.effects if not step.overruled_by]
+    used = [effect for effect in mask.effects if not effect.overruled_by]
     if not used:
         return Words(text)
     hint = f"unset {used[-1].variable}, or name in it devices that exist"
