@@ -152,6 +152,7 @@ class TorchAccelerator(Accelerator):
     # What is there
 
     def _torch_device_type(self) -> str:
+        # `generic` declares the free slot.
         if self._is_declared and self.backend.device_type != FREE_SLOT:
             return super()._torch_device_type()
         try:
