@@ -118,7 +118,7 @@ def test_either_import_order_works(torch_world, first):
 def test_every_public_name_resolves(name):
     value = getattr(accel_core, name)
     if name != "__version__":
-        module = importlib.import_module(accel_core._HOME[name])
+        module = importlib.import_module(f"accel_core.{accel_core._MODULES[name]}")
         assert getattr(module, name) is value
 
 
