@@ -78,7 +78,8 @@ class ProbeResult:
     """
 
     usable: bool
-    #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".
+    #: One clause, without the backend's name: "torch.cuda is impersonated by
+    #: torch_supa".
     reason: str = ""
     #: The next step: a command or a setting.
     hint: str = ""
@@ -101,8 +102,8 @@ class Hardware:
         shared_nodes: Set it if nodes of the device may be another maker's too,
             `"/dev/dri/renderD*"`: if they exist, that proves nothing; if not, a
             container lacks its devices.
-        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"` or
-            `"vendor/class"` in lower-case hexadecimal, `"10de/03"`.
+        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"`
+            or `"vendor/class"` in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings:
             `"/sys/module/biren"`.
         driver_step: The next step if the device is on the bus and the driver is not
@@ -151,7 +152,8 @@ class Granted:
         podman: Options of `podman run`, if Docker's do not work there:
             `"--device nvidia.com/gpu=all"`.
         ray: The resource's name: `"NPU"`.
-        ray_noset: The variable that keeps Ray from setting the visible-devices variable.
+        ray_noset: The variable that keeps Ray from setting the visible-devices
+            variable.
     """
 
     docker: str = ""
@@ -169,15 +171,15 @@ class InTorch:
 
     Fields:
         builds: Set it if torch must be built for the device: any of `TORCH_BUILDS`.
-        same_version: Set it if a distribution must have torch's major and minor version:
-            `("torch-npu",)`.
+        same_version: Set it if a distribution must have torch's major and minor
+            version: `("torch-npu",)`.
         private_use1: The device is torch's renamed PrivateUse1, of which a process has
             one.
         impersonates: Set it if the vendor takes over another torch namespace
             (`torch_supa`: `"cuda"`).
-        wrapped_by: Packages that wrap torch's own functions and keep the same device. Any
-            other package that replaces functions of torch's own `torch.<device_type>`
-            counts as having taken it over.
+        wrapped_by: Packages that wrap torch's own functions and keep the same device.
+            Any other package that replaces functions of torch's own
+            `torch.<device_type>` counts as having taken it over.
         taken_over_by: Packages that put another device behind torch's own functions.
     """
 
@@ -194,10 +196,11 @@ class Environment:
     """Environment variables of a job's processes.
 
     Fields:
-        forward: Prefixes of the variables that a launcher forwards to other nodes, three
-            characters or more: `"HCCL_"`. Every variable with such a prefix is forwarded.
-        set: Variables that the vendor recommends, `"NAME=value"`: ranks and `activate()`
-            set them.
+        forward: Prefixes of the variables that a launcher forwards to other nodes,
+            three characters or more: `"HCCL_"`. Every variable with such a prefix is
+            forwarded.
+        set: Variables that the vendor recommends, `"NAME=value"`: ranks and
+            `activate()` set them.
     """
 
     forward: tuple[str, ...] = ()
@@ -214,12 +217,12 @@ class Backend:
     Fields:
         name: The name that users write in `DS_ACCELERATOR`, in lower case: `"npu"`,
             `"xpu.external"`.
-        priority: Rank among the usable backends, highest first. First-party plugins use 0
-            to 900.
+        priority: Rank among the usable backends, highest first. First-party plugins use
+            0 to 900.
         device_type: torch's device type, as in `torch.device(device_type)`.
-        vendor_import: Set it if a package other than torch brings the device into torch:
-            the module to import. If you give several, the first that is installed is
-            imported.
+        vendor_import: Set it if a package other than torch brings the device into
+            torch: the module to import. If you give several, the first that is
+            installed is imported.
         accelerator: Set it if the device needs its own class: `"module:Class"`. Empty:
             `TorchAccelerator`.
         description: One line for people.
@@ -229,8 +232,8 @@ class Backend:
             accel-tools reads.
         requires: Set it if distributions must be installed, as PEP 508 requirements:
             `"torch>=2.6"`.
-        communication_backend: torch.distributed's backend. Empty: torch's for the device,
-            else `"staged"`.
+        communication_backend: torch.distributed's backend. Empty: torch's for the
+            device, else `"staged"`.
         compile_backend: torch.compile's backend. Empty: `"inductor"` if it supports it,
             else `"aot_eager"`.
         hardware: Signs of the device, visible without its package: `Hardware`.
@@ -238,12 +241,12 @@ class Backend:
         granted: Words with which containers and schedulers give it: `Granted`.
         in_torch: Its place in torch, and its relation to other packages: `InTorch`.
         environment: Variables to forward to ranks, or to set for them: `Environment`.
-        hints: Next steps for known errors: pairs of a regular expression, searched in the
-            error's text without regard to case, and the step. The first that matches
-            counts. If that is not enough, implement `accel_explain`.
-        computes_otherwise: Set it if the device gives another result than other devices,
-            and no error: pairs of the check of `accel verify` that shows it, and what
-            users should know and do.
+        hints: Next steps for known errors: pairs of a regular expression, searched in
+            the error's text without regard to case, and the step. The first that
+            matches counts. If that is not enough, implement `accel_explain`.
+        computes_otherwise: Set it if the device gives another result than other
+            devices, and no error: pairs of the check of `accel verify` that shows it,
+            and what users should know and do.
         provenance: The origin of the declaration; discovery fills it in.
     """
 
@@ -324,8 +327,8 @@ def is_unknown_field(error: BaseException) -> bool:
     """Whether a declaration raised `error` because this accel-core lacks one of its
     fields.
 
-    Python's `TypeError` carries no field, so its text is searched for the two names that
-    it quotes: `Backend.__init__() got an unexpected keyword argument 'colour'`.
+    Python's `TypeError` carries no field, so its text is searched for the two names
+    that it quotes: `Backend.__init__() got an unexpected keyword argument 'colour'`.
     """
     if not isinstance(error, TypeError):
         return False
@@ -339,7 +342,7 @@ def is_unknown_field(error: BaseException) -> bool:
     return False
 
 
-# --- Faults of a declaration -----------------------------------------------------------
+# --- Faults of a declaration ----------------------------------------------------------
 
 #: The limit keeps priorities printable.
 _LARGEST = 10**9
@@ -434,8 +437,8 @@ def is_device_type(text: str) -> bool:
 
 
 def is_variable_prefix(text: str) -> bool:
-    """Whether a launcher may forward all variables with this prefix; a shorter one would
-    match too many.
+    """Whether a launcher may forward all variables with this prefix; a shorter one
+    would match too many.
     """
     is_word = re.fullmatch(_WORD, text) is not None
     return is_word and len(text) >= 3 and len(text.strip("_")) >= 2
