@@ -65,7 +65,7 @@ class Provenance:
         """Split the value, without its extras, into a module and attributes."""
         reference, _, _ = self.value.partition("[")
         module, _, attributes = reference.partition(":")
-        return module.strip(), [a for a in attributes.strip().split(".") if a]
+        return module.strip(), list(filter(None, attributes.strip().split(".")))
 
     def __str__(self) -> str:
         return one_line(f"{self.distribution} {self.version}")

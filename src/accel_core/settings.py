@@ -73,13 +73,13 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse a list by comma."""
-    parts = [part.strip() for part in text.split(",")]
-    return tuple(part for part in parts if part)
+    parts = map(str.strip, text.split(","))
+    return tuple(filter(None, parts))
 
 
 def parse_pins(text: str) -> tuple[Pin, ...]:
     """Parse a list of pins by comma."""
-    return tuple(parse_pin(name) for name in parse_names(text))
+    return tuple(map(parse_pin, parse_names(text)))
 
 
 def parse_rules(text: str) -> tuple[Pin, ...]:
