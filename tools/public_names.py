@@ -1,4 +1,4 @@
-"""Write the stub of accel_core, whose names are resolved at their first use, from its list `_HOMES`.
+"""Write the stub of accel_core, whose names are resolved at their first use, from its table `_MODULES`.
 
 `./dev lint` checks, `./dev fix` writes.
 """
@@ -19,18 +19,27 @@ def stub(module: str) -> str:
     """Give the text of one module's stub, as ruff would format it."""
     sys.path.insert(0, str(ROOT / "src"))
     lazy = import_module(module)
-    lines = [f'"""The names of {module}, for type checkers; tools/public_names.py writes them."""', ""]
+    lines = [
+        f'"""The names of {module}, for type checkers; tools/public_names.py writes them."""',
+        "",
+    ]
     imports = []
-    for home, names in lazy._HOMES.items():
-        imports += [(f"accel_core.{home}", _order(name), f"{name} as {name}") for name in names]
+    for name, home in lazy._MODULES.items():
+        imports.append((f"accel_core.{home}", _order(name), f"{name} as {name}"))
     lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
-    given = [name for name in lazy.__all__ if name not in lazy._HOME]
+    given = [name for name in lazy.__all__ if name not in lazy._MODULES]
     if given:
-        lines += ["", *(f"{name}: {type(getattr(lazy, name)).__name__}" for name in given)]
+        lines += [
+            "",
+            *(f"{name}: {type(getattr(lazy, name)).__name__}" for name in given),
+        ]
     lines += [
         "",
         "__all__ = [",
-        *(f'    "{name}",' for name in sorted(lazy.__all__, key=lambda name: (_order(name)[0], name))),
+        *(
+            f'    "{name}",'
+            for name in sorted(lazy.__all__, key=lambda name: (_order(name)[0], name))
+        ),
         "]",
     ]
     return "\n".join(lines) + "\n"

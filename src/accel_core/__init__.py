@@ -4,8 +4,8 @@
     acc = accel_core.get_accelerator()
     model.to(acc.device())
 
-Importing this package imports neither torch, nor a vendor, nor pluggy: each public name is resolved
-when it is first used.
+Importing this package imports neither torch, nor a vendor, nor pluggy: each public name
+is resolved when it is first used (PEP 562).
 """
 
 from __future__ import annotations
@@ -16,50 +16,90 @@ import sys
 #: The version of every distribution of this release; hatchling reads it from here.
 __version__ = "0.1.0"
 
-#: The public names, by the module that each comes from; tools/public_names.py writes `__init__.pyi` from it.
-_HOMES = {
-    "interface": ("Accelerator",),
-    "interface.op_builders": ("NotImplementedBuilder",),
-    "interface.records": (
-        "Capabilities", "DeviceCapability", "DeviceProperties", "GradScalerOptions", "Graph", "OpBuilderLike",
-    ),
-    "interface.streams": ("HostEvent", "HostStream"),
-    "interface.torch_device": ("TorchAccelerator",),
-    "backend": (
-        "Backend", "Environment", "Granted", "Hardware", "InTorch", "ProbeResult", "Provenance", "Visibility",
-    ),
-    "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
-    "errors": (
-        "AccelError", "AcceleratorFallbackWarning", "BackendConflictError", "BackendNotFoundError",
-        "BackendUnavailableError", "ChildError", "CommunicationError", "DeclinedError", "IntegrationError",
-        "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
-        "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
-        "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
-        "HostMemoryError",
-    ),
-    "exceptions": ("hint_for",),
-    "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
-    "hardware.bus": ("Evidence", "evidence"),
-    "operators": ("OpCandidate", "Operator", "OpProvider"),
-    "packages": ("is_installed", "package_folders"),
-    "torch_import": ("TorchBuild", "torch_build"),
-    "verdict": ("Reason", "Selection", "Status", "Verdict", "Why"),
-    "select": ("discover",),
-    "hardware.visible_devices": ("hidden_by",),
-}  # fmt: skip
+#: The module of each public name; tools/public_names.py writes `__init__.pyi` from it.
+_MODULES = {
+    "Accelerator": "interface",
+    "NotImplementedBuilder": "interface.op_builders",
+    "Capabilities": "interface.records",
+    "DeviceCapability": "interface.records",
+    "DeviceProperties": "interface.records",
+    "GradScalerOptions": "interface.records",
+    "Graph": "interface.records",
+    "OpBuilderLike": "interface.records",
+    "HostEvent": "interface.streams",
+    "HostStream": "interface.streams",
+    "TorchAccelerator": "interface.torch_device",
+    "Backend": "backend",
+    "Environment": "backend",
+    "Granted": "backend",
+    "Hardware": "backend",
+    "InTorch": "backend",
+    "ProbeResult": "backend",
+    "Provenance": "backend",
+    "Visibility": "backend",
+    "accelerator": "current",
+    "get_accelerator": "current",
+    "selection": "current",
+    "set_accelerator": "current",
+    "use_accelerator": "current",
+    "AccelError": "errors",
+    "AcceleratorFallbackWarning": "errors",
+    "BackendConflictError": "errors",
+    "BackendNotFoundError": "errors",
+    "BackendUnavailableError": "errors",
+    "ChildError": "errors",
+    "CommunicationError": "errors",
+    "DeclinedError": "errors",
+    "HostMemoryError": "errors",
+    "IntegrationError": "errors",
+    "IntegrationMissingError": "errors",
+    "InvalidAcceleratorError": "errors",
+    "InvalidArgumentError": "errors",
+    "InvalidBackendError": "errors",
+    "InvalidDeviceError": "errors",
+    "LaunchError": "errors",
+    "OpBuildError": "errors",
+    "OpCacheError": "errors",
+    "OpInputError": "errors",
+    "RankLostError": "errors",
+    "RankMismatchError": "errors",
+    "RecursiveChoiceError": "errors",
+    "SettingError": "errors",
+    "SettingWarning": "errors",
+    "UnsupportedError": "errors",
+    "hint_for": "exceptions",
+    "Check": "hookspecs",
+    "CheckResult": "hookspecs",
+    "Fix": "hookspecs",
+    "hookimpl": "hookspecs",
+    "Evidence": "hardware.bus",
+    "evidence": "hardware.bus",
+    "OpCandidate": "operators",
+    "OpProvider": "operators",
+    "Operator": "operators",
+    "is_installed": "packages",
+    "package_folders": "packages",
+    "TorchBuild": "torch_import",
+    "torch_build": "torch_import",
+    "Reason": "verdict",
+    "Selection": "verdict",
+    "Status": "verdict",
+    "Verdict": "verdict",
+    "Why": "verdict",
+    "discover": "select",
+    "hidden_by": "hardware.visible_devices",
+}
 
-
-#: The module of each public name.
-_HOME = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names}
-__all__ = sorted(["__version__", *_HOME])  # noqa: PLE0605 - one list of the public names, not two
+__all__ = sorted(["__version__", *_MODULES])  # noqa: PLE0605 - one list of public names
 
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name when the name is first used."""
-    if name not in _HOME:
+    if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
-    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    value: object = getattr(module, name)
     globals()[name] = value  # the next use is a plain attribute
     return value
 

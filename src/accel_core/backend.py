@@ -70,7 +70,7 @@ class Provenance:
         """Split the value, without its extras, into a module and attributes."""
         reference, _, _ = self.value.partition("[")
         module, _, attributes = reference.partition(":")
-        return module.strip(), [a for a in attributes.strip().split(".") if a]
+        return module.strip(), list(filter(None, attributes.strip().split(".")))
 
     def __str__(self) -> str:
         return one_line(f"{self.distribution} {self.version}")
@@ -83,7 +83,8 @@ class ProbeResult:
     """
 
     usable: bool
-    #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".
+    #: One clause, without the backend's name: "torch.cuda is impersonated by
+    #: torch_supa".
     reason: str = ""
     #: The next step: a command or a setting.
     hint: str = ""
@@ -106,8 +107,8 @@ class Hardware:
         shared_nodes: Set it if nodes of the device may be another maker's too,
             `"/dev/dri/renderD*"`: if they exist, that proves nothing; if not, a
             container lacks its devices.
-        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"` or
-            `"vendor/class"` in lower-case hexadecimal, `"10de/03"`.
+        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"`
+            or `"vendor/class"` in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings:
             `"/sys/module/biren"`.
         driver_step: The next step if the device is on the bus and the driver is not
@@ -156,7 +157,8 @@ class Granted:
         podman: Options of `podman run`, if Docker's do not work there:
             `"--device nvidia.com/gpu=all"`.
         ray: The resource's name: `"NPU"`.
-        ray_noset: The variable that keeps Ray from setting the visible-devices variable.
+        ray_noset: The variable that keeps Ray from setting the visible-devices
+            variable.
     """
 
     docker: str = ""
@@ -174,15 +176,15 @@ class InTorch:
 
     Fields:
         builds: Set it if torch must be built for the device: any of `TORCH_BUILDS`.
-        same_version: Set it if a distribution must have torch's major and minor version:
-            `("torch-npu",)`.
+        same_version: Set it if a distribution must have torch's major and minor
+            version: `("torch-npu",)`.
         private_use1: The device is torch's renamed PrivateUse1, of which a process has
             one.
         impersonates: Set it if the vendor takes over another torch namespace
             (`torch_supa`: `"cuda"`).
-        wrapped_by: Packages that wrap torch's own functions and keep the same device. Any
-            other package that replaces functions of torch's own `torch.<device_type>`
-            counts as having taken it over.
+        wrapped_by: Packages that wrap torch's own functions and keep the same device.
+            Any other package that replaces functions of torch's own
+            `torch.<device_type>` counts as having taken it over.
         taken_over_by: Packages that put another device behind torch's own functions.
     """
 
@@ -199,10 +201,11 @@ class Environment:
     """Environment variables of a job's processes.
 
     Fields:
-        forward: Prefixes of the variables that a launcher forwards to other nodes, three
-            characters or more: `"HCCL_"`. Every variable with such a prefix is forwarded.
-        set: Variables that the vendor recommends, `"NAME=value"`: ranks and `activate()`
-            set them.
+        forward: Prefixes of the variables that a launcher forwards to other nodes,
+            three characters or more: `"HCCL_"`. Every variable with such a prefix is
+            forwarded.
+        set: Variables that the vendor recommends, `"NAME=value"`: ranks and
+            `activate()` set them.
     """
 
     forward: tuple[str, ...] = ()
@@ -219,12 +222,12 @@ class Backend:
     Fields:
         name: The name that users write in `DS_ACCELERATOR`, in lower case: `"npu"`,
             `"xpu.external"`.
-        priority: Rank among the usable backends, highest first. First-party plugins use 0
-            to 900.
+        priority: Rank among the usable backends, highest first. First-party plugins use
+            0 to 900.
         device_type: torch's device type, as in `torch.device(device_type)`.
-        vendor_import: Set it if a package other than torch brings the device into torch:
-            the module to import. If you give several, the first that is installed is
-            imported.
+        vendor_import: Set it if a package other than torch brings the device into
+            torch: the module to import. If you give several, the first that is
+            installed is imported.
         accelerator: Set it if the device needs its own class: `"module:Class"`. Empty:
             `TorchAccelerator`.
         description: One line for people.
@@ -234,8 +237,8 @@ class Backend:
             accel-tools reads.
         requires: Set it if distributions must be installed, as PEP 508 requirements:
             `"torch>=2.6"`.
-        communication_backend: torch.distributed's backend. Empty: torch's for the device,
-            else `"staged"`.
+        communication_backend: torch.distributed's backend. Empty: torch's for the
+            device, else `"staged"`.
         compile_backend: torch.compile's backend. Empty: `"inductor"` if it supports it,
             else `"aot_eager"`.
         hardware: Signs of the device, visible without its package: `Hardware`.
@@ -243,12 +246,12 @@ class Backend:
         granted: Words with which containers and schedulers give it: `Granted`.
         in_torch: Its place in torch, and its relation to other packages: `InTorch`.
         environment: Variables to forward to ranks, or to set for them: `Environment`.
-        hints: Next steps for known errors: pairs of a regular expression, searched in the
-            error's text without regard to case, and the step. The first that matches
-            counts. If that is not enough, implement `accel_explain`.
-        computes_otherwise: Set it if the device gives another result than other devices,
-            and no error: pairs of the check of `accel verify` that shows it, and what
-            users should know and do.
+        hints: Next steps for known errors: pairs of a regular expression, searched in
+            the error's text without regard to case, and the step. The first that
+            matches counts. If that is not enough, implement `accel_explain`.
+        computes_otherwise: Set it if the device gives another result than other
+            devices, and no error: pairs of the check of `accel verify` that shows it,
+            and what users should know and do.
         provenance: The origin of the declaration; discovery fills it in.
     """
 
@@ -329,8 +332,8 @@ def is_unknown_field(error: BaseException) -> bool:
     """Whether a declaration raised `error` because this accel-core lacks one of its
     fields.
 
-    Python's `TypeError` carries no field, so its text is searched for the two names that
-    it quotes: `Backend.__init__() got an unexpected keyword argument 'colour'`.
+    Python's `TypeError` carries no field, so its text is searched for the two names
+    that it quotes: `Backend.__init__() got an unexpected keyword argument 'colour'`.
     """
     if not isinstance(error, TypeError):
         return False
@@ -344,7 +347,7 @@ def is_unknown_field(error: BaseException) -> bool:
     return False
 
 
-# --- Faults of a declaration -----------------------------------------------------------
+# --- Faults of a declaration ----------------------------------------------------------
 
 #: The limit keeps priorities printable.
 _LARGEST = 10**9
@@ -439,8 +442,8 @@ def is_device_type(text: str) -> bool:
 
 
 def is_variable_prefix(text: str) -> bool:
-    """Whether a launcher may forward all variables with this prefix; a shorter one would
-    match too many.
+    """Whether a launcher may forward all variables with this prefix; a shorter one
+    would match too many.
     """
     is_word = re.fullmatch(_WORD, text) is not None
     return is_word and len(text) >= 3 and len(text.strip("_")) >= 2
@@ -456,7 +459,9 @@ def _is_pair(row: object) -> bool:
     return all(type(item) is str for item in row)
 
 
-_PREFIX = _Form(is_variable_prefix, "a prefix of three characters or more, such as 'HCCL_'")
+_PREFIX = _Form(
+    is_variable_prefix, "a prefix of three characters or more, such as 'HCCL_'"
+)
 #: The end of a message about a prefix that `is_variable_prefix` rejects.
 EXPECTED_PREFIX = f"expected {_PREFIX.expected}"
 
@@ -466,7 +471,9 @@ _FORMS = {
     "priority": _Form(_is_small, f"a number from -{_LARGEST} to {_LARGEST}"),
     "device_type": _pattern(_DEVICE_TYPE, "e.g. 'npu'"),
     "vendor_import": _pattern(_MODULE, "e.g. 'torch_npu'"),
-    "accelerator": _pattern(f"{_MODULE}:{_WORD}", "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
+    "accelerator": _pattern(
+        f"{_MODULE}:{_WORD}", "e.g. 'accel_npu.accelerator:NPUAccelerator'"
+    ),
     "hardware.nodes": _pattern(_NODE, "e.g. '/dev/davinci[0-9]*'"),
     "hardware.shared_nodes": _pattern(_NODE, "e.g. '/dev/dri/renderD*'"),
     "hardware.pci_ids": _pattern(_PCI_ID, "e.g. '10de/03'"),
@@ -474,7 +481,9 @@ _FORMS = {
     "visibility.variables": _pattern(_WORD, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
     "visibility.filters": _pattern(_WORD, "e.g. 'ROCR_VISIBLE_DEVICES'"),
     "visibility.grammar": _one_of(GRAMMARS),
-    "granted.ray_noset": _pattern(_WORD, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"),
+    "granted.ray_noset": _pattern(
+        _WORD, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"
+    ),
     "in_torch.builds": _one_of(TORCH_BUILDS),
     "in_torch.impersonates": _pattern(_DEVICE_TYPE, "e.g. 'cuda'"),
     "in_torch.wrapped_by": _pattern(_WORD, "e.g. 'spaces'"),
@@ -483,5 +492,7 @@ _FORMS = {
     "environment.set": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
     # Their patterns are compiled when there is an error to explain.
     "hints": _Form(_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
-    "computes_otherwise": _Form(_is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"),
+    "computes_otherwise": _Form(
+        _is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"
+    ),
 }

@@ -43,8 +43,8 @@ class BackendNotFoundError(AccelError, LookupError, ValueError):
 
 
 class BackendUnavailableError(AccelError, RuntimeError, ValueError):
-    """The backend is installed but cannot be used now; `hint` is the next step, if known.
-
+    """The backend is installed but cannot be used now; `hint` is the next step, if
+    known.
     Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be
     used.
     """
@@ -57,7 +57,9 @@ class DeclinedError(BackendUnavailableError):
     device; otherwise there is no such device.
     """
 
-    def __init__(self, reason: str, *, hint: str = "", stands_aside: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, hint: str = "", stands_aside: bool = False
+    ) -> None:
         super().__init__(reason, hint=hint)
         self.stands_aside = stands_aside
 
@@ -83,14 +85,14 @@ class InvalidArgumentError(AccelError, TypeError):
 
 
 class InvalidDeviceError(AccelError, ValueError):
-    """The device does not exist, or belongs to another accelerator; the message names it
-    and the valid range.
+    """The device does not exist, or belongs to another accelerator; the message names
+    it and the valid range.
     """
 
 
 class SettingError(AccelError, ValueError):
-    """An environment variable or a settings file is invalid, or requires something that a
-    policy forbids.
+    """An environment variable or a settings file is invalid, or requires something that
+    a policy forbids.
     """
 
 
@@ -101,8 +103,8 @@ class RecursiveChoiceError(AccelError, RuntimeError):
 
 
 class LaunchError(AccelError, ValueError):
-    """A job cannot be started as requested: a variable, a script, or a device for a rank
-    is missing.
+    """A job cannot be started as requested: a variable, a script, or a device for a
+    rank is missing.
     """
 
 
@@ -121,8 +123,8 @@ class RankLostError(AccelError, RuntimeError):
 
 
 class CommunicationError(AccelError, RuntimeError):
-    """A collective of the staged process group failed; the message names the collective,
-    the rank and the next step.
+    """A collective of the staged process group failed; the message names the
+    collective, the rank and the next step.
     """
 
 
@@ -138,7 +140,9 @@ class OpBuildError(AccelError, RuntimeError):
 
 
 class OpCacheError(AccelError, OSError):
-    """The folder for compiled operators cannot be written, or is not safe to load from."""
+    """The folder for compiled operators cannot be written, or is not safe to load
+    from.
+    """
 
 
 class OpInputError(AccelError, ValueError):

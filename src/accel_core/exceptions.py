@@ -1,4 +1,6 @@
-"""Reading exceptions of plugins, vendors and torch: the first cause, its place, a hint."""
+"""Reading exceptions of plugins, vendors and torch: the first cause, its place, a
+hint.
+"""
 
 import re
 import sys
@@ -17,8 +19,8 @@ _SITE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the first exception of a chain as `Type: message`: later ones mostly report
-    only that something failed to load.
+    """Return the first exception of a chain as `Type: message`: later ones mostly
+    report only that something failed to load.
     """
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
@@ -31,8 +33,8 @@ def root_cause(error: BaseException) -> str:
 
 
 def root_place(error: BaseException) -> str:
-    """Return the file and line that raised the first exception of a chain; empty if that
-    is a line of accel.
+    """Return the file and line that raised the first exception of a chain; empty if
+    that is a line of accel.
     """
     place = ""
     for frame, line in walk_tb(first_in_chain(error).__traceback__):
@@ -47,8 +49,8 @@ def root_place(error: BaseException) -> str:
 
 
 def user_stacklevel() -> int:
-    """Return the `stacklevel` with which `warnings.warn` reports the user's line: that of
-    the nearest caller outside installed packages, else outside accel.
+    """Return the `stacklevel` with which `warnings.warn` reports the user's line: that
+    of the nearest caller outside installed packages, else outside accel.
     """
     level = nearest = 0
     for frame, _ in walk_stack(sys._getframe(1)):
@@ -80,7 +82,8 @@ def first_in_chain(error: BaseException) -> BaseException:
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield `error` and the exceptions that it came from, the latest first.
 
-    An exception that a caller is handling right now is not a cause: its frame runs still.
+    An exception that a caller is handling right now is not a cause: its frame runs
+    still.
     """
     running = [frame for frame, _ in walk_stack(None)]
     seen: set[int] = set()
@@ -118,9 +121,9 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """Return the hint of the first pattern that matches the text of `error` or of its
     causes; `None` if no pattern matches.
 
-    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs: a regular
-    expression, matched without regard to case, and the user's next step. An invalid
-    pattern is skipped.
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs: a
+    regular expression, matched without regard to case, and the user's next step. An
+    invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
     for pattern, hint in hints:

@@ -23,6 +23,8 @@ class ForkSafeLock:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock until the block ends."""
-        lock = self._lock  # a fork in the block renews it, and the child releases this one
+        lock = (
+            self._lock
+        )  # a fork in the block renews it, and the child releases this one
         with lock:
             yield

@@ -1,13 +1,15 @@
-"""The log of accel: the logger, the form of its lines, and a handler for the time of a block."""
+"""The log of accel: the logger, the format of its lines, and a handler for a block."""
 
 import contextlib
 import logging
 from collections.abc import Iterator
 
-#: The log: the choice at INFO, at DEBUG each step on the way to it.
+#: The log: the choice at INFO, each step before it at DEBUG.
 LOGGER = logging.getLogger("accel_core")
-#: A record as `accel -v` shows it, and as a bundle of the doctor keeps it.
-LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S")
+#: The format of a record in `accel -v` and in a bundle of the doctor.
+LINES = logging.Formatter(
+    "[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S"
+)
 
 
 @contextlib.contextmanager

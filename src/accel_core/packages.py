@@ -1,7 +1,7 @@
 """Installed distributions, entry points and packages, looked up without an import.
 
-Metadata on `sys.path` may be broken in many ways. A distribution whose metadata cannot be
-read is skipped with one line in the log; it never hides another distribution.
+Metadata on `sys.path` may be broken in many ways. A distribution whose metadata cannot
+be read is skipped with one line in the log; it never hides another distribution.
 """
 
 import functools
@@ -15,22 +15,22 @@ from accel_core.backend import Provenance
 from accel_core.log import LOGGER
 from accel_core.text import one_line
 
-# --- Distributions ---------------------------------------------------------------------
+# --- Distributions --------------------------------------------------------------------
 
 
 def normalize_distribution(name: str) -> str:
-    """Return a distribution's name as packaging compares names: in lower case, with each
-    run of `-_.` as one `-`.
+    """Return a distribution's name as packaging compares names: in lower case, with
+    each run of `-_.` as one `-`.
 
-    The expression is that of the PyPA's "Names and normalization". `packaging.utils` has
-    it too, but its import takes 12 to 20 ms, which each choice would pay.
+    The expression is that of the PyPA's "Names and normalization". `packaging.utils`
+    has it too, but its import takes 12 to 20 ms, which each choice would pay.
     """
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def entry_points(group: str) -> tuple[Provenance, ...]:
-    """Return the entry points of `group` of all installed distributions, in the order of
-    `sys.path`.
+    """Return the entry points of `group` of all installed distributions, in the order
+    of `sys.path`.
 
     Of several distributions of one name the first on `sys.path` counts.
     """
@@ -67,7 +67,9 @@ def _names_mentioning(group: str) -> list[str]:
     return names
 
 
-def _entry_points_of(distribution: metadata.Distribution, group: str) -> list[metadata.EntryPoint]:
+def _entry_points_of(
+    distribution: metadata.Distribution, group: str
+) -> list[metadata.EntryPoint]:
     try:
         return [e for e in distribution.entry_points if e.group == group]
     except Exception as error:
@@ -88,8 +90,8 @@ def distributions(name: str | None = None) -> list[metadata.Distribution]:
 
 
 def identity(distribution: metadata.Distribution) -> tuple[str, str]:
-    """Return a distribution's name and version; two empty texts if its metadata cannot be
-    read.
+    """Return a distribution's name and version; two empty texts if its metadata cannot
+    be read.
     """
     try:
         fields = distribution.metadata
@@ -191,7 +193,7 @@ def _log_once(who: str, why: str) -> None:
     LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, why)
 
 
-# --- Packages --------------------------------------------------------------------------
+# --- Packages -------------------------------------------------------------------------
 
 
 def is_installed(name: str) -> bool:
@@ -200,9 +202,9 @@ def is_installed(name: str) -> bool:
 
     Nothing is imported for the answer, so below a package with an `__init__` no deeper
     level is searched. A folder without one is a namespace, which may contain anybody's
-    files: there the next level decides, and a folder that only has the right name is not
-    a package. An import that is forbidden by `None` in `sys.modules`, or that a finder
-    fails at, counts as not installed.
+    files: there the next level decides, and a folder that only has the right name is
+    not a package. An import that is forbidden by `None` in `sys.modules`, or that a
+    finder fails at, counts as not installed.
     """
     return _spec(name) is not None
 
@@ -218,8 +220,8 @@ def package_folders(name: str) -> list[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Return the spec of the first package with an `__init__` on the way down to `name`,
-    or of the module itself.
+    """Return the spec of the first package with an `__init__` on the way down to
+    `name`, or of the module itself.
     """
     top_level, *below = name.split(".")
     spec = _top_level_spec(top_level)

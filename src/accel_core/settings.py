@@ -50,7 +50,7 @@ class Pin(NamedTuple):
         return self.name in ("", name) and self.distribution in ("", normalized)
 
 
-# --- Parsers ---------------------------------------------------------------------------
+# --- Parsers --------------------------------------------------------------------------
 # Each returns the value of a text, or raises a ValueError that names what is accepted.
 
 
@@ -73,13 +73,13 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse a list by comma."""
-    parts = [part.strip() for part in text.split(",")]
-    return tuple(part for part in parts if part)
+    parts = map(str.strip, text.split(","))
+    return tuple(filter(None, parts))
 
 
 def parse_pins(text: str) -> tuple[Pin, ...]:
     """Parse a list of pins by comma."""
-    return tuple(parse_pin(name) for name in parse_names(text))
+    return tuple(map(parse_pin, parse_names(text)))
 
 
 def parse_rules(text: str) -> tuple[Pin, ...]:
@@ -139,7 +139,7 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-# --- Variables -------------------------------------------------------------------------
+# --- Variables ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,8 @@ ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     parse_strict,
     "",
-    "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
+    "1: an error instead of the CPU when hardware is there or a plugin is broken; "
+    "always: in any case.",
 )
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
@@ -252,7 +253,7 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-# --- Policy ----------------------------------------------------------------------------
+# --- Policy ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,9 @@ class Policy:
         return self._allows_code_of(distribution, backends)
 
     def _allows_code_of(self, distribution: str, backends: Iterable[str]) -> bool:
-        """Whether `allow` is empty, or names the distribution or one of its backends."""
+        """Whether `allow` is empty, or names the distribution or one of its
+        backends.
+        """
         if not self.allow:
             return True
         normalized = normalize_distribution(distribution)
@@ -311,8 +314,8 @@ def _any_matches(rules: Iterable[Pin], name: str, distribution: str) -> bool:
 
 
 def permitted_entry_points(group: str) -> list[Provenance]:
-    """Return the entry points of `group` whose code the policy permits, those of accel's
-    own distributions first.
+    """Return the entry points of `group` whose code the policy permits, those of
+    accel's own distributions first.
 
     `ACCEL_ALLOW` does not apply to groups of others, such as torch's. Raises
     `SettingError`.
@@ -347,7 +350,7 @@ def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:
     return backends
 
 
-# --- Settings --------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

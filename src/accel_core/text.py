@@ -1,7 +1,8 @@
 """Text from outside, made safe to print: metadata of plugins, errors of vendors.
 
 Such text may contain anything. An escape character could move the cursor, rename the
-window or overwrite what accel prints; a line end could add lines that look like accel's.
+window or overwrite what accel prints; a line end could add lines that look like
+accel's.
 """
 
 from collections.abc import Iterable
@@ -46,8 +47,8 @@ def _escape(character: str) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Return `repr(value)`, shortened, for an error about a plugin's result; the name of
-    its type if it has no `repr`.
+    """Return `repr(value)`, shortened, for an error about a plugin's result; the name
+    of its type if it has no `repr`.
     """
     try:
         text = repr(value)
@@ -59,8 +60,8 @@ def short_repr(value: object) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return `" Did you mean 'npu'?"` if `name` is close to one of `names`; else an empty
-    text.
+    """Return `" Did you mean 'npu'?"` if `name` is close to one of `names`; else an
+    empty text.
     """
     close = get_close_matches(name.lower(), list(names), n=1)
     if not close:

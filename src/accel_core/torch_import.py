@@ -1,10 +1,10 @@
 """Importing torch without its autoload, and reading about torch without importing it.
 
-torch imports every entry point of group `torch.backends` while it is itself imported, and one broken
-vendor wheel then makes `import torch` fail for the whole process. Where accel_core is the first to
-from contextlib import suppress
-import torch, it does so with autoload off, and the chosen vendor's package is loaded by name. Where the
-user imported torch before, what is there is taken as it is.
+torch imports every entry point of group `torch.backends` while it is itself imported,
+and one broken vendor wheel then makes `import torch` fail for the whole process. If
+accel_core is the first to import torch, it does so with autoload off, and the chosen
+vendor's package is loaded by name. If the user imported torch before, accel_core takes
+it as it is.
 """
 
 import contextlib
@@ -15,19 +15,22 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from accel_core import errors
+from accel_core.errors import AccelError, BackendUnavailableError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.locks import ForkSafeLock
 from accel_core.packages import entry_points, package_folders
+from accel_core.settings import ACCEL_IMPORT
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: Packages, by comma, that are imported after torch: they bring a device, and log_step it to nobody.
-IMPORTED = "ACCEL_IMPORT"
-#: Entry points of this group torch calls while it is imported.
+#: Packages, by comma, that are imported after torch: they bring a device, and register
+#: no entry point for it.
+IMPORTED = ACCEL_IMPORT.name
+#: torch calls the entry points of this group while it is imported.
 TORCH_GROUP = "torch.backends"
-#: The one of them that is ours, with its distribution: it follows what a parent process activated.
+#: accel's own entry point of that group, with its distribution: it follows what a
+#: parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
 _lock = ForkSafeLock()
 #: Whether accel_core imported torch in this process, with torch's autoload off.
@@ -35,60 +38,82 @@ imported_by_us = False
 
 
 def import_torch() -> ModuleType:
-    """Return torch, imported with autoload off when it is not there yet, and with what `ACCEL_IMPORT` names.
+    """Return torch, imported with autoload off if it is not imported yet, and import
+    the packages in `ACCEL_IMPORT`.
 
-    Raises `BackendUnavailableError` with the next step when torch is missing or broken.
+    Raises `BackendUnavailableError` with the next step if torch is missing or broken.
     """
     if sys.modules.get("torch") is not None:
-        # Somebody else's import, perhaps still under way in another thread. It is waited for without our
-        # lock, since that thread may come here from a package that torch loads.
-        return _with_named(_import())
+        # Another thread may be importing it. Wait for that import without the lock:
+        # that thread may need the lock for a package that torch loads.
+        torch = _import()
+        _import_named_packages()
+        return torch
+    torch = _import_without_autoload()
+    _import_named_packages()
+    _run_own_entry_point()
+    return torch
+
+
+def _import_without_autoload() -> ModuleType:
     global imported_by_us
     with _lock.held(), autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         imported_by_us = True
-    _with_named(torch)
-    for entry_point in entry_points(TORCH_GROUP):  # ours was left out with the others
-        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
-            entry_point.load()()
     return torch
 
 
-def _with_named(torch: ModuleType) -> ModuleType:
-    """torch, once the packages that `ACCEL_IMPORT` names are imported.
+def _import_named_packages() -> None:
+    """Import each package in `ACCEL_IMPORT`.
 
-    The function of `package:function`, which torch's autoload would call, is called with the first import.
+    Of `package:function`, which is how torch's autoload would name it, the function is
+    called after the first import.
     """
-    for name in filter(None, map(str.strip, os.environ.get(IMPORTED, "").split(","))):
+    for name in ACCEL_IMPORT.read(os.environ):
         module, _, function = name.partition(":")
         if module in sys.modules:
             continue
         try:
-            imported = importlib.import_module(module)
+            package = importlib.import_module(module)
             if function:
-                getattr(imported, function)()
+                getattr(package, function)()
         except PLUGIN_ERRORS as error:
-            told, step = cause_and_step(error)
-            reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
-            step = step or f"take {name} out of {IMPORTED}"
-            raise errors.BackendUnavailableError(reason, hint=step) from error
-    return torch
+            cause, step = cause_and_step(error)
+            raise BackendUnavailableError(
+                f"{name}, which {IMPORTED} names, fails to import: {cause}",
+                hint=step or f"take {name} out of {IMPORTED}",
+            ) from error
+
+
+def _run_own_entry_point() -> None:
+    """Run what torch's autoload, which was off, would have run of accel itself."""
+    for entry_point in entry_points(TORCH_GROUP):
+        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
+            entry_point.load()()
 
 
 def failed_before() -> bool:
-    """Whether an import of torch has failed in this process, or was interrupted: a second one may crash."""
-    return "torch" not in sys.modules and any(name.startswith("torch.") for name in [*sys.modules])
+    """Whether an import of torch has failed in this process, or was interrupted: a
+    second one may crash.
+    """
+    if "torch" in sys.modules:
+        return False
+    return any(name.startswith("torch.") for name in list(sys.modules))
 
 
 def autoload_is_on() -> bool:
-    """Whether `import torch` imports the packages that are registered for torch's autoload."""
+    """Whether `import torch` imports the packages that are registered for torch's
+    autoload.
+    """
     return os.environ.get(AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
 def autoload_restored() -> Iterator[None]:
-    """Restore torch's autoload variable after the block: a torch_npu that fails to import leaves it off."""
+    """Restore torch's autoload variable after the block: a torch_npu that fails to
+    import leaves it off.
+    """
     before = os.environ.get(AUTOLOAD)
     try:
         yield
@@ -100,31 +125,41 @@ def autoload_restored() -> Iterator[None]:
 
 def _import() -> ModuleType:
     if failed_before():
-        raise errors.BackendUnavailableError(
-            "an `import torch` of this process failed or was interrupted, and torch cannot be imported twice",
+        raise BackendUnavailableError(
+            "an `import torch` of this process failed or was interrupted, "
+            "and torch cannot be imported twice",
             hint="if torch's autoload is to blame, `accel why` names the package",
         )
     try:
-        # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
-        # not call, and has to see torch before torch's own imports do.
+        # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which
+        # `import_module` does not call, and must see torch before torch's own imports.
         import torch
-    except errors.AccelError:  # which says what helps
+    except AccelError:  # it has its next step
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise errors.BackendUnavailableError("torch is not installed: accel setup") from None
-        if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
-            raise errors.BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
-        raise errors.BackendUnavailableError(
-            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
-        ) from error
+            reason = "torch is not installed: accel setup"
+            raise BackendUnavailableError(reason) from None
+        raise BackendUnavailableError(_why_import_fails(error)) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
-        raise errors.BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
+        raise BackendUnavailableError(
+            f"the module torch that Python finds is not PyTorch: {where}"
+        )
     return torch
 
 
-#: What torch's builds are called, by the name in `torch.version`.
+def _why_import_fails(error: Exception) -> str:
+    if AUTOLOAD in str(
+        error
+    ):  # torch's own text, which names the package that it loads
+        return f"{error} {error.__cause__ or ''}".strip()
+    return f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+
+
+# --- torch's build --------------------------------------------------------------------
+
+#: The names of torch's builds, by the names in `torch.version`.
 BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
@@ -137,102 +172,130 @@ class TorchBuild(NamedTuple):
     xpu: str | None = None
 
     def has_any(self, names: tuple[str, ...]) -> bool:
-        """Whether torch was built with at least one of the given toolkits: `"cuda"`, `"hip"`, `"xpu"`."""
+        """Whether torch was built with at least one of the given toolkits: `"cuda"`,
+        `"hip"`, `"xpu"`.
+        """
         return any(getattr(self, name) for name in names)
 
     @property
     def kind(self) -> str:
         """The kind of build in words: `"a CUDA build"`."""
-        name = next((word for name, word in BUILDS.items() if getattr(self, name)), "CPU")
-        return f"{'an' if name == 'XPU' else 'a'} {name} build"
+        if self.cuda:
+            return "a CUDA build"
+        if self.hip:
+            return "a ROCm build"
+        if self.xpu:
+            return "an XPU build"
+        return "a CPU build"
 
     def __str__(self) -> str:
-        kinds = [f"{name} {value}" for name in BUILDS if (value := getattr(self, name))]
+        kinds = []
+        for name in BUILDS:
+            value = getattr(self, name)
+            if value:
+                kinds.append(f"{name} {value}")
         return f"torch {self.version} ({', '.join(kinds) or 'CPU build'})"
 
 
 def torch_build() -> TorchBuild | None:
-    """Return the build of the installed torch, read from its files; `None` without torch."""
+    """Return the build of the installed torch, from its files unless it is imported;
+    `None` without torch.
+    """
     imported = getattr(sys.modules.get("torch"), "version", None)
-    folders = [] if imported is not None else package_folders("torch")
-    if imported is None and not folders:
+    if imported is not None:
+        return _build_of(vars(imported))
+    folders = package_folders("torch")
+    if not folders:
         return None
-    values: dict[str, Any] = vars(imported) if imported is not None else _version_file(folders)
-    return TorchBuild(values.get("__version__", "unknown version"), *map(values.get, BUILDS))
+    return _build_of(_version_file(folders))
+
+
+def _build_of(values: dict[str, str]) -> TorchBuild:
+    version = values.get("__version__", "unknown version")
+    cuda, hip, xpu = values.get("cuda"), values.get("hip"), values.get("xpu")
+    return TorchBuild(version, cuda, hip, xpu)
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:
-    """Return the texts that the source of `torch.version` assigns, one a line, as torch's build writes it."""
-    # A simulated device has a finder of its own, which gives the source for the build that it simulates.
+    """Return the texts that the source of `torch.version` assigns, one a line, as
+    torch's build writes it.
+    """
+    # A simulated device has a finder of its own, which returns the source for the build
+    # that it simulates.
     for finder in sys.meta_path:
-        if spec := finder.find_spec("torch.version", folders):
-            with contextlib.suppress(Exception):  # it cannot be read
-                text = getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
-                return dict(
-                    re.findall(
-                        r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]",
-                        text,
-                        re.MULTILINE,
-                    )
-                )
+        spec = finder.find_spec("torch.version", folders)
+        if spec is None:
+            continue
+        with contextlib.suppress(Exception):  # the source cannot be read
+            get_source = getattr(spec.loader, "get_source", lambda _: "")
+            source = get_source("torch.version") or ""
+            assignment = r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]"
+            return dict(re.findall(assignment, source, re.MULTILINE))
     return {}
 
 
-#: What the loader says of a C++ symbol of torch's own namespaces that a library needs and torch has not.
-_LACKS = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
+#: The loader's text for a C++ symbol of torch's own namespaces that a library needs and
+#: torch lacks.
+_MISSING_SYMBOL = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
 
 
 def cause_and_step(error: BaseException) -> tuple[str, str]:
-    """Return `root_cause(error)`, and the next step if a library was built for another torch; else
-    no step.
+    """Return `root_cause(error)`, and the next step if a library was built for another
+    torch; else no step.
     """
     cause = root_cause(error)
-    build = torch_build() if re.search(_LACKS, cause, re.IGNORECASE) else None
+    if not re.search(_MISSING_SYMBOL, cause, re.IGNORECASE):
+        return cause, ""
+    build = torch_build()
     if build is None:
         return cause, ""
-    told = f"built for another torch (yours is {build.version}): {cause}"
-    return told, "install the vendor's wheel for this torch"
+    mismatch = f"built for another torch (yours is {build.version}): {cause}"
+    return mismatch, "install the vendor's wheel for this torch"
 
 
-# --- What torch's namespaces tell ----------------------------------------------------------------------
+# --- torch's namespaces ---------------------------------------------------------------
 
-#: What a package that takes over a device namespace of torch has to replace.
+#: The functions that a package must replace to take over a device namespace of torch.
 _KEY_FUNCTIONS = (
-    "is_available",
-    "device_count",
-    "current_device",
-    "set_device",
-    "synchronize",
-)
+    "is_available", "device_count", "current_device", "set_device", "synchronize",
+)  # fmt: skip
 
 
 def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
-    """Return the module, other than `own`, whose functions replace those of `torch.<device_type>`; empty if
-    none.
+    """Return the module, other than `own`, whose functions replace those of
+    `torch.<device_type>`; empty if there is none.
     """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
-    found = [namespace.__name__] if isinstance(namespace, ModuleType) else []
-    found += [origin(getattr(namespace, name, None)) for name in _KEY_FUNCTIONS]
-    return next(
-        (module for module in found if module and module.partition(".")[0] not in own),
-        "",
-    )
+    modules = []
+    if isinstance(namespace, ModuleType):
+        modules.append(namespace.__name__)
+    for name in _KEY_FUNCTIONS:
+        modules.append(origin(getattr(namespace, name, None)))  # noqa: PERF401
+    for module in modules:
+        if module and module.partition(".")[0] not in own:
+            return module
+    return ""
 
 
 def origin(function: object) -> str:
-    """Return the name of the module that defines a function; empty if it is not known."""
+    """Return the name of the module that defines a function; empty if unknown."""
     while isinstance(function, partial):
         function = function.func
-    # The globals first: functools.wraps copies `__module__` from the function that it hides.
-    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
-    return str(name or "")
+    # functools.wraps copies `__module__` from the function that it hides, not globals.
+    variables = getattr(function, "__globals__", {})
+    module = variables.get("__name__") or getattr(function, "__module__", None)
+    return str(module or "")
 
 
-#: What torch calls the slot that nobody has named.
+#: torch's name of the PrivateUse1 slot before a package renames it.
 FREE_SLOT = "privateuseone"
 
 
 def private_use1_name() -> str:
-    """Return the device type that has torch's one PrivateUse1 slot in this process, or `FREE_SLOT`."""
+    """Return the device type that has torch's one PrivateUse1 slot in this process, or
+    `FREE_SLOT`.
+    """
     internals = getattr(sys.modules.get("torch"), "_C", None)
-    return FREE_SLOT if internals is None else str(internals._get_privateuse1_backend_name())
+    if internals is None:
+        return FREE_SLOT
+    return str(internals._get_privateuse1_backend_name())
